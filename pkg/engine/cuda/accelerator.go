@@ -20,9 +20,9 @@ var (
 // Accelerator returns the name of the GPU, such as "NVIDIA H200".
 func (e *Engine) Accelerator() string { return e.gpu.name }
 
-// Watch starts to sample the GPU's utilization, power, energy, memory and clock with
-// NVIDIA's management library (NVML). It takes one sample per interval of length every and
-// writes the samples to w. It returns an error if NVML is not available.
+// Watch writes samples of the GPU's utilization, power, energy, memory and clock to w, one
+// per interval every, taken with NVIDIA's management library (NVML). It returns an error if
+// NVML is not available.
 func (e *Engine) Watch(every time.Duration, w io.Writer) (*monitor.Sampler, error) {
 	s := e.gpu.stack
 	if s.NVML == nil {
@@ -43,8 +43,7 @@ func (e *Engine) Watch(every time.Duration, w io.Writer) (*monitor.Sampler, erro
 	return sampler, nil
 }
 
-// LossScale returns the loss scale of the next step. scaled is false if the precision is
-// not fp16: other precisions have no loss scale.
+// LossScale implements engine.LossScaler.
 func (x *executable) LossScale() (s engine.LossScale, scaled bool) {
 	if x.low != device.F16 {
 		return s, false

@@ -60,8 +60,7 @@ func (x *executable) layOutGradients() {
 	}
 }
 
-// bucketIndex returns the index of the bucket that contains the gradient whose tensor id is
-// grad. It returns −1 if no bucket contains it.
+// bucketIndex returns the bucket of the gradient with tensor id grad, or −1.
 func (x *executable) bucketIndex(grad int) int {
 	for _, q := range x.program.Params {
 		if q.Grad == grad {
@@ -71,7 +70,6 @@ func (x *executable) bucketIndex(grad int) int {
 	return -1
 }
 
-// layOutActivations assigns a location to every tensor.
 func (x *executable) layOutActivations() {
 	p := x.program
 	var arena, fixed int
@@ -97,7 +95,6 @@ func (x *executable) layOutActivations() {
 	}
 }
 
-// allocate allocates the executable's memory, filled with zeros, and creates its events.
 func (x *executable) allocate() error {
 	x.memory.scratch.bytes = alignmentBytes
 	for _, t := range x.tasks {
@@ -146,7 +143,6 @@ func (x *executable) allocate() error {
 	return x.gpu.write(x.memory.control.ptr, x.last.control.Bytes())
 }
 
-// blocks returns the memory blocks that only this executable uses.
 func (x *executable) blocks() []*memoryBlock {
 	return []*memoryBlock{
 		&x.memory.arena, &x.memory.fixed, &x.memory.grads, &x.memory.scratch, &x.memory.control, &x.memory.backup, &x.memory.staging, &x.data.images, &x.data.targets, &x.data.samples,
@@ -154,8 +150,7 @@ func (x *executable) blocks() []*memoryBlock {
 	}
 }
 
-// fillConstants writes the values of the program's constants to the GPU. It does not write
-// their padding, which is zero.
+// fillConstants does not write the constants' padding, which is zero.
 func (x *executable) fillConstants() error {
 	for id, t := range x.program.Tensors {
 		if t.Role != plan.Constant {
@@ -175,8 +170,8 @@ func (x *executable) fillConstants() error {
 	return nil
 }
 
-// explainOutOfMemory adds to an out-of-memory error how much memory the program needs and
-// which batch size would fit. It returns any other error unchanged.
+// explainOutOfMemory adds the program's memory and a batch size that would fit to an
+// out-of-memory error. It returns other errors unchanged.
 func (x *executable) explainOutOfMemory(err error) error {
 	if !errors.Is(err, driver.ErrorOutOfMemory) {
 		return err

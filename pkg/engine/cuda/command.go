@@ -9,14 +9,12 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// command is an operation that can be enqueued in a stream. Its arguments are fixed, so it
-// can run at once or be captured in a graph.
+// command is an operation with fixed arguments, which can run at once or be captured.
 type command interface {
 	run(g *gpu, s driver.Stream) error
 	label() string
 }
 
-// taskCommand is a command with its layer and its task.
 type taskCommand struct {
 	command
 	layer string
@@ -39,9 +37,8 @@ func (c *kernelCall) run(g *gpu, s driver.Stream) error {
 
 func (c *kernelCall) label() string { return c.Kernel }
 
-// newKernelCalls converts launches to commands. If err is not nil, it returns err, so that
-// the results of a function that returns launches and an error can be passed to it
-// directly.
+// newKernelCalls converts launches to commands. It takes err so that the results of a
+// function that returns launches and an error can be passed directly.
 func (g *gpu) newKernelCalls(list []kernels.Launch, err error) ([]command, error) {
 	if err != nil {
 		return nil, err
@@ -74,7 +71,6 @@ func (c *planCall) run(g *gpu, _ driver.Stream) error {
 
 func (c *planCall) label() string { return "cudnn " + c.name }
 
-// gpuCopyCall copies bytes within GPU memory.
 type gpuCopyCall struct {
 	dst, src driver.Ptr
 	bytes    int64
@@ -86,7 +82,6 @@ func (c *gpuCopyCall) run(g *gpu, s driver.Stream) error {
 
 func (c *gpuCopyCall) label() string { return "copy" }
 
-// clearCall sets bytes of GPU memory to zero.
 type clearCall struct {
 	dst   driver.Ptr
 	bytes int64
@@ -98,7 +93,6 @@ func (c *clearCall) run(g *gpu, s driver.Stream) error {
 
 func (c *clearCall) label() string { return "clear" }
 
-// copyToHostCall copies bytes from GPU memory to page-locked host memory.
 type copyToHostCall struct {
 	dst   pinnedMemory
 	src   driver.Ptr
@@ -111,7 +105,6 @@ func (c *copyToHostCall) run(g *gpu, s driver.Stream) error {
 
 func (c *copyToHostCall) label() string { return "copy to the host" }
 
-// copyToGPUCall copies bytes from page-locked host memory to GPU memory.
 type copyToGPUCall struct {
 	dst   driver.Ptr
 	src   pinnedMemory
@@ -138,7 +131,6 @@ func (c *matmulCall) run(g *gpu, s driver.Stream) error {
 
 func (c *matmulCall) label() string { return "cublasLt product" }
 
-// enqueueAll enqueues the commands in stream s.
 func (g *gpu) enqueueAll(list []command, s driver.Stream) error {
 	for _, c := range list {
 		if err := c.run(g, s); err != nil {

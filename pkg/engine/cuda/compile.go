@@ -9,12 +9,11 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// address returns the address of tensor id in GPU memory.
 func (x *executable) address(id int) driver.Ptr {
 	return x.memory.locations[id].address(x.memory.bases)
 }
 
-// pointer returns the address of tensor id as a kernel argument, or 0 if id is −1.
+// pointer returns the address of tensor id, 0 if id is −1.
 func (x *executable) pointer(id int) kernels.Pointer {
 	if id < 0 {
 		return 0
@@ -22,8 +21,7 @@ func (x *executable) pointer(id int) kernels.Pointer {
 	return kernels.Pointer(x.address(id))
 }
 
-// featureMap returns tensor id as a map of rows and channels, or the zero FeatureMap if id
-// is −1.
+// featureMap returns the zero FeatureMap if id is −1.
 func (x *executable) featureMap(id int) kernels.FeatureMap {
 	if id < 0 {
 		return kernels.FeatureMap{}
@@ -31,12 +29,11 @@ func (x *executable) featureMap(id int) kernels.FeatureMap {
 	return kernels.FeatureMap{Data: x.pointer(id), Pitch: x.memory.locations[id].pitch}
 }
 
-// kernelType returns the element type of tensor id.
 func (x *executable) kernelType(id int) kernels.ElementType {
 	return number.KernelType(x.memory.locations[id].typ)
 }
 
-// compile returns the commands of task t, which must not be a convolution.
+// compile returns the commands of t, which must not be a convolution.
 func (x *executable) compile(t task) ([]command, error) {
 	launches, err := x.commandsFor(t)
 	if err != nil {
@@ -45,7 +42,7 @@ func (x *executable) compile(t task) ([]command, error) {
 	return launches, nil
 }
 
-// commandsFor does the work of compile. Its errors do not name the task.
+// commandsFor is compile, but its errors do not name the task.
 func (x *executable) commandsFor(t task) ([]command, error) {
 	g := x.gpu
 	switch t.op {
@@ -109,8 +106,8 @@ func (x *executable) commandsFor(t task) ([]command, error) {
 	return nil, fmt.Errorf("unknown operation %q", t.op)
 }
 
-// elementwiseLaunches returns the launches of an operation in which each element of the
-// result depends only on the elements at the same position in the operands.
+// elementwiseLaunches is for operations in which an element of the result depends only on
+// the elements at the same position in the operands.
 func (x *executable) elementwiseLaunches(t task) ([]kernels.Launch, error) {
 	y := x.memory.locations[t.out[0]]
 	for _, id := range t.in {
@@ -143,9 +140,9 @@ func (x *executable) elementwiseLaunches(t task) ([]kernels.Launch, error) {
 	}
 }
 
-// epilogueVariant returns a variant that contains only the kernel that runs after a
-// convolution if cuDNN computes the convolution alone. The kernel adds the bias and the map
-// t.acc and applies ReLU. If t has neither a bias nor t.acc, the variant is empty.
+// epilogueVariant returns the kernel that runs after a convolution that cuDNN computes
+// alone: it adds the bias and the map t.acc and applies ReLU. Without a bias and t.acc, the
+// variant is empty.
 func (x *executable) epilogueVariant(t task) (v variant, err error) {
 	biased := t.acceptsBias() && len(t.in) == 3
 	if !biased && t.acc < 0 {
@@ -160,7 +157,6 @@ func (x *executable) epilogueVariant(t task) (v variant, err error) {
 	return v, err
 }
 
-// poolGeometry returns the geometry of the pooling t from tensor in to tensor out.
 func (x *executable) poolGeometry(t task, in, out int) kernels.Pooling {
 	big, small := x.memory.locations[in], x.memory.locations[out]
 	return kernels.Pooling{
@@ -170,16 +166,13 @@ func (x *executable) poolGeometry(t task, in, out int) kernels.Pooling {
 	}
 }
 
-// depthHeightWidth returns the sizes of up to three dimensions as depth, height and width.
-// Missing leading dimensions are set to fill.
+// depthHeightWidth sets missing leading dimensions of s to fill.
 func depthHeightWidth(s []int, fill int) [3]int {
 	v := [3]int{fill, fill, fill}
 	copy(v[3-len(s):], s)
 	return v
 }
 
-// padLaunches returns the launches that pad a map with zeros, or, for the gradient, remove
-// the padding.
 func (x *executable) padLaunches(t task) ([]kernels.Launch, error) {
 	in, out := x.memory.locations[t.in[0]], x.memory.locations[t.out[0]]
 	if in.form != mapForm || out.form != mapForm || in.typ != out.typ {
@@ -197,7 +190,6 @@ func (x *executable) padLaunches(t task) ([]kernels.Launch, error) {
 	return p.Launches(x.kernelType(t.in[0]))
 }
 
-// globalPoolLaunches returns the launches of a global average pooling or its gradient.
 func (x *executable) globalPoolLaunches(t task) ([]kernels.Launch, error) {
 	big, small := t.in[0], t.out[0]
 	if t.op == plan.OpGlobalAvgPoolBackward {
@@ -212,9 +204,8 @@ func (x *executable) globalPoolLaunches(t task) ([]kernels.Launch, error) {
 	return p.Backward(x.kernelType(big))
 }
 
-// reshapeCommands returns the commands of a reshape. A feature map is converted to logical
-// order and then to the layout of the result. Tensors whose layout in memory does not
-// change are copied.
+// reshapeCommands converts a feature map to logical order and then to the layout of the
+// result. It copies tensors whose layout in memory does not change.
 func (x *executable) reshapeCommands(t task) ([]command, error) {
 	src, dst := x.memory.locations[t.in[0]], x.memory.locations[t.out[0]]
 	if src.form != mapForm || dst.form != mapForm || src.typ != dst.typ {
@@ -236,14 +227,11 @@ func (x *executable) reshapeCommands(t task) ([]command, error) {
 	return append(out, in...), err
 }
 
-// masterWeights returns the address of a parameter's fp32 weights.
 func (x *executable) masterWeights(id int) kernels.Pointer {
 	r := x.store.paramAt[x.program.Tensors[id].Name]
 	return kernels.Pointer(x.store.masters.ptr.Add(int64(4 * r.offset)))
 }
 
-// headLaunches returns the launches of a head convolution (see headConvolution) or of one
-// of its gradients.
 func (x *executable) headLaunches(t task) ([]kernels.Launch, error) {
 	h := kernels.HeadConvolution{Partial: kernels.Pointer(x.memory.scratch.ptr)}
 	rows := func(id int) {
@@ -267,8 +255,6 @@ func (x *executable) headLaunches(t task) ([]kernels.Launch, error) {
 	return h.BackwardWeights(x.kernelType(t.in[0]))
 }
 
-// copyChannelsCommands returns the commands that copy an operand of a concatenation to the
-// result, or the result of a slice from its operand.
 func (x *executable) copyChannelsCommands(t task) ([]command, error) {
 	src, dst := x.memory.locations[t.in[0]], x.memory.locations[t.out[0]]
 	if src.form != mapForm {
@@ -293,7 +279,6 @@ func (x *executable) copyChannelsCommands(t task) ([]command, error) {
 	return x.gpu.newKernelCalls(c.Launches(number.KernelType(src.typ)))
 }
 
-// scratchBytes returns the size of the scratch memory that a task needs while it runs.
 func (x *executable) scratchBytes(t task) int {
 	rows := func(id int) int {
 		return 4 * kernels.PartialSumFloats(x.memory.locations[id].positionCount(), x.memory.locations[id].paddedChannels())

@@ -32,7 +32,6 @@ func (x *executable) lossOperands(t task) (b kernels.BCE, typ kernels.ElementTyp
 	return b, number.KernelType(z.typ), nil
 }
 
-// bceLaunches returns the launches of a binary cross-entropy or its gradient.
 func (x *executable) bceLaunches(t task) ([]kernels.Launch, error) {
 	b, typ, err := x.lossOperands(t)
 	switch {
@@ -44,7 +43,6 @@ func (x *executable) bceLaunches(t task) ([]kernels.Launch, error) {
 	return b.Backward(typ)
 }
 
-// l1Launches returns the launches of an L1 loss or its gradient.
 func (x *executable) l1Launches(t task) ([]kernels.Launch, error) {
 	b, typ, err := x.lossOperands(t)
 	l := kernels.L1{BCE: b, ExpWeight: t.attr.ExpWeight}
@@ -57,7 +55,6 @@ func (x *executable) l1Launches(t task) ([]kernels.Launch, error) {
 	return l.Backward(typ)
 }
 
-// diceLaunches returns the launches of a Dice and BCE loss or its gradient.
 func (x *executable) diceLaunches(t task) ([]kernels.Launch, error) {
 	b, typ, err := x.lossOperands(t)
 	d := kernels.DiceBCE{BCE: b, Points: x.memory.locations[t.in[0]].positionsPerRow(), Weight: t.attr.DiceWeight}
@@ -70,7 +67,6 @@ func (x *executable) diceLaunches(t task) ([]kernels.Launch, error) {
 	return d.Backward(typ)
 }
 
-// softmaxLaunches returns the launches of a softmax cross-entropy or its gradient.
 func (x *executable) softmaxLaunches(t task) ([]kernels.Launch, error) {
 	b, typ, err := x.lossOperands(t)
 	if err != nil {

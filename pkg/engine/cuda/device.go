@@ -11,8 +11,7 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// gpu is a GPU with its context, streams, kernels and libraries. Its methods must be called
-// on the engine's thread.
+// gpu is a GPU with its resources. Its methods must be called on the engine's thread.
 type gpu struct {
 	driver *driver.Driver
 	cudnn  *cudnn.Library
@@ -36,9 +35,9 @@ type gpu struct {
 	lost                      error // the error that made the device unusable, or nil
 }
 
-// openGPU opens the GPU with the given number: it creates the context and the streams,
-// loads the kernels for the given element types, and initializes cuDNN. The kernels'
-// machine code is cached in folder unless folder is empty.
+// openGPU creates the context and the streams, loads the kernels for the given element
+// types, and initializes cuDNN. It caches the kernels' machine code in folder unless that
+// is empty.
 func openGPU(s *stack.Stack, number int, types []kernels.ElementType, folder string) (*gpu, error) {
 	g := &gpu{driver: s.Driver, cudnn: s.CUDNN, stack: s, number: number, functions: map[string]driver.Function{}}
 	if err := g.open(types, folder); err != nil {
@@ -75,9 +74,8 @@ func (g *gpu) open(types []kernels.ElementType, folder string) error {
 	if g.capability < 80 {
 		return fmt.Errorf("%s has compute capability %d.%d, want 8.0 (Ampere, such as A100) or later", g.name, major, minor)
 	}
-	// cuDNN and NCCL use the primary context too. It is never released: releasing the last
-	// reference would destroy the resources of these libraries, but another engine may
-	// start in this process.
+	// cuDNN and NCCL use the primary context too. It is never released, because that would
+	// destroy their resources, and another engine may start in this process.
 	if g.context, err = d.PrimaryCtxRetain(g.device); err != nil {
 		return err
 	}
@@ -94,9 +92,8 @@ func (g *gpu) open(types []kernels.ElementType, folder string) error {
 	}{
 		{&g.compute, 0},
 		{&g.copies, 0},
-		// Other ranks may wait for the kernels of this stream. The priority is a hint to
-		// start them before waiting kernels of the backward pass. Nobody has measured its
-		// effect.
+		// A hint to start kernels of this stream, for which other ranks may wait, before
+		// waiting kernels of the backward pass. Its effect has not been measured.
 		{&g.exchange, greatest},
 	} {
 		if *s.stream, err = d.StreamCreate(driver.StreamNonBlocking, s.priority); err != nil {
@@ -112,8 +109,7 @@ func (g *gpu) open(types []kernels.ElementType, folder string) error {
 	return g.cudnn.SetStream(g.dnn, g.compute)
 }
 
-// loadKernels compiles the kernels for the given element types, or reads their machine code
-// from folder, and loads them.
+// loadKernels compiles and loads the kernels, or reads their machine code from folder.
 func (g *gpu) loadKernels(types []kernels.ElementType, folder string) error {
 	c, err := newCompiler(g.stack, folder)
 	if err != nil {
@@ -138,8 +134,7 @@ func (g *gpu) loadKernels(types []kernels.ElementType, folder string) error {
 	return nil
 }
 
-// loadFunction searches the loaded modules for a kernel and stores its function in
-// g.functions.
+// loadFunction searches the loaded modules for a kernel.
 func (g *gpu) loadFunction(name string) (err error) {
 	for _, m := range g.modules {
 		if g.functions[name], err = g.driver.ModuleGetFunction(m, name); !errors.Is(err, driver.ErrorNotFound) {
@@ -149,7 +144,7 @@ func (g *gpu) loadFunction(name string) (err error) {
 	return err
 }
 
-// close frees the GPU's resources. It skips resources that were not created.
+// close skips resources that were not created.
 func (g *gpu) close() error {
 	var errs []error
 	d := g.driver
@@ -170,7 +165,7 @@ func (g *gpu) close() error {
 	return errors.Join(errs...)
 }
 
-// synchronize waits until all work in the three streams is done.
+// synchronize waits for all work in the three streams.
 func (g *gpu) synchronize() error {
 	for _, s := range []driver.Stream{g.copies, g.compute, g.exchange} {
 		if err := g.driver.StreamSynchronize(s); err != nil {
@@ -180,8 +175,8 @@ func (g *gpu) synchronize() error {
 	return nil
 }
 
-// explainLostGPU returns err, unless err shows that the GPU is lost. In that case it stores
-// an error that explains the loss in g.lost, and returns that error.
+// explainLostGPU returns err, or, if err shows that the GPU is lost, an error that explains
+// the loss, which it also stores in g.lost.
 func (g *gpu) explainLostGPU(err error) error {
 	if err == nil {
 		return nil
@@ -196,7 +191,6 @@ func (g *gpu) explainLostGPU(err error) error {
 	return err
 }
 
-// cudnnType converts an element type to cuDNN's data type.
 func cudnnType(t device.Type) cudnn.DataType {
 	switch t {
 	case device.F16:

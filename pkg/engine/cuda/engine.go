@@ -16,8 +16,7 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Engine loads programs on one GPU. One dedicated thread makes all calls of the CUDA
-// driver.
+// Engine loads programs on one GPU. One thread makes all calls of the CUDA driver.
 type Engine struct {
 	options engine.Options
 	thread  *thread
@@ -57,8 +56,8 @@ func DeviceCount() (int, error) {
 	return libraries.Driver.DeviceCount()
 }
 
-// NewWithLibraries is like New, but uses libraries that are open already, such as the
-// libraries of a simulated machine, and environment variables from getenv.
+// NewWithLibraries is like New, but uses open libraries, such as the libraries of a
+// simulated machine, and environment variables from getenv.
 func NewWithLibraries(s *stack.Stack, getenv func(string) string, o engine.Options, localRank int) (*Engine, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -105,7 +104,7 @@ func NewWithLibraries(s *stack.Stack, getenv func(string) string, o engine.Optio
 // Name returns "cuda" with the name of the GPU, such as "cuda (NVIDIA H200)".
 func (e *Engine) Name() string { return "cuda (" + e.gpu.name + ")" }
 
-// Options returns the options that the engine was started with.
+// Options returns the options passed to New.
 func (e *Engine) Options() engine.Options { return e.options }
 
 // Load prepares p: it lays out the memory, chooses an algorithm for each convolution by
@@ -130,8 +129,7 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// NCCL returns the library for exchanges between GPUs, or an error that explains why NCCL
-// cannot be used.
+// NCCL returns the library for exchanges between GPUs, or why it cannot be used.
 func (e *Engine) NCCL() (*nccl.Library, error) {
 	if s := e.gpu.stack; s.NCCL == nil {
 		return nil, s.Missing[clib.NCCL]

@@ -13,7 +13,6 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// executable is a loaded program with its memory.
 type executable struct {
 	engine  *Engine
 	gpu     *gpu
@@ -30,7 +29,7 @@ type executable struct {
 	profile  stepTimes
 	last     lastStepResults
 
-	notices []string // notices for the user, created by Load
+	notices []string
 	closed  bool
 }
 
@@ -48,7 +47,6 @@ type executableMemory struct {
 	hostControl, result pinnedMemory
 }
 
-// commandSchedule contains the commands of an executable.
 type commandSchedule struct {
 	commands [][]command        // by task
 	forward  int                // number of tasks of the forward pass
@@ -77,7 +75,7 @@ type updateLayout struct {
 	norms    memoryBlock      // allocated when a rule first needs norms
 }
 
-// inputFeed contains the inputs of an executable and the sources of their values.
+// inputFeed contains an executable's inputs and the sources of their values.
 type inputFeed struct {
 	inputs []*input
 	ahead  func() map[string][]float32 // returns the inputs of the next step, see SetPrefetch
@@ -87,13 +85,11 @@ type inputFeed struct {
 	images, targets, samples memoryBlock      // memory of dataset
 }
 
-// stepTimes contains the events and results of timing a step.
 type stepTimes struct {
 	begin, forwardEnd, backwardEnd, end driver.Event
 	shares                              [3]float64 // last measured fractions of forward, backward and optimizer in the time of a step
 }
 
-// lastStepResults contains the results of the last step.
 type lastStepResults struct {
 	loss    float64
 	control kernels.ControlBlock
@@ -109,8 +105,7 @@ type bucket struct {
 	filled       driver.Event // recorded after its gradients are final
 }
 
-// do runs f on the engine's thread and waits for it. It returns an error without calling f
-// if the executable is closed or the GPU is lost.
+// do runs f on the engine's thread, unless the executable is closed or the GPU is lost.
 func (x *executable) do(f func() error) error {
 	return x.engine.thread.do(func() error {
 		if x.closed {
@@ -123,15 +118,11 @@ func (x *executable) do(f func() error) error {
 	})
 }
 
-// Program returns the program that was loaded.
 func (x *executable) Program() *plan.Program { return x.program }
 
-// Loss returns the loss of the last Step.
 func (x *executable) Loss() float64 { return x.last.loss }
 
-// Output copies an output of the last Step to dst, in logical order. It returns an error if
-// the program has no output with this name, or if the length of dst differs from the
-// output's.
+// Output copies an output of the last Step to dst, in logical order.
 func (x *executable) Output(name string, dst []float32) error {
 	err := x.do(func() error {
 		for _, id := range x.program.Outputs {
@@ -158,11 +149,9 @@ func (x *executable) Output(name string, dst []float32) error {
 	return nil
 }
 
-// Notices implements engine.NoticeReporter.
 func (x *executable) Notices() []string { return slices.Clone(x.notices) }
 
-// MemoryBytes returns the size of the executable's GPU memory in bytes, including
-// parameters, states and slots that it shares with others.
+// MemoryBytes includes parameters, states and slots that are shared with other executables.
 func (x *executable) MemoryBytes() int64 {
 	n := x.store.bytes() + x.memory.workspace.bytes + x.memory.gapless.bytes
 	for _, b := range x.blocks() {
@@ -171,7 +160,7 @@ func (x *executable) MemoryBytes() int64 {
 	return n
 }
 
-// Close frees the executable's memory, except memory that other executables still use.
+// Close does not free memory that other executables still use.
 func (x *executable) Close() error {
 	err := x.engine.thread.do(func() error { return x.close() })
 	if errors.Is(err, errClosed) {
@@ -180,7 +169,6 @@ func (x *executable) Close() error {
 	return err
 }
 
-// close does the work of Close on the engine's thread.
 func (x *executable) close() error {
 	if x.closed {
 		return nil

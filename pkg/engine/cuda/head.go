@@ -15,8 +15,8 @@ type headConvolution struct {
 	gradient int // tensor id of the logits' gradient, −1 without a backward pass
 }
 
-// matchHead returns a headConvolution with ok set if kernel k is a head convolution and our
-// kernels support all operations that read its result or its gradient.
+// matchHead sets ok in its result if k is a head convolution and our kernels support all
+// readers of its result and its gradient.
 func matchHead(p *plan.Program, k plan.Kernel) headConvolution {
 	h := headConvolution{gradient: -1}
 	if k.Op != plan.OpConv || !isHeadWindow(p, k.In[1], k.Attr) || p.Tensors[k.In[1]].Role != plan.Parameter {
@@ -51,8 +51,7 @@ func matchHead(p *plan.Program, k plan.Kernel) headConvolution {
 	return h
 }
 
-// isHeadWindow reports whether the weights w are a single filter of size 1, applied with
-// stride 1 and without padding.
+// isHeadWindow reports whether w is one filter of size 1, with stride 1 and no padding.
 func isHeadWindow(p *plan.Program, w int, a plan.Attr) bool {
 	s := p.Tensors[w].Shape
 	if len(s) < 3 || s[0] != 1 || elementCount(s[2:]) != 1 {

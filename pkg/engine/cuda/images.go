@@ -26,8 +26,7 @@ type compiler struct {
 	library  string    // identifies the compiler and its version
 }
 
-// newCompiler returns a compiler that uses the NVRTC of s. If folder is empty, or NVRTC is
-// simulated, it does not cache machine code on disk.
+// newCompiler caches no machine code on disk if folder is empty or NVRTC is simulated.
 func newCompiler(s *stack.Stack, folder string) (*compiler, error) {
 	major, minor, err := s.NVRTC.Version()
 	if err != nil {
@@ -42,9 +41,8 @@ func newCompiler(s *stack.Stack, folder string) (*compiler, error) {
 	return c, nil
 }
 
-// compile compiles units to machine code for a compute capability, such as 90 for 9.0. If
-// the compiler is older than the GPU, it compiles them to PTX for the newest architecture
-// that the compiler knows.
+// compile compiles units for a compute capability, such as 90 for 9.0. A compiler older
+// than the GPU compiles to PTX for the newest architecture that it knows.
 func (c *compiler) compile(units []kernels.Unit, capability int) ([][]byte, error) {
 	images, err := c.compileAll(units, fmt.Sprintf("--gpu-architecture=sm_%d", capability))
 	if !errors.Is(err, nvrtc.ErrorInvalidOption) {
@@ -63,7 +61,7 @@ func (c *compiler) compile(units []kernels.Unit, capability int) ([][]byte, erro
 	return c.compileAll(units, fmt.Sprintf("--gpu-architecture=compute_%d", best))
 }
 
-// compileAll compiles units in parallel, at most as many at a time as there are processors.
+// compileAll compiles units in parallel, one per processor.
 func (c *compiler) compileAll(units []kernels.Unit, architecture string) ([][]byte, error) {
 	images, errs := make([][]byte, len(units)), make([]error, len(units))
 	slots := make(chan struct{}, runtime.NumCPU())
@@ -84,7 +82,6 @@ func (c *compiler) compileAll(units []kernels.Unit, architecture string) ([][]by
 	return images, nil
 }
 
-// compileUnit returns the machine code of u from memory or from the folder, or compiles u.
 func (c *compiler) compileUnit(u kernels.Unit, architecture string) ([]byte, error) {
 	options := []string{architecture, "--std=c++17"}
 	sum := sha256.Sum256([]byte(c.library + "\n" + strings.Join(options, " ") + "\n" + u.Source))
@@ -105,14 +102,12 @@ func (c *compiler) compileUnit(u kernels.Unit, architecture string) ([]byte, err
 	return image, nil
 }
 
-// machineCodePath returns the path of the file with the machine code for key. The file
-// contains a checksum, then the machine code.
+// machineCodePath returns the path of a file with a checksum and then the machine code.
 func (c *compiler) machineCodePath(key string) string {
 	return filepath.Join(c.folder, "kernels-"+key[:32]+".bin")
 }
 
-// readMachineCode returns the machine code for key, or nil if its file is missing or
-// damaged.
+// readMachineCode returns nil if the file is missing or damaged.
 func (c *compiler) readMachineCode(key string) []byte {
 	if c.folder == "" {
 		return nil
@@ -127,8 +122,7 @@ func (c *compiler) readMachineCode(key string) []byte {
 	return data[sha256.Size:]
 }
 
-// writeMachineCode stores the machine code for key in the folder. It ignores errors: the
-// kernels are then compiled again the next time.
+// writeMachineCode ignores errors: the kernels are then compiled again the next time.
 func (c *compiler) writeMachineCode(key string, image []byte) {
 	if c.folder == "" || os.MkdirAll(c.folder, 0o755) != nil {
 		return

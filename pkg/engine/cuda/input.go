@@ -27,10 +27,9 @@ type stagingBuffer struct {
 	gpu  driver.Ptr
 }
 
-// inputBytes returns the size of input id in bytes, in logical order and fp32.
 func (x *executable) inputBytes(id int) int { return 4 * x.program.Tensors[id].Elements() }
 
-// stagingBytes returns the size of the GPU memory for both buffers of all inputs.
+// stagingBytes counts the GPU memory for both buffers of all inputs.
 func (x *executable) stagingBytes() int64 {
 	n := 0
 	for _, id := range x.program.Inputs {
@@ -39,7 +38,6 @@ func (x *executable) stagingBytes() int64 {
 	return int64(n)
 }
 
-// prepareInputs allocates the host buffers of all inputs and assigns their GPU buffers.
 func (x *executable) prepareInputs() error {
 	at := x.memory.staging.ptr
 	for _, id := range x.program.Inputs {
@@ -57,14 +55,11 @@ func (x *executable) prepareInputs() error {
 	return nil
 }
 
-// isPlanar reports whether the tensor is stored in logical order and fp32, without padding
-// between its elements.
+// isPlanar reports whether the tensor is stored in logical order and fp32, without padding.
 func (p location) isPlanar() bool {
 	return p.typ == device.F32 && (p.form == vectorForm || p.form == denseForm && (p.channels() == 1 || p.positionsPerRow() == 1))
 }
 
-// inputConversionCommands returns the commands that convert the values of all inputs to the
-// inputs' layouts. They read the buffers of the next step.
 func (x *executable) inputConversionCommands() ([]command, error) {
 	var all []command
 	for _, in := range x.data.inputs {
@@ -97,8 +92,7 @@ func (x *executable) inputConversionCommands() ([]command, error) {
 	return all, nil
 }
 
-// nextBufferBits returns one bit per input: bit i is set if the next step reads the second
-// buffer of input i.
+// nextBufferBits sets bit i if the next step reads the second buffer of input i.
 func (x *executable) nextBufferBits() (bits uint64) {
 	for i, in := range x.data.inputs {
 		bits |= uint64(in.next) << i
@@ -106,8 +100,7 @@ func (x *executable) nextBufferBits() (bits uint64) {
 	return bits
 }
 
-// findInput returns the input with the given name. It returns an error if the program has
-// no such input or if the input does not have n elements.
+// findInput returns an error if the input does not exist or does not have n elements.
 func (x *executable) findInput(name string, n int) (*input, error) {
 	for _, in := range x.data.inputs {
 		if t := x.program.Tensors[in.id]; t.Name == name {
@@ -120,8 +113,8 @@ func (x *executable) findInput(name string, n int) (*input, error) {
 	return nil, errors.New("the program has no such input")
 }
 
-// SetInput sets an input to v, in the logical order of the input's shape. The caller may
-// change v afterwards, even though the copy to the GPU may still be in progress.
+// SetInput sets an input to v, in logical order. The caller may change v afterwards, even
+// though the copy to the GPU may still be in progress.
 func (x *executable) SetInput(name string, v []float32) error {
 	var invalid error
 	err := x.do(func() error {
@@ -148,15 +141,13 @@ func (x *executable) SetInput(name string, v []float32) error {
 	return nil
 }
 
-// checkClassIndexes returns an error for the first value of v that is not a valid class
-// index, if the input contains class indexes. Kernels use these values as indexes without
-// checks.
+// checkClassIndexes returns an error for the first invalid class index in v, because
+// kernels use class indexes without checks.
 func (x *executable) checkClassIndexes(in *input, v []float32) error {
 	return plan.CheckClasses(x.program, in.id, v)
 }
 
-// SetPrefetch implements engine.Prefetcher. It calls next on the engine's thread, so next
-// must not call the engine.
+// SetPrefetch calls next on the engine's thread, so next must not call the engine.
 func (x *executable) SetPrefetch(next func() map[string][]float32) {
 	_ = x.do(func() error { // on a closed executable there is nothing to do
 		x.data.ahead = next
@@ -164,7 +155,6 @@ func (x *executable) SetPrefetch(next func() map[string][]float32) {
 	})
 }
 
-// copyInput copies v to buffer slot (0 or 1) of an input.
 func (x *executable) copyInput(in *input, slot int, v []float32) error {
 	g, w := x.gpu, in.buffers[slot]
 	name := x.program.Tensors[in.id].Name
@@ -177,7 +167,6 @@ func (x *executable) copyInput(in *input, slot int, v []float32) error {
 	})
 }
 
-// copyNextInputs copies the inputs of the next step to the GPU while the current step runs.
 func (x *executable) copyNextInputs() error {
 	if x.data.ahead == nil {
 		return nil

@@ -24,21 +24,18 @@ const (
 	rawForm                       // bytes that only the engine's own kernels read; shape is the number of bytes
 )
 
-// String returns the name of f for error messages.
 func (f storageForm) String() string {
 	return [...]string{"vector", "feature map", "dense map", "weight", "scratch"}[f]
 }
 
-// layout describes how a tensor is stored. Its logical shape may have any number of spatial
-// dimensions.
+// layout describes how a tensor is stored, with any number of spatial dimensions.
 type layout struct {
 	form  storageForm
 	typ   device.Type
 	shape []int
 }
 
-// rows returns the size of the first dimension in memory, including padding; 1 for a
-// vector.
+// rows returns the size of the first dimension including padding; 1 for a vector.
 func (l layout) rows() int {
 	switch l.form {
 	case mapForm, denseForm:
@@ -49,7 +46,7 @@ func (l layout) rows() int {
 	return 1
 }
 
-// spatial returns the sizes of the dimensions after the channels; nil for a vector.
+// spatial returns the dimensions after the channels; nil for a vector.
 func (l layout) spatial() []int {
 	if l.form == vectorForm || l.form == rawForm {
 		return nil
@@ -57,10 +54,8 @@ func (l layout) spatial() []int {
 	return l.shape[2:]
 }
 
-// positionsPerRow returns the number of spatial positions per row.
 func (l layout) positionsPerRow() int { return elementCount(l.spatial()) }
 
-// channels returns the number of logical channels.
 func (l layout) channels() int {
 	if l.form == vectorForm || l.form == rawForm {
 		return elementCount(l.shape)
@@ -68,7 +63,6 @@ func (l layout) channels() int {
 	return l.shape[1]
 }
 
-// paddedChannels returns the number of channels in memory.
 func (l layout) paddedChannels() int {
 	if l.form == denseForm {
 		return l.channels()
@@ -76,13 +70,12 @@ func (l layout) paddedChannels() int {
 	return roundUp(l.channels(), channelMultiple)
 }
 
-// positionCount returns the number of spatial positions in all rows.
 func (l layout) positionCount() int { return l.rows() * l.positionsPerRow() }
 
-// size returns the number of elements in memory, including padding.
+// size counts elements, including padding.
 func (l layout) size() int { return l.rows() * l.positionsPerRow() * l.paddedChannels() }
 
-// bytes returns the size of a tensor in its own memory, in bytes, including padding.
+// bytes includes padding.
 func (l layout) bytes() int {
 	if l.form == rawForm {
 		return l.shape[0]
@@ -90,9 +83,8 @@ func (l layout) bytes() int {
 	return l.size() * l.typ.Size()
 }
 
-// forEachRun calls f for runs of elements that are consecutive in logical order and evenly
-// spaced in memory. Element i < count of a run has the index logical+i in logical order and
-// the index memory+i·stride in memory.
+// forEachRun calls f for runs of elements that are evenly spaced in memory: element i <
+// count of a run has the logical index logical+i and the memory index memory+i·stride.
 func (l layout) forEachRun(f func(logical, memory, count, stride int)) {
 	if l.form == vectorForm {
 		f(0, 0, elementCount(l.shape), 1)
@@ -106,8 +98,7 @@ func (l layout) forEachRun(f func(logical, memory, count, stride int)) {
 	}
 }
 
-// pack copies src, in logical order, to the corresponding elements of dst, which has
-// l.size() elements. It does not change the padding.
+// pack copies src, in logical order, to dst of l.size() elements, except for the padding.
 func pack[T, S float32 | float64](l layout, dst []T, src []S) {
 	l.forEachRun(func(logical, memory, count, stride int) {
 		for _, v := range src[logical : logical+count] {
@@ -117,7 +108,7 @@ func pack[T, S float32 | float64](l layout, dst []T, src []S) {
 	})
 }
 
-// unpack copies the elements of src, which has layout l, to dst in logical order.
+// unpack is the inverse of pack.
 func unpack[T, S float32 | float64](l layout, dst []T, src []S) {
 	l.forEachRun(func(logical, memory, count, stride int) {
 		out := dst[logical : logical+count]
@@ -184,8 +175,8 @@ func chooseLayouts(p *plan.Program, low device.Type) ([]layout, error) {
 			continue
 		}
 		w, g := list[q.Tensor], list[q.Grad]
-		// Parameters that no convolution reads as weights must have the form of their
-		// gradients, too.
+		// Parameters that no convolution reads as weights need the form of their gradients,
+		// too.
 		if g.form != w.form || !slices.Equal(w.shape, g.shape) {
 			return nil, fmt.Errorf("parameter %q is stored as a %s of shape %v, but its gradient as a %s of shape %v", q.Name, w.form, w.shape, g.form, g.shape)
 		}
@@ -194,8 +185,7 @@ func chooseLayouts(p *plan.Program, low device.Type) ([]layout, error) {
 	return list, nil
 }
 
-// chooseLossLayouts chooses denseForm for the targets of losses, and for the logits of
-// heads and their gradients.
+// chooseLossLayouts chooses denseForm for targets, heads' logits and their gradients.
 func chooseLossLayouts(p *plan.Program, list []layout) {
 	dense := func(id int) {
 		if id >= 0 && list[id].form == mapForm {
@@ -216,7 +206,6 @@ func chooseLossLayouts(p *plan.Program, list []layout) {
 	}
 }
 
-// elementCount returns the number of elements of a tensor with the given shape.
 func elementCount(shape []int) int {
 	n := 1
 	for _, d := range shape {

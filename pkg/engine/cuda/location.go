@@ -31,8 +31,8 @@ type location struct {
 	pitch  int // number of elements from one spatial position to the next
 }
 
-// layOutTensors assigns locations to activations, outputs, inputs and constants. arena and
-// fixed are the sizes that arenaSpace and fixedSpace need, in bytes.
+// layOutTensors places activations, outputs, inputs and constants. arena and fixed are the
+// sizes of arenaSpace and fixedSpace in bytes.
 func layOutTensors(p *plan.Program, l loweredProgram) (places []location, arena, fixed int) {
 	places = make([]location, len(l.layouts))
 	for id := range places {
@@ -70,8 +70,8 @@ func layOutTensors(p *plan.Program, l loweredProgram) (places []location, arena,
 	return places, arena, fixed
 }
 
-// rootTensor returns the tensor that contains tensor id, and the first channel of id in it.
-// If id is not an alias, it returns id and 0.
+// rootTensor returns the tensor that contains tensor id, and id's first channel in it; id
+// and 0 if id is not an alias.
 func (l loweredProgram) rootTensor(id int) (root, channel int) {
 	for a, ok := l.aliases[id]; ok; a, ok = l.aliases[id] {
 		id, channel = a.parent, channel+a.channel
@@ -102,7 +102,6 @@ func (l loweredProgram) lifetimes(p *plan.Program) []plan.BufferLifetime {
 	return life
 }
 
-// address returns the tensor's address for the given base addresses of the spaces.
 func (p location) address(bases [noSpace]driver.Ptr) driver.Ptr {
 	return bases[p.space].Add(int64(p.offset))
 }

@@ -34,8 +34,7 @@ const (
 	opHeadBackwardWeights plan.Op = "head_backward_weights"
 )
 
-// task is one step of the lowered program. It computes one kernel of the plan, a part of a
-// kernel, or several kernels.
+// task is one step of the lowered program: a kernel of the plan, a part of it, or several.
 type task struct {
 	op      plan.Op
 	kernel  int // index in Program.Kernels
@@ -64,8 +63,7 @@ type normSums struct {
 	factors                      [3]int // further outputs of cuDNN's graph; unused
 }
 
-// tensorIDs returns the ids of the tensors that t reads or writes, and −1 for absent
-// operands.
+// tensorIDs returns −1 for absent operands.
 func (t task) tensorIDs() []int {
 	all := slices.Concat(t.in, t.out, []int{t.acc})
 	if s := t.stats; s != nil {
@@ -78,8 +76,7 @@ func (t task) tensorIDs() []int {
 	return all
 }
 
-// acceptsBias reports whether t is a convolution, a transposed convolution or a linear
-// layer, all of which may have a bias as third operand.
+// acceptsBias reports whether t may have a bias, as third operand.
 func (t task) acceptsBias() bool {
 	return t.op == plan.OpConv || t.op == plan.OpConvTranspose || t.op == plan.OpLinear
 }
@@ -88,14 +85,12 @@ func (t task) acceptsBias() bool {
 // the channels of tensor parent that start at index channel.
 type alias struct{ parent, channel int }
 
-// loweredProgram is a program that has been converted to tasks of this engine.
 type loweredProgram struct {
 	tasks   []task
 	layouts []layout // of the program's tensors, then of the tensors that the engine adds
 	aliases map[int]alias
 }
 
-// lowering is the state of the conversion of a program to tasks.
 type lowering struct {
 	loweredProgram
 	program *plan.Program
@@ -155,21 +150,19 @@ func lowerProgram(p *plan.Program, low device.Type, o engine.Options) (loweredPr
 	return l.loweredProgram, nil
 }
 
-// newTensor adds a tensor with the given layout and returns its id.
 func (l *lowering) newTensor(of layout) int {
 	l.layouts = append(l.layouts, of)
 	return len(l.layouts) - 1
 }
 
-// findAliases records as aliases the operands of concatenations and the results of slices
-// that need no copy.
+// findAliases records operands of concatenations and results of slices that need no copy.
 func (l *lowering) findAliases() {
 	for _, k := range l.program.Kernels {
 		switch k.Op {
 		case plan.OpConcat:
 			a, b, y := k.In[0], k.In[1], k.Out[0]
 			ca := l.layouts[a].channels()
-			// Otherwise the padding of a would overlap the first channels of b.
+			// Otherwise a's padding would overlap b's first channels.
 			if ca%channelMultiple != 0 || a == b {
 				continue
 			}
@@ -189,9 +182,8 @@ func (l *lowering) findAliases() {
 	}
 }
 
-// canAlias reports whether a tensor can be stored within another tensor: it must be a
-// feature map that a kernel computes, must not be read by the host, and must not be an
-// alias yet.
+// canAlias reports whether a tensor can be stored within another: a feature map that a
+// kernel computes, that the host does not read, and that is not an alias yet.
 func (l *lowering) canAlias(id int) bool {
 	if _, aliased := l.aliases[id]; aliased || l.writer[id] < 0 {
 		return false
@@ -200,9 +192,8 @@ func (l *lowering) canAlias(id int) bool {
 	return l.program.Tensors[id].Role == plan.Activation && l.layouts[id].form == mapForm && op != plan.OpConcat && op != plan.OpSlice
 }
 
-// findFusableSums finds the additions (of gradients or in a residual block) that need no
-// kernel, because the kernel that computes the last operand can add the other operand. It
-// records them in moved and added.
+// findFusableSums records in moved and added the additions (of gradients or in a residual
+// block) that the kernel of the last operand can do.
 func (l *lowering) findFusableSums() {
 	if !l.fuse {
 		return
@@ -233,12 +224,10 @@ func (l *lowering) findFusableSums() {
 	}
 }
 
-// haveSameMapType reports whether two tensors are feature maps with the same element type.
 func (l *lowering) haveSameMapType(a, b int) bool {
 	return l.layouts[a].form == mapForm && l.layouts[b].form == mapForm && l.layouts[a].typ == l.layouts[b].typ
 }
 
-// lowerKernel appends the tasks for k, the kernel with the given index in the program.
 func (l *lowering) lowerKernel(index int, k plan.Kernel) {
 	t := task{op: k.Op, kernel: index, name: k.Name, attr: k.Attr, in: k.In, out: slices.Clone(k.Out), acc: -1}
 	if id := k.Out[0]; id >= 0 {
@@ -288,9 +277,8 @@ func (l *lowering) lowerKernel(index int, k plan.Kernel) {
 	l.tasks = append(l.tasks, t)
 }
 
-// lowerBatchNormBackward replaces the operands and results of t by the tensors that the
-// engine's kernel reads and writes. Some operands are results of the forward pass, if the
-// program contains it.
+// lowerBatchNormBackward replaces t's operands and results by the tensors that the engine's
+// kernel uses. Some are results of the forward pass, if the program contains it.
 func (l *lowering) lowerBatchNormBackward(t *task, k plan.Kernel) {
 	y, beta := -1, -1
 	if k.Attr.ReLU {
@@ -309,8 +297,7 @@ func (l *lowering) lowerBatchNormBackward(t *task, k plan.Kernel) {
 	}
 }
 
-// addPoolIndex adds a tensor for the position of each maximum of y, and returns its id. It
-// returns −1 if no backward pass needs the positions.
+// addPoolIndex adds a tensor for the positions of y's maxima; −1 without a backward pass.
 func (l *lowering) addPoolIndex(x, y int) int {
 	for _, r := range l.readers[y] {
 		if b := l.program.Kernels[r]; b.Op == plan.OpMaxPoolBackward && b.In[1] == y && b.In[0] == x {
@@ -321,8 +308,7 @@ func (l *lowering) addPoolIndex(x, y int) int {
 	return -1
 }
 
-// lowerMaxPoolBackward appends the gradient of a max pooling. If the program does not
-// contain the forward pass, a task that computes the positions of the maxima comes first.
+// lowerMaxPoolBackward first finds the maxima if the program has no forward pass.
 func (l *lowering) lowerMaxPoolBackward(t task, k plan.Kernel) {
 	index, ok := l.index[k.In[1]]
 	if !ok {
@@ -334,8 +320,7 @@ func (l *lowering) lowerMaxPoolBackward(t task, k plan.Kernel) {
 	l.tasks = append(l.tasks, t)
 }
 
-// lowerConcat appends the copies of those operands that are not stored in y already. If
-// necessary, a task that clears y's padding comes first.
+// lowerConcat copies the operands that are not in y already, if necessary after clearing y.
 func (l *lowering) lowerConcat(t task, k plan.Kernel) {
 	y := k.Out[0]
 	var copies []task

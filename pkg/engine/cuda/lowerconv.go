@@ -6,8 +6,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// fusedStatistics contains the tensor ids and parameters with which a convolution computes
-// the statistics of its result for the batch norm after it.
+// fusedStatistics contains tensor ids and parameters for the statistics that a convolution
+// computes for the batch norm after it.
 type fusedStatistics struct {
 	mean, invstd, runningMean, runningVar int
 	sum, square                           int // sum and sum of squares per channel, if cuDNN computes them
@@ -16,7 +16,6 @@ type fusedStatistics struct {
 	sync                                  bool   // the batch norm is synchronized
 }
 
-// lowerConv appends a convolution with its bias and the ReLU after it.
 func (l *lowering) lowerConv(t task, k plan.Kernel) {
 	if k.Op == plan.OpConv && l.layouts[k.Out[0]].form == denseForm {
 		t.op = opHead
@@ -44,8 +43,8 @@ func (l *lowering) lowerConv(t task, k plan.Kernel) {
 	}
 }
 
-// findReLUAfter returns the index of the ReLU kernel that reads y, if no other kernel reads
-// y and the two can be fused; otherwise −1.
+// findReLUAfter returns the kernel of a ReLU that is y's only reader and can be fused, or
+// −1.
 func (l *lowering) findReLUAfter(y int) int {
 	if !l.fuse || l.program.Tensors[y].Role != plan.Activation || len(l.readers[y]) != 1 {
 		return -1
@@ -60,8 +59,8 @@ func (l *lowering) findReLUAfter(y int) int {
 	return -1
 }
 
-// findBiasBackward returns the index of the kernel that computes a bias gradient from dx,
-// the gradient of a ReLU, or −1 if there is none or the two cannot be fused.
+// findBiasBackward returns the index of the kernel of a bias gradient that reads dx, a
+// ReLU's gradient, or −1 if there is none or they cannot be fused.
 func (l *lowering) findBiasBackward(dx int) int {
 	if !l.fuse {
 		return -1

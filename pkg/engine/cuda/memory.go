@@ -14,27 +14,22 @@ type memoryBlock struct {
 	bytes int64
 }
 
-// pinnedMemory is page-locked host memory, which the GPU can copy asynchronously. The
-// engine uses Go memory only for synchronous copies: the driver does not access it after
-// the call has returned.
+// pinnedMemory is page-locked host memory, which the GPU can copy asynchronously. Go memory
+// is only for synchronous copies: the driver does not access it after the call.
 type pinnedMemory struct {
 	ptr   unsafe.Pointer
 	bytes int64
 }
 
-// floatSlice returns the memory as a slice of float32.
 func (p pinnedMemory) floatSlice() []float32 { return unsafe.Slice((*float32)(p.ptr), p.bytes/4) }
 
-// byteSlice returns the memory as a slice of bytes.
 func (p pinnedMemory) byteSlice() []byte { return unsafe.Slice((*byte)(p.ptr), p.bytes) }
 
-// part returns the part of p with the given size in bytes that starts at offset.
 func (p pinnedMemory) part(offset, bytes int) pinnedMemory {
 	return pinnedMemory{unsafe.Add(p.ptr, offset), int64(bytes)}
 }
 
-// allocate allocates b.bytes bytes of memory, filled with zeros. It does nothing if b.bytes
-// is 0.
+// allocate fills the memory with zeros. It does nothing if b.bytes is 0.
 func (g *gpu) allocate(b *memoryBlock) error {
 	if b.bytes == 0 {
 		return nil
@@ -51,7 +46,7 @@ func (g *gpu) allocate(b *memoryBlock) error {
 	return nil
 }
 
-// free frees b. It does nothing if b is not allocated.
+// free does nothing if b is not allocated.
 func (g *gpu) free(b memoryBlock) error {
 	if b.ptr == 0 {
 		return nil
@@ -60,7 +55,6 @@ func (g *gpu) free(b memoryBlock) error {
 	return g.explainLostGPU(g.driver.MemFree(b.ptr))
 }
 
-// allocatePinned allocates page-locked host memory.
 func (g *gpu) allocatePinned(bytes int64) (pinnedMemory, error) {
 	bytes = max(bytes, 1)
 	ptr, err := g.driver.MemHostAlloc(bytes)
@@ -70,7 +64,7 @@ func (g *gpu) allocatePinned(bytes int64) (pinnedMemory, error) {
 	return pinnedMemory{ptr, bytes}, nil
 }
 
-// freePinned frees page-locked host memory. It does nothing if p is not allocated.
+// freePinned does nothing if p is not allocated.
 func (g *gpu) freePinned(p pinnedMemory) error {
 	if p.ptr == nil {
 		return nil

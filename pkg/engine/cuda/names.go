@@ -10,12 +10,10 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// slotPrefix begins the names of optimizer slots: "optimizer.<slot>.<parameter>".
 const slotPrefix = "optimizer."
 
-// Names returns the names of all parameters and states, and of every slot that any
-// optimizer may have. The list does not depend on the current optimizer, so that it is the
-// same on all ranks.
+// Names returns all parameters and states, and every slot that any optimizer may have, so
+// that the list is the same on all ranks.
 func (x *executable) Names() []string {
 	names := append(slices.Clone(x.store.paramSeq), x.store.stateSeq...)
 	for _, slot := range slotNames() {
@@ -33,7 +31,6 @@ type persistentTensor struct {
 	flat memoryBlock // flat buffer that contains the tensor; not allocated for a slot that is not in use yet
 }
 
-// findTensor returns the location of the persistent tensor with the given name.
 func (s *store) findTensor(name string) (persistentTensor, error) {
 	if r, ok := s.paramAt[name]; ok {
 		return persistentTensor{region: r, flat: s.masters}, nil
@@ -53,11 +50,8 @@ func (s *store) findTensor(name string) (persistentTensor, error) {
 	return persistentTensor{}, fmt.Errorf("the program has no parameter, state or optimizer slot %q", name)
 }
 
-// address returns the address of the tensor, where flat is the address of the fp32 buffer.
 func (r region) address(flat driver.Ptr) driver.Ptr { return flat.Add(int64(4 * r.offset)) }
 
-// readFloats reads the tensor r from the fp32 buffer at flat, and returns it in logical
-// order.
 func (g *gpu) readFloats(r region, flat driver.Ptr) ([]float64, error) {
 	data, err := g.read(r.address(flat), int64(4*r.layout.size()))
 	if err != nil {
@@ -68,8 +62,7 @@ func (g *gpu) readFloats(r region, flat driver.Ptr) ([]float64, error) {
 	return v, nil
 }
 
-// Get returns a parameter, state or slot in logical order. The elements of a slot that is
-// not in use yet are zero.
+// Get returns zeros for a slot that is not in use yet.
 func (x *executable) Get(name string) (v []float64, err error) {
 	err = x.do(func() error {
 		p, err := x.store.findTensor(name)
@@ -89,7 +82,6 @@ func (x *executable) Get(name string) (v []float64, err error) {
 	return v, nil
 }
 
-// Set sets a parameter, state or slot to v, in logical order.
 func (x *executable) Set(name string, v []float64) error {
 	err := x.do(func() error {
 		p, err := x.store.findTensor(name)

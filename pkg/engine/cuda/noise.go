@@ -5,8 +5,7 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// noiseBytes is the size of the noise that is generated on the host. The GPU repeats it in
-// larger blocks.
+// noiseBytes of noise are generated on the host; the GPU repeats them in larger blocks.
 const noiseBytes = 1 << 20
 
 // fillWithNoise fills the memory that convolutions read with noise, because the time of a
@@ -24,13 +23,12 @@ func (x *executable) fillWithNoise() error {
 	return nil
 }
 
-// typedBlock is a block whose elements have a known type.
 type typedBlock struct {
 	memoryBlock
 	typ device.Type
 }
 
-// noiseBlocks returns the blocks that may be overwritten while a program is loaded.
+// noiseBlocks returns the blocks that loading may overwrite.
 func (x *executable) noiseBlocks() []typedBlock {
 	list := []typedBlock{{x.memory.arena, x.low}, {x.memory.fixed, x.low}}
 	if x.store.users == 1 { // no other executable uses these weights
@@ -39,7 +37,7 @@ func (x *executable) noiseBlocks() []typedBlock {
 	return list
 }
 
-// fillNoise fills b with pseudo-random numbers between −1 and 1.
+// fillNoise writes pseudo-random numbers between −1 and 1.
 func (g *gpu) fillNoise(b memoryBlock, typ device.Type) error {
 	if b.bytes == 0 {
 		return nil
@@ -64,8 +62,6 @@ func (g *gpu) fillNoise(b memoryBlock, typ device.Type) error {
 	return nil
 }
 
-// clearAfterTuning sets to zero the memory that tuning has overwritten, and writes the
-// constants again.
 func (x *executable) clearAfterTuning() error {
 	list := []typedBlock{{memoryBlock: x.memory.grads}, {memoryBlock: x.memory.scratch}, {memoryBlock: x.memory.arena}}
 	if x.engine.options.Convolution == "auto" {

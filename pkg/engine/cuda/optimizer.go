@@ -18,14 +18,13 @@ type segment struct {
 	vector            bool // the parameter has one dimension; meaningless for a run of several parameters
 }
 
-// segments lists the parts of the flat buffers that an update changes.
 type segments struct {
 	runs  []segment // merged segments that are contiguous in both buffers
 	parts []segment // one segment per parameter
 }
 
-// add appends p, the segment of a parameter, to s.parts. It appends p to s.runs too, or
-// extends the last run if p follows it directly in both buffers.
+// add appends p, a parameter's segment, to s.parts and s.runs, or extends the last run if p
+// follows it directly in both buffers.
 func (s *segments) add(p segment) {
 	s.parts = append(s.parts, p)
 	if n := len(s.runs); n > 0 {
@@ -45,8 +44,7 @@ const (
 	scaleInterval = 2000
 )
 
-// withoutStepValues returns a copy of u without the values that change from step to step.
-// If u is nil, the result's Rule is empty.
+// withoutStepValues clears what changes from step to step. If u is nil, the Rule is empty.
 func withoutStepValues(u *optim.Update) optim.Update {
 	if u == nil {
 		return optim.Update{}
@@ -56,7 +54,7 @@ func withoutStepValues(u *optim.Update) optim.Update {
 	return r
 }
 
-// checkUpdate returns an error if u is invalid or the program has no gradients. u may be
+// checkUpdate returns an error if u is invalid or the program has no gradients; u may be
 // nil.
 func (x *executable) checkUpdate(u *optim.Update) error {
 	if u == nil {
@@ -71,14 +69,12 @@ func (x *executable) checkUpdate(u *optim.Update) error {
 	return nil
 }
 
-// callCollector converts launches to commands and joins the errors.
 type callCollector struct {
 	gpu  *gpu
 	list []command
 	err  error
 }
 
-// add appends the commands for launches, or records err.
 func (l *callCollector) add(launches []kernels.Launch, err error) {
 	if err == nil {
 		var calls []command
@@ -88,8 +84,7 @@ func (l *callCollector) add(launches []kernels.Launch, err error) {
 	l.err = errors.Join(l.err, err)
 }
 
-// updateCommands returns the commands of an update by rule r. See optim.Apply64 for the
-// formulas.
+// updateCommands returns the commands of rule r, whose formulas are in optim.Apply64.
 func (x *executable) updateCommands(r optim.Update) ([]command, error) {
 	control := kernels.Pointer(x.memory.control.ptr)
 	l := callCollector{gpu: x.gpu}
@@ -139,12 +134,10 @@ func (x *executable) updateCommands(r optim.Update) ([]command, error) {
 	return l.list, l.err
 }
 
-// needsLayerwiseNorms reports whether a rule needs the norms of each parameter (LARS and
-// LAMB).
 func needsLayerwiseNorms(rule string) bool { return rule == optim.RuleLARS || rule == optim.RuleLAMB }
 
-// addFlatUpdate adds the launches of a rule without norms: one launch per contiguous run of
-// weights, or, without FusedOptimizer, one launch per parameter.
+// addFlatUpdate adds a rule without norms: one launch per contiguous run of weights, or,
+// without FusedOptimizer, per parameter.
 func (x *executable) addFlatUpdate(l *callCollector, r optim.Update, whole kernels.Update) {
 	updated := x.update.segments.parts
 	if x.engine.options.FusedOptimizer {
@@ -168,8 +161,8 @@ func (x *executable) addFlatUpdate(l *callCollector, r optim.Update, whole kerne
 	}
 }
 
-// addLayerwiseUpdate adds the launches of LARS or LAMB: once for all parameters together,
-// or, without FusedOptimizer, separately for each parameter.
+// addLayerwiseUpdate adds LARS or LAMB: launches for all parameters together, or, without
+// FusedOptimizer, for each.
 func (x *executable) addLayerwiseUpdate(l *callCollector, r optim.Update, whole kernels.Update) {
 	step := len(x.update.segments.parts)
 	if !x.engine.options.FusedOptimizer {
@@ -184,8 +177,7 @@ func (x *executable) addLayerwiseUpdate(l *callCollector, r optim.Update, whole 
 	}
 }
 
-// allocateUpdateNorms allocates and initializes the memory for norms if r needs norms and
-// the memory is not allocated yet.
+// allocateUpdateNorms allocates the memory for norms when r first needs it.
 func (x *executable) allocateUpdateNorms(r optim.Update) error {
 	if x.update.norms.ptr != 0 || r.ClipNorm == 0 && !needsLayerwiseNorms(r.Rule) {
 		return nil
@@ -207,14 +199,11 @@ func (x *executable) allocateUpdateNorms(r optim.Update) error {
 	return x.gpu.write(x.update.norms.ptr, layers.Table)
 }
 
-// exchangedLossAddress returns the address of the loss that is exchanged with the gradients
-// and stored after them.
 func (x *executable) exchangedLossAddress() driver.Ptr {
 	return x.memory.grads.ptr.Add(int64(4 * x.exchange.lossAt))
 }
 
-// refreshWeightCopies updates the low-precision copies of the weights if the weights have
-// been set since the last step.
+// refreshWeightCopies runs only if the weights have been set since the last step.
 func (x *executable) refreshWeightCopies() error {
 	s := x.store
 	if !s.stale || s.copies.ptr == 0 || s.elements == 0 {

@@ -7,14 +7,12 @@ import (
 	driver "lockstep/pkg/internal/clib/cuda"
 )
 
-// outOfMemoryError is a driver error for which errors.Is also reports
-// engine.ErrOutOfMemory.
+// outOfMemoryError is a driver error that is also engine.ErrOutOfMemory for errors.Is.
 type outOfMemoryError struct{ error }
 
 func (e outOfMemoryError) Unwrap() []error { return []error{e.error, engine.ErrOutOfMemory} }
 
-// markOutOfMemory makes errors.Is report engine.ErrOutOfMemory if the driver ran out of
-// memory. It returns any other error unchanged.
+// markOutOfMemory returns an outOfMemoryError if the driver ran out of memory.
 func markOutOfMemory(err error) error {
 	if errors.Is(err, driver.ErrorOutOfMemory) && !errors.Is(err, engine.ErrOutOfMemory) {
 		return outOfMemoryError{err}

@@ -88,7 +88,6 @@ func (e *Engine) KernelTimes() (list []KernelTime, err error) {
 	return list, err
 }
 
-// profiler counts training steps and profiles those in the window.
 type profiler struct {
 	window Profile
 	step   int  // current step, from 1
@@ -102,7 +101,6 @@ type profiler struct {
 	recordings int
 }
 
-// streamNames returns the streams that are rows of a trace, with their names.
 func (g *gpu) streamNames() []struct {
 	stream driver.Stream
 	name   string
@@ -129,15 +127,13 @@ type span struct {
 	begin, end        driver.Event
 }
 
-// timedCommand is a command with its start and duration, in microseconds. The start is
-// relative to the opening of the window.
+// timedCommand is a command with its start in the window and its duration, in µs.
 type timedCommand struct {
 	span
 	start, took float64
 }
 
-// beginStep must be called before every training step. It counts the step, and opens the
-// window before the window's first step.
+// beginStep counts a training step, and opens the window before its first step.
 func (g *gpu) beginStep() error {
 	p := &g.profile
 	p.step++
@@ -152,14 +148,12 @@ func (g *gpu) beginStep() error {
 	return err
 }
 
-// openWindow starts the recordings of the window.
 func (g *gpu) openWindow() error {
 	p := &g.profile
 	p.on = true
 	if p.window.Trace != "" {
 		p.tracer = &tracer{}
-		// The GPU must be idle here, so that the event and the host's time mark the same
-		// moment.
+		// The GPU must be idle, so that the event and the host's time mark the same moment.
 		err := g.synchronize()
 		if err != nil {
 			return err
@@ -179,8 +173,7 @@ func (g *gpu) openWindow() error {
 	return g.explainLostGPU(g.driver.ProfilerStart())
 }
 
-// endStep must be called after every training step. After the window's last step, it closes
-// the window and writes the trace.
+// endStep closes the window after its last step and writes the trace.
 func (g *gpu) endStep() error {
 	p := &g.profile
 	g.stack.NVTX.Pop()
@@ -198,8 +191,6 @@ func (g *gpu) endStep() error {
 	return err
 }
 
-// storeKernelTimes stops CUPTI's recording and stores the kernels' times in
-// g.profile.done.
 func (g *gpu) storeKernelTimes() error {
 	p := &g.profile
 	err := g.synchronize()
@@ -241,7 +232,6 @@ func (x *executable) occupyGPU() error {
 	return nil
 }
 
-// recordEvent records an event of the tracer in a stream and returns it.
 func (g *gpu) recordEvent(s driver.Stream) (driver.Event, error) {
 	t := g.profile.tracer
 	var e driver.Event
@@ -256,8 +246,8 @@ func (g *gpu) recordEvent(s driver.Stream) (driver.Event, error) {
 	return e, g.explainLostGPU(g.driver.EventRecord(e, s))
 }
 
-// recordSpan runs f, which enqueues commands in s, between two recorded events. If no trace
-// is requested, it only runs f.
+// recordSpan runs f, which enqueues commands in s. If a trace is requested, it records an
+// event before and after them.
 func (g *gpu) recordSpan(name, layer, part string, s driver.Stream, f func() error) error {
 	t := g.profile.tracer
 	if t == nil {
@@ -275,8 +265,8 @@ func (g *gpu) recordSpan(name, layer, part string, s driver.Stream, f func() err
 	return err
 }
 
-// traceReductions adds to the trace the exchanges on the host since begin, if sync reports
-// them. sync may also report exchanges of earlier steps; these are skipped.
+// traceReductions traces the exchanges on the host since begin, if sync reports any. It
+// skips exchanges of earlier steps.
 func (g *gpu) traceReductions(sync engine.GradSync, begin time.Time) {
 	t := g.profile.tracer
 	s, ok := sync.(engine.ReductionReporter)
@@ -298,7 +288,7 @@ func (g *gpu) traceReductions(sync engine.GradSync, begin time.Time) {
 	}
 }
 
-// measureSpans returns all spans with their times. All enqueued work must be done.
+// measureSpans requires that all enqueued work is done.
 func (g *gpu) measureSpans() ([]timedCommand, error) {
 	t := g.profile.tracer
 	var list []timedCommand
@@ -325,7 +315,7 @@ type chromeEvent struct {
 	Arguments map[string]string `json:"args,omitempty"`
 }
 
-// writeTrace ends the trace: it writes the trace file and stores the times for KernelTimes.
+// writeTrace writes the trace file and stores the times for KernelTimes.
 func (g *gpu) writeTrace() error {
 	p := &g.profile
 	if err := g.synchronize(); err != nil {
@@ -378,7 +368,6 @@ func (g *gpu) writeTrace() error {
 	return nil
 }
 
-// kernelTotals returns the total time of each kernel, in descending order.
 func (p *profiler) kernelTotals() []KernelTime {
 	type key struct{ kernel, layer, part string }
 	sums := map[key]*KernelTime{}

@@ -10,8 +10,7 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// replayKey identifies a kind of step. It contains everything that affects the commands of
-// a step.
+// replayKey identifies a kind of step by everything that affects its commands.
 type replayKey struct {
 	rule       optim.Update    // see withoutStepValues
 	microbatch microbatch      // the batch's position in its update
@@ -25,20 +24,17 @@ type replayKey struct {
 	dataset    bool   // it reads the data set on the GPU
 }
 
-// microbatch identifies the batch of an update that a step computes, if the update
-// accumulates the gradients of several batches. The zero microbatch is the only batch of
-// its update.
+// microbatch identifies the batch of an update that a step computes. The zero microbatch is
+// the only batch of its update.
 type microbatch struct {
 	kind  microbatchKind
 	parts int // number of batches in the update; set only for the last batch
 }
 
-// endsUpdate reports whether the batch is the last one of its update, after which gradients
-// are exchanged.
+// endsUpdate reports whether gradients are exchanged after the batch.
 func (p microbatch) endsUpdate() bool { return p.kind == onlyBatch || p.kind == lastBatch }
 
-// microbatchKind says whether a batch is the only, the first, a middle or the last batch of
-// an optimizer update.
+// microbatchKind is the position of a batch in an optimizer update.
 type microbatchKind uint8
 
 const (
@@ -48,8 +44,8 @@ const (
 	lastBatch                  // the gradients become the mean over all batches, which is exchanged and applied
 )
 
-// replay contains the commands of one kind of step, divided into sections between which the
-// host does some work.
+// replay contains the commands of one kind of step, in sections between which the host
+// works.
 type replay struct {
 	sections []*section
 	forward  int // for a split step: the number of sections of the forward pass
@@ -67,7 +63,7 @@ type section struct {
 	// normSync is the synchronization point after the section, or nil.
 	ready    int
 	normSync *normSyncCall
-	// replayed is true if the section was launched as a graph the last time.
+	// replayed reports whether the section was launched as a graph the last time.
 	replayed bool
 }
 
@@ -113,7 +109,6 @@ func (s *section) run(g *gpu, graph bool) error {
 	return g.explainLostGPU(g.driver.GraphLaunch(s.exec, g.compute))
 }
 
-// runPhase enqueues the commands of a phase one by one.
 func (s *section) runPhase(g *gpu, p phase) error {
 	g.stack.NVTX.Push(p.name)
 	defer g.stack.NVTX.Pop()
@@ -140,7 +135,6 @@ func (s *section) runPhase(g *gpu, p phase) error {
 	return nil
 }
 
-// capture captures the commands as a graph.
 func (s *section) capture(g *gpu) error {
 	d := g.driver
 	if err := d.StreamBeginCapture(g.compute, driver.CaptureThreadLocal); err != nil {
@@ -165,7 +159,6 @@ func (s *section) capture(g *gpu) error {
 	return g.explainLostGPU(d.GraphUpload(exec, g.compute))
 }
 
-// close destroys the captured graphs.
 func (p *replay) close(g *gpu) error {
 	var errs []error
 	for _, s := range p.sections {
@@ -194,7 +187,6 @@ func (c *bucketCall) run(g *gpu, s driver.Stream) error {
 	return c.enqueue(g)
 }
 
-// runTraced does the same as run, and records the exchange for a trace.
 func (c *bucketCall) runTraced(g *gpu, s driver.Stream) error {
 	if err := c.beginExchange(g, s); err != nil {
 		return err
@@ -202,7 +194,6 @@ func (c *bucketCall) runTraced(g *gpu, s driver.Stream) error {
 	return g.recordSpan(c.label(), "", "exchange", g.exchange, func() error { return c.enqueue(g) })
 }
 
-// beginExchange makes the exchange stream wait for stream s.
 func (c *bucketCall) beginExchange(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.fork, s); err != nil {
 		return g.explainLostGPU(err)
@@ -210,7 +201,6 @@ func (c *bucketCall) beginExchange(g *gpu, s driver.Stream) error {
 	return g.explainLostGPU(g.driver.StreamWaitEvent(g.exchange, c.fork))
 }
 
-// enqueue passes the bucket to c.sync.
 func (c *bucketCall) enqueue(g *gpu) error {
 	if err := c.sync.ReduceBucket(c.index, c.buffer, device.Stream{Handle: uintptr(g.exchange)}); err != nil {
 		return fmt.Errorf("exchange gradient bucket %d: %w", c.index, err)

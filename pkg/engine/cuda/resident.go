@@ -28,7 +28,6 @@ type residentDataset struct {
 	host          pinnedMemory // two int32 per sample of the batch: its index in the set, then its index in memory
 }
 
-// HoldDataset implements engine.DatasetHolder.
 func (x *executable) HoldDataset(image, target string, set engine.DeviceDataset) error {
 	err := x.do(func() error {
 		r, err := x.newResidentDataset(image, target, set)
@@ -69,8 +68,7 @@ func (x *executable) HoldDataset(image, target string, set engine.DeviceDataset)
 	return nil
 }
 
-// newResidentDataset checks that set matches the program's inputs, and returns a
-// residentDataset without memory.
+// newResidentDataset checks that set matches the program's inputs. It allocates no memory.
 func (x *executable) newResidentDataset(image, target string, set engine.DeviceDataset) (*residentDataset, error) {
 	r := &residentDataset{set: set, values: set.Values != nil}
 	var err error
@@ -103,7 +101,6 @@ func (x *executable) newResidentDataset(image, target string, set engine.DeviceD
 	return r, nil
 }
 
-// lookUpInput returns the input with the given name, and its shape.
 func (x *executable) lookUpInput(name string) (*input, []int, error) {
 	at := slices.IndexFunc(x.data.inputs, func(in *input) bool { return x.program.Tensors[in.id].Name == name })
 	if at < 0 {
@@ -112,8 +109,7 @@ func (x *executable) lookUpInput(name string) (*input, []int, error) {
 	return x.data.inputs[at], x.program.Tensors[x.data.inputs[at].id].Shape, nil
 }
 
-// checkByteSamples checks samples that are stored as bytes and augmented. It returns their
-// input and the number of samples.
+// checkByteSamples checks samples that are stored as bytes and augmented, and counts them.
 func (x *executable) checkByteSamples(name string, shape []int, data []byte, divisor float64) (*input, int, error) {
 	in, wants, err := x.lookUpInput(name)
 	if err != nil {
@@ -138,8 +134,7 @@ func (x *executable) checkByteSamples(name string, shape []int, data []byte, div
 	return in, len(data) / size, nil
 }
 
-// checkTargetValues checks targets that are stored as values and not augmented. It returns
-// their input and the number of targets.
+// checkTargetValues checks and counts targets that are stored as values and not augmented.
 func (x *executable) checkTargetValues(name string, v []float32) (*input, int, error) {
 	in, wants, err := x.lookUpInput(name)
 	if err != nil {
@@ -155,9 +150,8 @@ func (x *executable) checkTargetValues(name string, v []float32) (*input, int, e
 	return in, len(v) / size, x.checkClassIndexes(in, v)
 }
 
-// releaseDataset frees the data set and the replays that read it.
+// releaseDataset first frees the captured steps, which read the data set.
 func (x *executable) releaseDataset() error {
-	// Captured steps read the data set, so they are freed first.
 	errs := []error{x.gpu.synchronize()}
 	for key, p := range x.schedule.replays {
 		if key.dataset {
@@ -176,7 +170,6 @@ func (x *executable) releaseDataset() error {
 	return errors.Join(errs...)
 }
 
-// SelectSamples implements engine.DatasetHolder.
 func (x *executable) SelectSamples(epoch int, indexes []int) error {
 	err := x.do(func() error {
 		r := x.data.dataset
@@ -208,19 +201,16 @@ func (x *executable) SelectSamples(epoch int, indexes []int) error {
 	return nil
 }
 
-// usesDataset reports whether the next step reads its inputs from the data set on the GPU.
 func (x *executable) usesDataset() bool { return x.data.dataset != nil && x.data.dataset.active }
 
-// recordHostInput records that the host has set an input. If the input belongs to the data
-// set, the next step does not read the data set. r may be nil.
+// recordHostInput records that the host has set in. If in belongs to the data set, the next
+// step does not read the data set. r may be nil.
 func (r *residentDataset) recordHostInput(in *input) {
 	if r != nil && (in == r.image || in == r.target) {
 		r.active = false
 	}
 }
 
-// augmentCommands returns the commands that crop, augment and convert the chosen samples
-// and store them in an input.
 func (x *executable) augmentCommands(in *input) ([]command, error) {
 	r, p := x.data.dataset, x.memory.locations[in.id]
 	batch := x.memory.locations[r.image.id].rows()

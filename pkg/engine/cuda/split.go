@@ -17,8 +17,8 @@ import (
 // this way several ranks can share one GPU, which NCCL does not support. Synchronized batch
 // norms split the step further; see syncnorm.go.
 
-// newSplitReplay returns the replay of a step with an exchange on the host. begin contains
-// the commands up to the end of the forward pass, end those of the update.
+// newSplitReplay is for a step with an exchange on the host. begin contains the commands up
+// to the end of the forward pass, end the commands of the update.
 func (x *executable) newSplitReplay(key replayKey, begin, end []command) (*replay, error) {
 	first, err := x.splitAtNorms("the forward pass", "forward", begin)
 	if err != nil {
@@ -75,8 +75,6 @@ func (x *executable) newSplitReplay(key replayKey, begin, end []command) (*repla
 	return p, nil
 }
 
-// prepareHostGrads allocates the copy of the gradients on the host, and the buckets'
-// events, if they do not exist yet.
 func (x *executable) prepareHostGrads() error {
 	g := x.gpu
 	if x.exchange.hostGrads.ptr != nil || len(x.exchange.buckets) == 0 {
@@ -187,7 +185,6 @@ func (c *hostExchange) runSections(ctx context.Context, sections []*section) err
 	return nil
 }
 
-// enqueueBucketCopy enqueues the copy of bucket i to the host.
 func (c *hostExchange) enqueueBucketCopy(i int) error {
 	g, b := c.gpu, c.exchange.buckets[i]
 	if err := g.driver.EventRecord(b.filled, g.compute); err != nil {
@@ -206,8 +203,7 @@ func (c *hostExchange) enqueueBucketCopy(i int) error {
 	return g.explainLostGPU(g.driver.EventRecord(b.sent, g.exchange))
 }
 
-// runBackward runs the backward pass and passes the buckets to sync, without overlap only
-// after the pass.
+// runBackward passes the buckets to sync, without overlap only after the backward pass.
 func (c *hostExchange) runBackward(ctx context.Context, sections []*section) (err error) {
 	defer func() {
 		// The exchange may still write to a bucket: wait for it before returning.
@@ -234,8 +230,7 @@ func (c *hostExchange) runBackward(ctx context.Context, sections []*section) (er
 	return ctx.Err()
 }
 
-// exchangeCopiedBuckets passes to sync all buckets whose copies were enqueued, each after
-// its copy has ended.
+// exchangeCopiedBuckets passes each bucket to sync after its copy has ended.
 func (c *hostExchange) exchangeCopiedBuckets(ctx context.Context) error {
 	for c.exchanged < c.sent {
 		i := c.exchanged
@@ -254,7 +249,6 @@ func (c *hostExchange) exchangeCopiedBuckets(ctx context.Context) error {
 	return nil
 }
 
-// finishExchange waits for the exchange of the gradients and copies them back to the GPU.
 func (c *hostExchange) finishExchange() error {
 	if err := c.sync.Wait(); err != nil {
 		return fmt.Errorf("wait for gradients: %w", err)

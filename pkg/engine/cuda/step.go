@@ -51,7 +51,7 @@ func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *opt
 	return t, nil
 }
 
-// step does the work of Step, except for profiles.
+// step is Step without profiles.
 func (x *executable) step(ctx context.Context, sync engine.GradSync, update *optim.Update, t *engine.Timing) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -135,9 +135,8 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	return nil
 }
 
-// nextMicrobatch returns which batch of an update the next step computes, and the GradSync
-// that exchanges gradients after this batch, or nil unless the batch is the update's last
-// one.
+// nextMicrobatch returns which batch of an update the next step computes and, if it is the
+// update's last batch, the GradSync that exchanges the gradients.
 func nextMicrobatch(a engine.AccumulatingSync) (microbatch, engine.GradSync) {
 	at, parts, inner := a.Part()
 	switch {
@@ -151,9 +150,8 @@ func nextMicrobatch(a engine.AccumulatingSync) (microbatch, engine.GradSync) {
 	return microbatch{kind: middleBatch}, nil
 }
 
-// accumulateCommands returns the commands that accumulate n gradients starting at element
-// from: they start the sums, add to the sums, or replace the gradients by the mean over all
-// batches, depending on p.
+// accumulateCommands is for n gradients from element from on: depending on p they start the
+// sums, are added to them, or become the mean over all batches.
 func (x *executable) accumulateCommands(p microbatch, from, n int) ([]command, error) {
 	grads := kernels.Pointer(x.memory.grads.ptr.Add(int64(4 * from)))
 	sums := kernels.Pointer(x.exchange.sums.ptr.Add(int64(4 * from)))
@@ -168,8 +166,6 @@ func (x *executable) accumulateCommands(p microbatch, from, n int) ([]command, e
 	return nil, nil
 }
 
-// allocateGradSums allocates the sums of gradients if p needs them and they do not exist
-// yet.
 func (x *executable) allocateGradSums(p microbatch) error {
 	if p.kind == onlyBatch || x.exchange.sums.ptr != 0 {
 		return nil
@@ -178,7 +174,6 @@ func (x *executable) allocateGradSums(p microbatch) error {
 	return x.gpu.allocate(&x.exchange.sums)
 }
 
-// newReplay returns the replay of the kind of step that key describes.
 func (x *executable) newReplay(key replayKey) (*replay, error) {
 	begin := []command{&copyToGPUCall{x.memory.control.ptr, x.memory.hostControl, kernels.ControlHostBytes}}
 	if key.dataset {
@@ -226,8 +221,7 @@ func (x *executable) newReplay(key replayKey) (*replay, error) {
 	}}}}, nil
 }
 
-// backwardCommands returns the commands of the backward pass. If key.sync is not nil, they
-// pass each bucket to it as soon as the bucket is complete.
+// backwardCommands passes each bucket to key.sync, unless it is nil, once it is complete.
 func (x *executable) backwardCommands(key replayKey) (list []command, err error) {
 	p, sync, next := key.microbatch, key.sync, 0
 	hand := func(upTo int) error {
@@ -280,8 +274,7 @@ type stepWatcher interface {
 	Watch(ctx context.Context) (stop func() error)
 }
 
-// runUnsplitStep runs a step in which the host has nothing to do between the commands, so
-// the step is not split into sections.
+// runUnsplitStep runs a step in which the host has nothing to do between the commands.
 func (x *executable) runUnsplitStep(ctx context.Context, p *replay, sync engine.GradSync, t *engine.Timing) error {
 	stop := func() error { return nil }
 	if w, ok := sync.(stepWatcher); ok {
@@ -300,7 +293,6 @@ func (x *executable) runUnsplitStep(ctx context.Context, p *replay, sync engine.
 	return x.readResults(true)
 }
 
-// launchUnsplit enqueues an unsplit step in the compute stream and waits for its end.
 func (x *executable) launchUnsplit(s *section) error {
 	g := x.gpu
 	if err := g.driver.EventRecord(x.profile.begin, g.compute); err != nil {
@@ -318,7 +310,6 @@ func (x *executable) launchUnsplit(s *section) error {
 	return g.explainLostGPU(g.driver.EventSynchronize(x.profile.end))
 }
 
-// measureStep sets the times in t from the events of an unsplit step.
 func (x *executable) measureStep(s *section, t *engine.Timing) error {
 	d := x.gpu.driver
 	whole, err := d.EventElapsed(x.profile.begin, x.profile.end)
@@ -341,9 +332,8 @@ func (x *executable) measureStep(s *section, t *engine.Timing) error {
 	return nil
 }
 
-// readResults reads the results of a step. If lossExchanged is set, it also returns an
-// error if the exchanged loss is not finite, which means that another rank's loss is not
-// finite.
+// readResults returns an error if lossExchanged is set and the exchanged loss is not
+// finite, because another rank's loss is not finite.
 func (x *executable) readResults(lossExchanged bool) error {
 	data := x.memory.result.byteSlice()
 	c := kernels.DecodeControl(data[resultControl:])
@@ -359,8 +349,7 @@ func (x *executable) readResults(lossExchanged bool) error {
 	return nil
 }
 
-// readLoss stores the step's loss and loss scale in x.last. It returns an error if the loss
-// is not finite.
+// readLoss stores loss and scale in x.last. A loss that is not finite is an error.
 func (x *executable) readLoss() error {
 	x.last.scale = float64(x.last.control.LossScale) // the scale before this step's update
 	if x.program.Loss < 0 {
@@ -373,13 +362,11 @@ func (x *executable) readLoss() error {
 	return nil
 }
 
-// decodeFloat32 decodes a little-endian float32.
 func decodeFloat32(b []byte) float64 {
 	return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
 }
 
-// restoreStates sets the states back to their values before the step, unless the GPU is
-// lost.
+// restoreStates restores the states from before the step, unless the GPU is lost.
 func (x *executable) restoreStates() error {
 	g := x.gpu
 	if g.lost != nil || x.memory.backup.bytes == 0 {

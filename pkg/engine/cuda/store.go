@@ -35,8 +35,7 @@ type store struct {
 	users int  // number of executables that use the store
 }
 
-// slotNames returns the names of all optimizer slots, in the order in which Names lists
-// them.
+// slotNames lists the slots in the order of Names.
 func slotNames() []string { return []string{"m", "v", "momentum"} }
 
 // paramOrder returns the indexes of the program's parameters in the order of the flat
@@ -55,7 +54,7 @@ func paramOrder(p *plan.Program) []int {
 	return order
 }
 
-// newStore lays out the parameters and states of p without allocating memory.
+// newStore allocates no memory.
 func newStore(g *gpu, p *plan.Program, layouts []layout, low device.Type) (*store, error) {
 	s := &store{gpu: g, low: low, paramAt: map[string]region{}, stateAt: map[string]region{}, slots: map[string]memoryBlock{}, stale: true}
 	for _, i := range paramOrder(p) {
@@ -116,7 +115,6 @@ func (s *store) checkCoverage(p *plan.Program, layouts []layout) error {
 	return nil
 }
 
-// allocate allocates the memory of s, filled with zeros.
 func (s *store) allocate() error {
 	for _, b := range []*memoryBlock{&s.masters, &s.copies, &s.states} {
 		if err := s.gpu.allocate(b); err != nil {
@@ -126,8 +124,7 @@ func (s *store) allocate() error {
 	return nil
 }
 
-// slot returns the flat buffer of an optimizer slot. If it does not exist, slot allocates
-// it, filled with zeros.
+// slot allocates the buffer, filled with zeros, if it does not exist.
 func (s *store) slot(name string) (memoryBlock, error) {
 	if b, ok := s.slots[name]; ok {
 		return b, nil
@@ -140,7 +137,6 @@ func (s *store) slot(name string) (memoryBlock, error) {
 	return b, nil
 }
 
-// bytes returns the size of the memory of s in bytes.
 func (s *store) bytes() int64 {
 	n := s.masters.bytes + s.copies.bytes + s.states.bytes
 	for _, b := range s.slots {
@@ -163,7 +159,6 @@ func (s *store) release() error {
 	return first
 }
 
-// slotBlocks returns the buffers of the slots that exist.
 func (s *store) slotBlocks() []memoryBlock {
 	var list []memoryBlock
 	for _, name := range slotNames() {

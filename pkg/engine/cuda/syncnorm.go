@@ -25,16 +25,14 @@ import (
 //
 // With NCCL, a synchronization is an all-reduce within the captured step, in the exchange
 // stream, for which the compute stream waits. All ranks must call NCCL in the same order,
-// or they wait for each other forever. They do: all that a rank exchanges, buckets and
-// vectors, goes through one communicator, in one stream, issued by one thread in the order
-// of the program, which is the same on all ranks but for the batch size. The all-reduces
-// are a chain, which capture keeps. The first of them waits only for a rank's own
-// computation. If all before the n-th complete on all ranks, the n-th is next on all of
-// them, and what it waits for in the compute stream waits only for those before it, so it
-// completes too. A second communicator would let a vector overtake a bucket that is being
-// reduced, but two all-reduces at once may each hold the multiprocessors that the other one
-// lacks on another GPU. Therefore a vector waits for the buckets before it. Ranks capture a
-// step at the same time, as NCCL demands: when it runs for the second time.
+// or they wait for each other forever. They do: one thread issues all all-reduces of a
+// rank, of buckets and vectors, through one communicator, in one stream and in the order of
+// the program, which is the same on all ranks but for the batch size. Capture keeps this
+// order. By induction every all-reduce completes: the computation for which it waits
+// depends only on earlier ones. A second communicator would let a vector overtake a bucket
+// that is being reduced, but two all-reduces at once may each hold the multiprocessors that
+// the other one lacks on another GPU. Ranks capture a step at the same time, as NCCL
+// demands: when it runs for the second time.
 //
 // On the host, where ranks share a GPU or NCCL is missing, a step is split at each
 // synchronization: the vector is copied to page-locked memory, engine.NormSync exchanges
@@ -76,7 +74,6 @@ func (c *normSyncCall) run(g *gpu, s driver.Stream) error {
 	return c.awaitExchange(g, s)
 }
 
-// runTraced does the same as run, and records the exchange for a trace.
 func (c *normSyncCall) runTraced(g *gpu, s driver.Stream) error {
 	if err := c.beginExchange(g, s); err != nil {
 		return err
@@ -87,8 +84,6 @@ func (c *normSyncCall) runTraced(g *gpu, s driver.Stream) error {
 	return c.awaitExchange(g, s)
 }
 
-// beginExchange makes the exchange stream wait for stream s, which computes the vector of
-// sums.
 func (c *normSyncCall) beginExchange(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.fork, s); err != nil {
 		return g.explainLostGPU(err)
@@ -96,7 +91,6 @@ func (c *normSyncCall) beginExchange(g *gpu, s driver.Stream) error {
 	return g.explainLostGPU(g.driver.StreamWaitEvent(g.exchange, c.fork))
 }
 
-// enqueue enqueues the exchange of the vector of sums.
 func (c *normSyncCall) enqueue(g *gpu) error {
 	if err := c.exchanger.SumStatistics(device.Buffer{Pointer: uintptr(c.vector), Type: device.F64, Elements: c.doubles}, device.Stream{Handle: uintptr(g.exchange)}); err != nil {
 		return fmt.Errorf("batch norm %s: exchange statistics: %w", c.layer, err)
@@ -104,7 +98,6 @@ func (c *normSyncCall) enqueue(g *gpu) error {
 	return nil
 }
 
-// awaitExchange makes stream s wait for the exchange.
 func (c *normSyncCall) awaitExchange(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.join, g.exchange); err != nil {
 		return g.explainLostGPU(err)
@@ -114,7 +107,7 @@ func (c *normSyncCall) awaitExchange(g *gpu, s driver.Stream) error {
 
 func (c *normSyncCall) label() string { return "exchange statistics" }
 
-// asNormSync returns c as a normSyncCall, or nil if it is another command.
+// asNormSync returns nil if c is another command.
 func asNormSync(c command) *normSyncCall {
 	if n, ok := c.(*taskCommand); ok {
 		c = n.command
@@ -123,8 +116,8 @@ func asNormSync(c command) *normSyncCall {
 	return m
 }
 
-// prepareNormSync allocates the vector of sums, and creates the commands of the tasks that
-// synchronize workers.
+// prepareNormSync allocates the vector of sums and creates the commands of tasks that use
+// it.
 func (x *executable) prepareNormSync() error {
 	channels := 0
 	for _, k := range x.program.Kernels {
@@ -155,18 +148,16 @@ func (x *executable) prepareNormSync() error {
 	return nil
 }
 
-// newNormSyncCall returns the command that exchanges the vector of sums of a layer.
 func (x *executable) newNormSyncCall(layer string, channels int) command {
 	return &normSyncCall{layer: layer, vector: x.exchange.norms.vector.ptr, doubles: kernels.NormVectorLength(channels), fork: x.exchange.fork, join: x.exchange.join}
 }
 
-// syncVector returns the address of the vector of sums as a kernel argument.
 func (x *executable) syncVector() kernels.Pointer {
 	return kernels.Pointer(x.exchange.norms.vector.ptr)
 }
 
-// newSyncedCommands returns the commands of task t, which has index i, with a
-// synchronization point. It returns nil if the task does not synchronize workers.
+// newSyncedCommands returns the commands of task t with a synchronization point, or nil if
+// t, which has index i, does not synchronize.
 func (x *executable) newSyncedCommands(i int, t task) ([]command, error) {
 	switch {
 	case t.stats != nil && t.stats.sync:
@@ -211,8 +202,6 @@ func (x *executable) newSyncedStatistics(i int) ([]command, error) {
 	return joinCommands(x.newNormSyncCall(t.stats.layer, b.Channels), slices.Concat(list[:at], moments), join, err, joinErr)
 }
 
-// joinCommands returns before, synchronization and after as one list. If any of errs is not
-// nil, it returns these errors instead.
 func joinCommands(synchronization command, before, after []command, errs ...error) ([]command, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -238,7 +227,6 @@ func (x *executable) resolveStatisticsSync(sync engine.GradSync) (synced bool, d
 	return !sync.Capturable(), nil, nil
 }
 
-// taskCommands returns the commands of a task in the kind of step that key describes.
 func (x *executable) taskCommands(task int, key replayKey) []command {
 	list := x.exchange.norms.commands[task]
 	switch {
@@ -258,9 +246,8 @@ func (x *executable) taskCommands(task int, key replayKey) []command {
 	return list
 }
 
-// splitAtNorms divides commands into sections at the synchronization points. All sections
-// except the last end with the copy of the vector of sums to the host, and all except the
-// first begin with the copy back.
+// splitAtNorms divides commands at the synchronization points: each section but the last
+// ends with the copy of the sums to the host, each but the first begins with the copy back.
 func (x *executable) splitAtNorms(name, part string, list []command) ([]*section, error) {
 	var all []*section
 	var now []command
@@ -281,8 +268,6 @@ func (x *executable) splitAtNorms(name, part string, list []command) ([]*section
 	return append(all, &section{name: name, phases: []phase{{part, now, 0}}}), nil
 }
 
-// allocateHostVector allocates the page-locked copy of the vector of sums if it does not
-// exist yet.
 func (x *executable) allocateHostVector() (err error) {
 	if x.exchange.norms.host.ptr == nil {
 		x.exchange.norms.host, err = x.gpu.allocatePinned(x.exchange.norms.vector.bytes)
@@ -290,8 +275,7 @@ func (x *executable) allocateHostVector() (err error) {
 	return err
 }
 
-// syncNormOnHost waits until this worker's vector of sums is on the host, and replaces it
-// by the total over all workers.
+// syncNormOnHost waits for this worker's sums and replaces them by all workers' totals.
 func (x *executable) syncNormOnHost(m *normSyncCall) error {
 	if err := x.gpu.driver.StreamSynchronize(x.gpu.compute); err != nil {
 		return x.gpu.explainLostGPU(err)

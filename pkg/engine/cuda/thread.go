@@ -6,7 +6,6 @@ import (
 	"sync"
 )
 
-// errClosed is returned by a closed engine and its executables.
 var errClosed = errors.New("the executable or its engine is closed")
 
 // thread is a dedicated operating-system thread in which the GPU's primary context is
@@ -51,8 +50,7 @@ func startThread(begin func() error, end func()) (*thread, error) {
 	return t, nil
 }
 
-// do runs f on the thread and waits for it. f must not call do. If the thread has ended, do
-// returns errClosed.
+// do runs f, which must not call do, on the thread. It returns errClosed if that has ended.
 func (t *thread) do(f func() error) error {
 	var err error
 	done := make(chan struct{})
@@ -69,7 +67,7 @@ func (t *thread) do(f func() error) error {
 	}
 }
 
-// close lets the thread finish its current function, and waits until the thread has ended.
+// close waits until the thread has ended, after its current function.
 func (t *thread) close() {
 	t.once.Do(func() { close(t.stop) })
 	<-t.ended

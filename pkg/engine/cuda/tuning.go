@@ -20,7 +20,6 @@ type chosenPlan struct {
 	variant
 }
 
-// choosePlan chooses the variant and the plan of task t, which is convolution c.
 func (x *executable) choosePlan(t task, c convolution) (chosenPlan, error) {
 	list, err := x.variants(t, c)
 	if err != nil {
@@ -33,7 +32,6 @@ func (x *executable) choosePlan(t task, c convolution) (chosenPlan, error) {
 	return chosenPlan{pick.Plan, list[pick.Graph]}, nil
 }
 
-// newTuner returns the tuner for x's convolutions.
 func (x *executable) newTuner() *autotune.Tuner {
 	e := x.engine
 	return &autotune.Tuner{
@@ -43,7 +41,6 @@ func (x *executable) newTuner() *autotune.Tuner {
 	}
 }
 
-// newTuningProblem describes c and its variants to the tuner.
 func (x *executable) newTuningProblem(c convolution, key string, list []variant) autotune.Convolution {
 	out := autotune.Convolution{
 		Key: key, Type: c.x.typ,
@@ -57,21 +54,17 @@ func (x *executable) newTuningProblem(c convolution, key string, list []variant)
 	return out
 }
 
-// candidateRunner implements autotune.Runner for one convolution.
 type candidateRunner struct {
 	x    *executable
 	c    convolution
 	list []variant
 }
 
-// IsLost implements autotune.Runner.
 func (r *candidateRunner) IsLost() bool { return r.x.gpu.lost != nil }
 
-// FillOperandsWithNoise implements autotune.Runner.
 func (r *candidateRunner) FillOperandsWithNoise() error { return r.x.fillWithNoise() }
 
-// Time implements autotune.Runner. The candidate runs on the memory that it will use later.
-// It may overwrite this memory, because no step has run yet.
+// Time may overwrite the memory that the candidate will use, because no step has run yet.
 func (r *candidateRunner) Time(c autotune.Candidate, limit float64) (ms float64, err error) {
 	err = r.withCommands(c, func(run []command) error {
 		ms, err = r.x.minRunMilliseconds(run, limit)
@@ -97,7 +90,6 @@ func (r *candidateRunner) withCommands(c autotune.Candidate, f func(run []comman
 // parts of a result: its beginning, its middle and its end.
 const confirmedElementsPerPart = 1 << 18
 
-// Result implements autotune.Runner.
 func (r *candidateRunner) Result(one autotune.Candidate) (out []float32, err error) {
 	g, p, at := r.x.gpu, r.c.resultLocation(), r.c.resultAddress()
 	size, pitch, channels, rows := int64(p.typ.Size()), p.pitch, p.paddedChannels(), p.bytes()/p.typ.Size()
@@ -130,7 +122,7 @@ func (r *candidateRunner) Result(one autotune.Candidate) (out []float32, err err
 	return out, err
 }
 
-// maxCacheFlushBytes is the largest number of bytes that is cleared before timed commands.
+// maxCacheFlushBytes limits the bytes that are cleared before timed commands.
 const maxCacheFlushBytes = 128 << 20
 
 // minRunMilliseconds returns the shortest time of timedRuns runs of the commands, in
@@ -166,7 +158,6 @@ func (x *executable) minRunMilliseconds(run []command, limit float64) (float64, 
 	return least, nil
 }
 
-// runMilliseconds returns the time of one run of the commands in milliseconds.
 func (x *executable) runMilliseconds(run []command) (float64, error) {
 	g := x.gpu
 	for range 2 {
@@ -192,7 +183,6 @@ func (x *executable) runMilliseconds(run []command) (float64, error) {
 	return float64(took), err
 }
 
-// growWorkspace makes the workspace at least the given number of bytes large.
 func (x *executable) growWorkspace(bytes int64) error {
 	if x.memory.workspace.bytes >= bytes {
 		return nil
@@ -204,7 +194,7 @@ func (x *executable) growWorkspace(bytes int64) error {
 	return err
 }
 
-// resizeWorkspace replaces the workspace unless it has exactly the given number of bytes.
+// resizeWorkspace replaces the workspace unless it has this size.
 func (x *executable) resizeWorkspace(bytes int64) error {
 	if x.memory.workspace.bytes == bytes {
 		return nil

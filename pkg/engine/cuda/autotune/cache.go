@@ -17,8 +17,7 @@ import (
 // value "off" disables the cache.
 const CacheVariable = "LOCKSTEP_TUNING_CACHE"
 
-// cacheFormatVersion is the format version of tuning files. Files of other versions are
-// ignored.
+// Tuning files of other format versions are ignored.
 const cacheFormatVersion = 1
 
 // Choice is the result of tuning one convolution: the plan that was chosen.
@@ -44,8 +43,7 @@ type TuningFile struct {
 }
 
 // Cache stores choices in a tuning file, so that each convolution is tuned only once per
-// machine. Errors are not fatal: choices that cannot be read or written are tuned again by
-// the next process.
+// machine. If choices cannot be read or written, the next process tunes them again.
 type Cache struct {
 	file string // path of the tuning file; empty: memory only
 	key  string
@@ -55,12 +53,11 @@ type Cache struct {
 	saved   time.Time
 }
 
-// saveInterval is the longest time for which Put keeps choices only in memory, so that a
-// process that is killed while it tunes loses little work.
+// saveInterval limits how long Put keeps choices only in memory, so that a process killed
+// while it tunes loses little work.
 const saveInterval = 10 * time.Second
 
-// CacheFolder returns the folder of tuning files, or "" if the cache is disabled or the
-// user has no cache folder.
+// CacheFolder returns the folder of tuning files, "" if there is none or the cache is off.
 func CacheFolder(getenv func(string) string) string {
 	switch dir := getenv(CacheVariable); dir {
 	case "off":
@@ -108,7 +105,7 @@ func (c *Cache) read() map[string]Choice {
 	return t.Choices
 }
 
-// Get returns the choice for a convolution, and whether there is one.
+// Get returns the choice for a convolution, if there is one.
 func (c *Cache) Get(key string) (Choice, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,9 +11,8 @@ import (
 
 // confirmFastest returns the index of the fastest candidate whose result agrees with the
 // result of a different cuDNN engine. It is used for 3-D convolutions, because some engines
-// of cuDNN 9.8 to 9.15 compute them incorrectly. The argument best is the index of the
-// fastest candidate; it is returned unchanged if only one engine was timed, or, with a
-// notice, if no two results agree.
+// of cuDNN 9.8 to 9.15 compute them incorrectly. It returns best, the fastest candidate, if
+// only one engine was timed, or, with a notice, if no two results agree.
 func (t *Tuner) confirmFastest(c Convolution, all []Candidate, best int, times []float64, r Runner) (int, error) {
 	var order []int
 	for i, ms := range times {

@@ -19,9 +19,8 @@ const (
 // errNoPlan is wrapped by errors about convolutions for which cuDNN has no allowed plan.
 var errNoPlan = errors.New("no algorithm computes this convolution")
 
-// isAllowed reports whether a plan computes with at least the requested precision and gives
-// bit-identical results in every run. If allowNondeterministic is set, results may differ
-// between runs.
+// isAllowed reports whether a plan has at least the requested precision and, unless
+// allowNondeterministic is set, gives bit-identical results in every run.
 func (t *Tuner) isAllowed(p *cudnn.Plan, typ device.Type, allowNondeterministic bool) bool {
 	if typ == device.F32 && !t.TF32 && (slices.Contains(p.Numerical, cudnn.NoteTensorCore) || slices.Contains(p.Numerical, cudnn.NoteDownConvert)) {
 		return false
@@ -29,9 +28,8 @@ func (t *Tuner) isAllowed(p *cudnn.Plan, typ device.Type, allowNondeterministic 
 	return allowNondeterministic || p.IsDeterministic()
 }
 
-// createFirstCandidate creates the first allowed plan of the first graph that has an
-// allowed plan. It creates only as many plans as needed to find it. If no graph has an
-// allowed plan, the error wraps errNoPlan.
+// createFirstCandidate creates the first allowed plan of any graph, and no plans after it.
+// If no graph has an allowed plan, the error wraps errNoPlan.
 func (t *Tuner) createFirstCandidate(c Convolution, allowNondeterministic bool) (Candidate, error) {
 	var first error
 	for i, ops := range c.Graphs {
@@ -55,8 +53,8 @@ func (t *Tuner) createFirstCandidate(c Convolution, allowNondeterministic bool) 
 	return Candidate{}, fmt.Errorf("%w (%s): %w", errNoPlan, c.Key, first)
 }
 
-// createFirstPlan creates the first allowed plan of a graph. If the graph has no allowed
-// plan, the plan is nil and the error, which may be nil too, is the reason that cuDNN gave.
+// createFirstPlan creates the first allowed plan of a graph. If there is none, the plan is
+// nil and the error is cuDNN's reason, or nil.
 func (t *Tuner) createFirstPlan(c Convolution, graph *cudnn.Graph, allowNondeterministic bool) (*cudnn.Plan, error) {
 	var why error
 	for _, mode := range []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurFallback} {

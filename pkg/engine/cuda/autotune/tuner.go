@@ -14,16 +14,14 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// MaxTuningTime is the time that tuning spends on one convolution: once it has passed, no
-// further candidate is timed.
+// MaxTuningTime is the time after which no further candidate of a convolution is timed.
 const MaxTuningTime = 20 * time.Second
 
-// MaxWorkspaceBytes is the largest workspace that a plan may need. Plans with larger
-// workspaces are not timed.
+// MaxWorkspaceBytes is the largest workspace of a plan that is timed.
 const MaxWorkspaceBytes = 4 << 30
 
-// slowCandidateFactor stops the timing of a candidate early: if its first timed run takes
-// more than slowCandidateFactor times the best time so far, it is not run again.
+// A candidate is timed only once if that takes slowCandidateFactor times the best time so
+// far.
 const slowCandidateFactor = 3
 
 // Convolution describes a convolution for which a plan is chosen.

@@ -73,8 +73,7 @@ type ElementwiseOp struct {
 	Acc            FeatureMap // optional, for the backward operations: added to Y
 }
 
-// check validates the operands of operation op and returns the launch geometry. The
-// operation has the inputs A and B if binary is set, otherwise only A.
+// check validates the operands of op, which reads B only if binary is set.
 func (a ElementwiseOp) check(op string, binary bool) (tiling, error) {
 	c := argCheck{op: op}
 	c.requirePositive("rows", a.Rows)
@@ -206,7 +205,6 @@ type Pooling struct {
 	Index               Pointer    // one byte per element of y, [rows of y][Channels]: the position of the maximum in the window; forward: 0 if it is not needed
 }
 
-// check validates the sizes of the maps and windows, and the field Index.
 func (a Pooling) check(c *argCheck) {
 	c.requirePositive("batch", a.Batch)
 	c.requireChannels(a.Channels)
@@ -222,8 +220,7 @@ func (a Pooling) check(c *argCheck) {
 	c.require(a.Index%vector == 0, "index is not aligned to %d bytes", vector)
 }
 
-// windowArgs returns the batch size and the geometry as kernel arguments, in the order of
-// poolParams.
+// windowArgs returns the batch size and the geometry in the order of poolParams.
 func (a Pooling) windowArgs() []any {
 	v := []any{a.Batch}
 	for _, s := range [][3]int{a.In, a.Out, a.Kernel, a.Stride, a.Pad} {
@@ -232,8 +229,7 @@ func (a Pooling) windowArgs() []any {
 	return v
 }
 
-// lineGrid returns the grid and the block of a kernel that processes a map of the given
-// size line by line.
+// lineGrid is for a kernel that processes a map of the given size line by line.
 func (a Pooling) lineGrid(size [3]int) (grid, block [3]uint32) {
 	vectors := a.Channels / vector
 	bx := min(vectors, 64)

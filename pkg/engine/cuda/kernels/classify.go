@@ -6,8 +6,7 @@ type GlobalAvgPool struct {
 	X                       FeatureMap // [Batch·Points] rows
 	Y                       FeatureMap // [Batch] rows
 
-	// Used by Backward, which computes dx = dy/Points + Acc:
-	DY, DX, Acc FeatureMap // Acc optional
+	DY, DX, Acc FeatureMap // used by Backward: dx = dy/Points + Acc; Acc optional
 }
 
 // Forward returns the launch of global_avg_pool. Memory traffic: 1 pass over x.
@@ -157,14 +156,13 @@ type SoftmaxCE struct {
 	Counts        Pointer // int64 [4]: number of rows classified correctly, 0, 0, 0; if the pointer is 0, nothing is counted
 	Accumulate    bool    // add to Counts instead of replacing them
 
-	// Used only by Backward:
+	// For Backward:
 	DLoss   Pointer // float32 [1], the gradient of the loss; if the pointer is 0, the gradient is 1
 	Control Pointer // control block with the loss scale, a factor of the gradient; if the pointer is 0, the scale is 1
 	DZ      Pointer // [Rows][DZPitch]; the kernel writes zeros to the padding
 	DZPitch int
 }
 
-// check validates the arguments that Forward and Backward share.
 func (a SoftmaxCE) check(c *argCheck, t ElementType) {
 	c.requirePositive("rows", a.Rows)
 	c.requirePositive("classes", a.Classes)
@@ -174,8 +172,7 @@ func (a SoftmaxCE) check(c *argCheck, t ElementType) {
 	c.require(a.Smoothing >= 0 && a.Smoothing <= 1, "label smoothing is %g, want 0 to 1", a.Smoothing)
 }
 
-// threadsPerRow returns the number of threads that process a row of n classes. It is a
-// multiple of the warp size.
+// threadsPerRow returns the threads for a row of n classes, a multiple of the warp size.
 func threadsPerRow(n int) int { return max(32, min(blockThreads, (n+31)/32*32)) }
 
 // Forward returns the launches of softmax_ce and bce_finalize, which compute Loss and

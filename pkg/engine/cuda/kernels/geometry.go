@@ -17,7 +17,6 @@ const (
 	// mapBlocks is the approximate number of blocks in kernels that compute no sums. With
 	// many short blocks, all multiprocessors finish at about the same time.
 	mapBlocks = 4224
-	// gridLimit is the maximum of gridDim.y and gridDim.z.
 	gridLimit = 65535
 	// pointAlignment is the alignment of every pointer to an activation, in bytes.
 	pointAlignment = 16
@@ -50,15 +49,13 @@ func newTiling(rows, channels, blocks int) tiling {
 	}
 }
 
-// sharedBytes returns the size of the shared memory of a reduction over rows, in bytes, for
-// perThread floats per thread.
+// sharedBytes is for a reduction over rows with perThread floats per thread.
 func (t tiling) sharedBytes(perThread int) uint32 {
 	return t.block[0] * t.block[1] * uint32(4*perThread)
 }
 
-// flatGrid returns the grid and the block of a kernel over n elements with perThread
-// elements per thread. The grid has at most mapBlocks blocks; kernels loop over the
-// remaining elements in strides of the grid's size.
+// flatGrid has at most mapBlocks blocks; kernels loop over the remaining elements in
+// strides of the grid's size.
 func flatGrid(n, perThread int) (grid, block [3]uint32) {
 	blocks := (n + perThread*blockThreads - 1) / (perThread * blockThreads)
 	return [3]uint32{uint32(max(1, min(blocks, mapBlocks))), 1, 1}, [3]uint32{blockThreads, 1, 1}
@@ -70,31 +67,27 @@ type argCheck struct {
 	err error
 }
 
-// require sets the error unless ok is true or an error is set already.
 func (c *argCheck) require(ok bool, format string, args ...any) {
 	if !ok && c.err == nil {
 		c.err = fmt.Errorf("launch %s: "+format, append([]any{c.op}, args...)...)
 	}
 }
 
-// requirePositive requires n to be at least 1.
 func (c *argCheck) requirePositive(name string, n int) {
 	c.require(n > 0, "%s is %d, want at least 1", name, n)
 }
 
-// requireChannels requires n to be a positive multiple of the vector size.
 func (c *argCheck) requireChannels(n int) {
 	c.require(n > 0 && n%vector == 0, "got %d channels, want a positive multiple of %d", n, vector)
 }
 
-// requireMap requires m to be present, to be aligned, and to have a pitch of at least the
-// given number of channels.
+// requireMap requires m to be present and aligned, with a pitch of at least channels.
 func (c *argCheck) requireMap(name string, m FeatureMap, channels int) {
 	c.require(m.Data != 0, "%s is absent", name)
 	c.requireOptionalMap(name, m, channels)
 }
 
-// requireOptionalMap is like requireMap, but allows m to be absent.
+// requireOptionalMap is requireMap, but m may be absent.
 func (c *argCheck) requireOptionalMap(name string, m FeatureMap, channels int) {
 	if m.Data == 0 {
 		return
@@ -103,14 +96,13 @@ func (c *argCheck) requireOptionalMap(name string, m FeatureMap, channels int) {
 	c.require(m.Pitch%vector == 0 && m.Pitch >= channels, "%s has pitch %d, want a multiple of %d and at least %d channels", name, m.Pitch, vector, channels)
 }
 
-// requireArray requires p to be present and to have the given alignment in bytes.
+// requireArray requires p to be present and aligned to alignment bytes.
 func (c *argCheck) requireArray(name string, p Pointer, alignment Pointer) {
 	c.require(p != 0, "%s is absent", name)
 	c.require(p%alignment == 0, "%s at %#x is not aligned to %d bytes", name, uint64(p), alignment)
 }
 
-// requireChannelVectors requires arrays, by name, to be present and aligned for vector
-// accesses.
+// requireChannelVectors requires arrays, by name, to be present and aligned for vectors.
 func (c *argCheck) requireChannelVectors(arrays map[string]Pointer) {
 	for name, p := range arrays {
 		c.requireArray(name, p, pointAlignment)

@@ -40,8 +40,7 @@ func (t ElementType) Bytes() int {
 	return 2
 }
 
-// PaddedChannels returns the number of channels that c logical channels occupy in memory: c
-// rounded up to a multiple of 8.
+// PaddedChannels rounds c, the number of logical channels, up to a multiple of 8.
 func PaddedChannels(c int) int { return (c + 7) &^ 7 }
 
 // FeatureMap is a channels-last activation in device memory: element (row, channel) is at
@@ -117,14 +116,12 @@ func (k Kernel) Offsets() (offsets []int, size int) {
 	return offsets, size
 }
 
-// Args packs kernel arguments like the fields of a C struct. The zero value contains no
-// arguments.
+// Args packs kernel arguments like the fields of a C struct. The zero value is empty.
 type Args struct {
 	data  []byte
 	kinds []ParamKind
 }
 
-// align appends padding for an argument of kind k, and records k.
 func (a *Args) align(k ParamKind) {
 	for len(a.data)%k.Bytes() != 0 {
 		a.data = append(a.data, 0)

@@ -8,14 +8,12 @@ func CastFromF32(t ElementType, src, dst Pointer, n int) ([]Launch, error) {
 	return castLaunches(t, "cast_from_f32", src, dst, n, 4, t.Bytes())
 }
 
-// CastToF32 returns the launch of cast_to_f32, which converts n elements of type t to
-// float32.
+// CastToF32 returns the launch of cast_to_f32, the inverse of CastFromF32.
 func CastToF32(t ElementType, src, dst Pointer, n int) ([]Launch, error) {
 	return castLaunches(t, "cast_to_f32", src, dst, n, t.Bytes(), 4)
 }
 
-// castLaunches returns the launch of the named cast kernel. from and to are the sizes of an
-// element in bytes.
+// castLaunches returns the launch of a cast kernel; from and to are element sizes in bytes.
 func castLaunches(t ElementType, name string, src, dst Pointer, n, from, to int) ([]Launch, error) {
 	c := argCheck{op: name}
 	c.requirePositive("n", n)
@@ -92,9 +90,8 @@ func (a Transposition) ToPlanar(t ElementType) ([]Launch, error) {
 	return l.result()
 }
 
-// launchGeometry validates the arguments of operation op and returns the grid and the
-// block. The argument padded is the number of channels per row, including padding, that the
-// kernel reads or writes.
+// launchGeometry validates the arguments. padded is the number of channels per row,
+// including padding, that the kernel accesses.
 func (a Transposition) launchGeometry(op string, t ElementType, padded int) (grid, block [3]uint32, err error) {
 	c := argCheck{op: op}
 	c.requirePositive("batch", a.Batch)
@@ -109,8 +106,7 @@ func (a Transposition) launchGeometry(op string, t ElementType, padded int) (gri
 		[3]uint32{transposeEdge, transposeRows, 1}, c.err
 }
 
-// PixelConversion describes the conversion of a byte of channel c to the number
-// (byte/Divisor − Mean[c])·InvStd[c].
+// PixelConversion converts a byte of channel c to (byte/Divisor − Mean[c])·InvStd[c].
 type PixelConversion struct {
 	Channels, Padded int     // number of channels in the source and in Dst; channels from Channels on are zero
 	Divisor          float64 // 255 for images, 1 or 255 for masks
@@ -119,7 +115,6 @@ type PixelConversion struct {
 	Pitch            int
 }
 
-// check validates the arguments.
 func (a PixelConversion) check(c *argCheck, t ElementType) {
 	c.requirePositive("channels", a.Channels)
 	c.require(a.Padded >= a.Channels && a.Pitch >= a.Padded, "want channels ≤ padded channels ≤ pitch, got %d, %d and %d", a.Channels, a.Padded, a.Pitch)
@@ -227,7 +222,6 @@ func (a Augmentation) Launches(t ElementType) ([]Launch, error) {
 	return l.result()
 }
 
-// float64Bits returns the bits of v as a kernel argument.
 func float64Bits(v float64) int64Arg { return int64Arg(int64(math.Float64bits(v))) }
 
 // GatherRows returns the launch of take_rows, which sets row i of dst to row rows[i] of

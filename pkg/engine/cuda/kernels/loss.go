@@ -4,8 +4,7 @@ package kernels
 // of an H200, because each thread has only 8 bytes of loads in flight.
 const maxLossBlocks = 1056
 
-// LossPartialSumFloats is the size of the field Partial of BCE, L1 and SoftmaxCE, in
-// floats.
+// LossPartialSumFloats is the size of Partial of BCE, L1 and SoftmaxCE in floats.
 const LossPartialSumFloats = maxLossBlocks * 8
 
 // BCE describes the binary cross-entropy of logits z with targets t from 0 to 1: the mean
@@ -22,7 +21,7 @@ type BCE struct {
 	Counts         Pointer // int64 [4]: TP, FP, FN, TN; if the pointer is 0, nothing is counted
 	Accumulate     bool    // add to Counts instead of replacing them
 
-	// Used only by Backward:
+	// For Backward:
 	DLoss   Pointer // float32 [1], the gradient of the loss; if the pointer is 0, the gradient is 1
 	Control Pointer // control block with the loss scale, a factor of the gradient; if the pointer is 0, the scale is 1
 	DZ      Pointer // [Rows][DZPitch]; the kernel writes zeros to the padding
@@ -64,7 +63,6 @@ func (a BCE) Backward(t ElementType) ([]Launch, error) {
 	return l.result()
 }
 
-// check validates the arguments that Forward and Backward share.
 func (a BCE) check(c *argCheck, t ElementType) {
 	c.requirePositive("rows", a.Rows)
 	c.requirePositive("channels", a.Channels)
@@ -73,7 +71,6 @@ func (a BCE) check(c *argCheck, t ElementType) {
 	c.require(a.ZPitch >= a.Channels, "z has pitch %d, want at least %d channels", a.ZPitch, a.Channels)
 }
 
-// checkBackward validates the arguments of Backward.
 func (a BCE) checkBackward(c *argCheck, t ElementType) {
 	a.check(c, t)
 	c.requireArray("dz", a.DZ, Pointer(t.Bytes()))
@@ -98,7 +95,6 @@ func DicePartialSumFloats(rows, points, channels int) int {
 	return 8 * maps * (1 + diceChunksPerMap(maps, points))
 }
 
-// diceChunksPerMap returns the number of blocks that sum one map.
 func diceChunksPerMap(maps, points int) int {
 	return max(1, min(maxLossBlocks/max(maps, 1), (points+blockThreads-1)/blockThreads))
 }
@@ -137,7 +133,6 @@ func (a DiceBCE) Backward(t ElementType) ([]Launch, error) {
 	return l.result()
 }
 
-// check validates the arguments that Forward and Backward share.
 func (a DiceBCE) check(c *argCheck, t ElementType) {
 	a.BCE.check(c, t)
 	c.requireArray("partial", a.Partial, pointAlignment)
@@ -146,8 +141,7 @@ func (a DiceBCE) check(c *argCheck, t ElementType) {
 	c.require(a.Weight >= 0 && a.Weight <= 1, "weight of the Dice term is %g, want 0 to 1", a.Weight)
 }
 
-// addMapSums adds the launches that compute the sums of each map, and returns the number of
-// maps and the address of the sums.
+// addMapSums adds the sums of each map, and returns the number of maps and the sums.
 func (a DiceBCE) addMapSums(l *launchList, t ElementType) (maps int, sums Pointer) {
 	maps = a.Rows / a.Points * a.Channels
 	chunks := diceChunksPerMap(maps, a.Points)
@@ -168,7 +162,7 @@ type HeadConvolution struct {
 	Bias           Pointer    // float32 [1]; 0: no bias
 	Z              Pointer    // float32, dense [Rows]
 
-	// Used only by BackwardData and BackwardWeights:
+	// For BackwardData and BackwardWeights:
 	DZ      Pointer // float32, dense [Rows]
 	DX      FeatureMap
 	Acc     FeatureMap // optional: added to dx
@@ -190,8 +184,7 @@ func (a HeadConvolution) Forward(t ElementType) ([]Launch, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	// The number of consecutive threads of a warp that process a row together: a power of
-	// two.
+	// The consecutive threads of a warp that process a row together, a power of two.
 	lanes := 1
 	for lanes < 32 && lanes < a.Channels/vector {
 		lanes *= 2

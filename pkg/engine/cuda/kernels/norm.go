@@ -1,7 +1,6 @@
 package kernels
 
-// ReLUMask selects how the backward pass determines for which elements the ReLU's input was
-// positive.
+// ReLUMask selects how the backward pass finds where the ReLU's input was positive.
 type ReLUMask int
 
 // The ways to determine the mask.
@@ -213,7 +212,6 @@ func (a BatchNormGrad) Apply(t ElementType) ([]Launch, error) {
 	return l.result()
 }
 
-// check validates the arguments that Reduce and Apply share.
 func (a BatchNormGrad) check(c *argCheck) {
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
@@ -235,33 +233,29 @@ const columnThreads = 32
 // float64 per thread.
 const columnSharedBytes = columnThreads * columnThreads * 2 * 8
 
-// gridCovering returns a one-dimensional grid of enough blocks for n elements, where each
-// block processes perBlock elements.
+// gridCovering returns enough blocks for n elements, perBlock in each.
 func gridCovering(n, perBlock int) [3]uint32 {
 	return [3]uint32{uint32((n + perBlock - 1) / perBlock), 1, 1}
 }
 
-// launchList collects the launches of an operation. It keeps the first error and ignores
-// everything after it.
+// launchList collects the launches of an operation up to the first error.
 type launchList struct {
 	launches []Launch
 	err      error
 }
 
-// addTyped adds a launch of the kernel for element type t.
 func (l *launchList) addTyped(t ElementType, name string, grid, block [3]uint32, shared uint32, values ...any) {
 	k, err := lookUpTyped(t, name)
 	l.add(k, err, grid, block, shared, values)
 }
 
-// addUntyped adds a launch of a kernel that does not depend on an element type.
 func (l *launchList) addUntyped(name string, grid, block [3]uint32, shared uint32, values ...any) {
 	k, err := lookUpUntyped(name)
 	l.add(k, err, grid, block, shared, values)
 }
 
-// add packs values as the arguments of k and adds the launch. If err, the error of looking up
-// k, is not nil, add only records err.
+// add adds a launch of k. If err, the error of looking up k, is not nil, add only records
+// it.
 func (l *launchList) add(k Kernel, err error, grid, block [3]uint32, shared uint32, values []any) {
 	if l.err != nil {
 		return
@@ -278,12 +272,11 @@ func (l *launchList) add(k Kernel, err error, grid, block [3]uint32, shared uint
 	l.launches = append(l.launches, Launch{Kernel: k.Name, Grid: grid, Block: block, Shared: shared, Args: args})
 }
 
-// addSumChunks adds a launch that sums each column of partial [chunks][pitch]. It writes
-// the sums of the first n0 columns to out0 and of the next n1 columns to out1.
+// addSumChunks sums each column of partial [chunks][pitch]: the first n0 columns to out0,
+// the next n1 to out1.
 func (l *launchList) addSumChunks(partial Pointer, pitch, chunks int, out0 Pointer, n0 int, out1 Pointer, n1 int) {
 	l.addUntyped("sum_chunks", gridCovering(n0+n1, columnThreads), [3]uint32{columnThreads, columnThreads, 1}, columnSharedBytes/2,
 		partial, pitch, chunks, out0, n0, out1, n1)
 }
 
-// result returns the launches and the first error.
 func (l *launchList) result() ([]Launch, error) { return l.launches, l.err }

@@ -10,8 +10,7 @@ type LayerRange struct {
 	Vector           bool // the parameter has one dimension: LARS and LAMB do not scale its learning rate and apply no weight decay
 }
 
-// chunkElements is the number of elements of a layer that one block sums or updates: 4
-// vectors per thread.
+// chunkElements is how many elements one block sums or updates: 4 vectors per thread.
 const chunkElements = 4 * blockThreads * vector
 
 // Sizes of the entries of the tables in LayerSet.Memory, in bytes.
@@ -73,28 +72,21 @@ func NewLayerSet(list []LayerRange) (LayerSet, error) {
 	return l, nil
 }
 
-// layersOffset returns the offset in Memory of the table of layers, which follows the table
-// of chunks, in bytes.
+// layersOffset is the offset in bytes of the table of layers, after the table of chunks.
 func (l LayerSet) layersOffset() int { return (chunkBytes*l.chunks + 15) &^ 15 }
 
-// squaresOffset returns the offset in Memory of the sums of squares, in bytes.
 func (l LayerSet) squaresOffset() int { return l.layersOffset() + layerBytes*(len(l.first)-1) }
 
-// ratesOffset returns the offset in Memory of the rates, in bytes.
 func (l LayerSet) ratesOffset() int { return l.squaresOffset() + squaresBytes*l.chunks }
 
-// address returns the device address of an offset in Memory.
 func (l LayerSet) address(offset int) Pointer { return l.Memory + Pointer(offset) }
 
 // normSharedBytes is the size of the shared memory of a block that sums squares: two
 // float64 per thread.
 const normSharedBytes = blockThreads * 2 * 8
 
-// sumBlockShape is the shape of the blocks of kernels that compute sums: one column of
-// threads.
 var sumBlockShape = [3]uint32{1, blockThreads, 1}
 
-// gridOfBlocks returns a one-dimensional grid of n blocks.
 func gridOfBlocks(n int) [3]uint32 { return [3]uint32{uint32(n), 1, 1} }
 
 // SumSquares returns the launch of layer_squares, which computes for each chunk the sum of
@@ -172,7 +164,6 @@ func (l LayerSet) LAMB(t ElementType, u Update, first, last int) ([]Launch, erro
 	return a.result()
 }
 
-// check validates the arguments that LARS and LAMB share.
 func (l LayerSet) check(c *argCheck, u Update, first, last int) {
 	c.requireArray("memory", l.Memory, pointAlignment)
 	c.requireArray("w", u.W, pointAlignment)
@@ -212,7 +203,6 @@ func AverageGradients(g, sum Pointer, n, parts int) ([]Launch, error) {
 	return l.result()
 }
 
-// checkGradientSum validates the arguments that AddGradients and AverageGradients share.
 func checkGradientSum(c *argCheck, sum, g Pointer, n int) {
 	c.requirePositive("n", n)
 	c.require(n%4 == 0, "got %d elements, want a multiple of 4", n)

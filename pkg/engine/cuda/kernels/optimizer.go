@@ -13,8 +13,8 @@ const (
 	ControlHostBytes = 32
 )
 
-// ControlBlock contains the values that change from step to step, so that captured graphs
-// do not contain them.
+// ControlBlock contains what changes from step to step, and so cannot be in captured
+// graphs.
 type ControlBlock struct {
 	// Set by the host (bytes 0 to 31):
 	LearningRate float32
@@ -32,7 +32,7 @@ type ControlBlock struct {
 	Clip       float32 // factor by which clipping multiplies gradients; 1 without clipping
 }
 
-// Bytes returns the block as it is stored in device memory.
+// Bytes encodes the block as in device memory.
 func (c ControlBlock) Bytes() []byte {
 	b := make([]byte, 0, ControlBytes)
 	le := binary.LittleEndian
@@ -51,7 +51,7 @@ func (c ControlBlock) Bytes() []byte {
 	return append(b, make([]byte, 4)...)
 }
 
-// DecodeControl decodes a block of ControlBytes bytes.
+// DecodeControl decodes ControlBytes bytes.
 func DecodeControl(b []byte) ControlBlock {
 	le := binary.LittleEndian
 	f := func(at int) float32 { return math.Float32frombits(le.Uint32(b[at:])) }
@@ -90,7 +90,6 @@ func UnscaleGradients(g Pointer, n int, control Pointer) ([]Launch, error) {
 	return launchOverGradients("grad_unscale", g, n, control)
 }
 
-// launchOverGradients returns the launch of the named kernel over n gradients.
 func launchOverGradients(name string, g Pointer, n int, control Pointer) ([]Launch, error) {
 	c := argCheck{op: name}
 	c.requireArray("g", g, 4)
@@ -120,7 +119,6 @@ func UpdateLossScale(control Pointer, growth, backoff float64, interval int) ([]
 	return l.result()
 }
 
-// unitDim is a grid of one block, or a block of one thread.
 var unitDim = [3]uint32{1, 1, 1}
 
 // Update describes an optimizer step over N weights in flat float32 buffers. The launch's
@@ -177,7 +175,6 @@ func (a Update) SGD(t ElementType) ([]Launch, error) {
 	return l.result()
 }
 
-// check validates the arguments that Adam and SGD share.
 func (a Update) check(c *argCheck, t ElementType) {
 	c.requirePositive("n", a.N)
 	c.requireArray("w", a.W, 4)

@@ -58,8 +58,8 @@ var typedKernels = [...]signature{
 	{"augment_3d", "p:src p:samples p:stored p:control p:dst i:dst_pitch p:mean p:invstd i:channels i:padded i:depth i:height i:width i:out_depth i:out_height i:out_width i:flags f:divisor l:brightness l:contrast"},
 }
 
-// poolParams lists the geometry parameters of a pooling kernel. Each group is in the order
-// depth, height, width.
+// poolParams lists the geometry of a pooling kernel, each in the order depth, height,
+// width.
 const poolParams = "i:batch i:in_d i:in_h i:in_w i:out_d i:out_h i:out_w i:kernel_d i:kernel_h i:kernel_w i:stride_d i:stride_h i:stride_w i:pad_d i:pad_h i:pad_w"
 
 // untypedKernels lists the kernels that do not depend on an ElementType.
@@ -91,7 +91,6 @@ var untypedKernels = [...]signature{
 	{"mma_ceiling_bf16", "p:out i:iterations"},
 }
 
-// newKernel returns the kernel with this signature and the given suffix in its name.
 func (s signature) newKernel(suffix string) Kernel {
 	k := Kernel{Name: s.name + suffix}
 	for field := range strings.FieldsSeq(s.params) {
@@ -119,7 +118,6 @@ func ListKernels(types ...ElementType) []Kernel {
 	return all
 }
 
-// lookUpUntyped returns the kernel in untypedKernels with the given name.
 func lookUpUntyped(name string) (Kernel, error) {
 	for _, s := range untypedKernels {
 		if s.name == name {
@@ -129,7 +127,6 @@ func lookUpUntyped(name string) (Kernel, error) {
 	return Kernel{}, fmt.Errorf("launch %s: unknown kernel", name)
 }
 
-// lookUpTyped returns the kernel in typedKernels with the given name, for type t.
 func lookUpTyped(t ElementType, name string) (Kernel, error) {
 	if t > BF16 {
 		return Kernel{}, fmt.Errorf("launch %s: unknown element type %d", name, t)

@@ -58,13 +58,12 @@ var (
 // sourceFile is a CUDA source file. It is compiled after the prelude.
 type sourceFile struct{ name, text string }
 
-// untypedFiles returns the files that are compiled only once, for all element types.
 func untypedFiles() []sourceFile {
 	return []sourceFile{{"untyped.cu", untypedSource}, {"syncnorm.cu", syncNormSource}, {"norms.cu", normsSource}}
 }
 
-// typedFiles returns the files that are compiled for each element type T. A file may use
-// the files before it and the untyped files; the optimizers use norms.cu.
+// typedFiles returns the files that are compiled for each element type. A file may use the
+// files before it and the untyped files.
 func typedFiles() []sourceFile {
 	return []sourceFile{
 		{"batchnorm.cu", batchNormSource},
@@ -79,8 +78,7 @@ func typedFiles() []sourceFile {
 	}
 }
 
-// expandMacros returns the text of f with its macros expanded, for kernel names with the
-// given suffix ("" for an untyped file).
+// expandMacros appends suffix to kernel names; it is "" for an untyped file.
 func (f sourceFile) expandMacros(suffix string) string {
 	text := typedMacro.ReplaceAllString(f.text, "${1}_"+suffix)
 	text = kernelMacro.ReplaceAllStringFunc(text, func(head string) string {
@@ -93,7 +91,6 @@ func (f sourceFile) expandMacros(suffix string) string {
 	return fmt.Sprintf("#line 1 %q\n%s\n", f.name, text)
 }
 
-// expandFiles returns the text of files, expanded for element type t.
 func (t ElementType) expandFiles(files ...sourceFile) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#define T %s\n", map[ElementType]string{F32: "float", F16: "f16", BF16: "bf16"}[t])
@@ -104,7 +101,6 @@ func (t ElementType) expandFiles(files ...sourceFile) string {
 	return b.String()
 }
 
-// expandedPrelude returns the beginning of every translation unit.
 var expandedPrelude = sync.OnceValue(func() string { return sourceFile{"prelude.cu", preludeSource}.expandMacros("") })
 
 // Source returns the CUDA C++ source of the kernels in ListKernels(types...) as one
@@ -132,8 +128,7 @@ type Unit struct {
 	Source string
 }
 
-// Units returns the source of the kernels in ListKernels(types...) as several units, which
-// can be compiled in parallel. Each kernel is in exactly one unit.
+// Units divides the kernels in ListKernels(types...) for compilation in parallel.
 func Units(types ...ElementType) []Unit {
 	if len(types) == 0 {
 		types = []ElementType{F32, F16, BF16}

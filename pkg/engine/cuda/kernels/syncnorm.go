@@ -6,12 +6,12 @@ package kernels
 //	forward   Moments or MomentsFromSums; exchange of the vector; StatisticsFromVector, Apply
 //	backward  ReduceToVector; exchange of the vector; ApplyFromVector
 //
-// The vector has VectorDoubles(Channels) elements in float64: this worker's number of rows,
-// and two sums per channel. The exchange adds up the vectors of all workers, which may have
-// different numbers of rows.
+// The vector has NormVectorLength(Channels) elements in float64: this worker's number of
+// rows, and two sums per channel. The exchange adds up the vectors of all workers, which
+// may have different numbers of rows.
 
-// NormVectorLength returns the number of float64 elements of the vector that workers
-// exchange for a batch norm: the number of rows and two sums per channel.
+// NormVectorLength returns the number of float64 elements that workers exchange for a batch
+// norm: the number of rows and two sums per channel.
 func NormVectorLength(channels int) int { return 1 + 2*channels }
 
 // Moments returns the launches of bn_stats and bn_moments, which set vector to the number
@@ -90,7 +90,6 @@ func (a BatchNormGrad) ApplyFromVector(t ElementType, vector, scratch Pointer) (
 	return l.result()
 }
 
-// packStatistics returns the launch of statistics_pack, which sets vector to rows, a and b.
 func packStatistics(a, b Pointer, rows, channels int, vector Pointer) ([]Launch, error) {
 	c := argCheck{op: "statistics of a worker"}
 	c.requirePositive("rows", rows)

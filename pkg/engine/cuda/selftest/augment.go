@@ -11,7 +11,6 @@ import (
 	"lockstep/pkg/engine/cuda/kernels"
 )
 
-// uploadIndexes copies sample indexes to the GPU as int32.
 func (p *sandbox) uploadIndexes(indexes []int) kernels.Pointer {
 	b := make([]byte, 0, 4*len(indexes))
 	for _, i := range indexes {
@@ -29,9 +28,8 @@ func planarToRows(v []float32, channels, padded, spatial int) []float64 {
 	return rows
 }
 
-// measureAugment2DMismatch returns the greatest mismatch between samples that the kernel
-// augments and the batches of pkg/data's loader for the same seed and epochs. Each bit must
-// be equal.
+// measureAugment2DMismatch compares the kernel with the batches of pkg/data's loader for
+// the same seed and epochs. Each bit must be equal.
 func measureAugment2DMismatch(p *sandbox) float64 {
 	const samples, batch, channels, height, width, crop, padded = 12, 4, 3, 12, 10, 7, 8
 	const brightness, contrast = 0.2, 0.4
@@ -69,8 +67,7 @@ func measureAugment2DMismatch(p *sandbox) float64 {
 	return worst
 }
 
-// newAugmentationStream returns the random stream with which pkg/data augments a sample in
-// an epoch.
+// newAugmentationStream returns pkg/data's random stream for a sample in an epoch.
 func newAugmentationStream(seed int64, epoch, sample int) *rand.Rand {
 	mix := func(x uint64) uint64 {
 		x += 0x9e3779b97f4a7c15
@@ -100,8 +97,8 @@ func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
 	return axis, mirror
 }
 
-// measureAugment3DMismatch returns the greatest mismatch between samples that the kernel
-// augments and the results of loops that implement the definition in kernels.Augment.
+// measureAugment3DMismatch compares the kernel with loops by kernels.Augmentation's
+// definition.
 func measureAugment3DMismatch(p *sandbox) float64 {
 	const samples, channels, padded, brightness, contrast = 30, 2, 8, 0.2, 0.4
 	size, out := [3]int{6, 7, 8}, [3]int{4, 4, 4}

@@ -7,8 +7,7 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// linearOperations returns linear layers to check. The large ones are the last layers of
-// ResNets.
+// linearOperations includes the last layers of ResNets.
 func (t *tester) linearOperations() []operation {
 	list := [][3]int{{1, 8, 8}, {5, 19, 10}, {3, 200, 37}} // samples, inputs, outputs
 	if t.options.Large {
@@ -29,8 +28,6 @@ func (t *tester) linearOperations() []operation {
 	return all
 }
 
-// classificationOperations returns the other operations of classification and regression
-// networks to check.
 func (t *tester) classificationOperations() []operation {
 	one := t.errorBoundWithoutTensorCores(1)
 	var all []operation
@@ -101,8 +98,7 @@ func divideBy8(i int, v []float32, _ [][]float32) {
 	}
 }
 
-// padOperations returns paddings with unequal numbers of zeros before and after a map, and
-// their gradients. The expected results are exact.
+// padOperations pads unequally before and after a map. The expected results are exact.
 func padOperations(s []int) []operation {
 	n := len(s) - 2
 	attr := plan.Attr{Pad: []int{1, 0, 2}[:n], PadEnd: []int{0, 2, 1}[:n]}

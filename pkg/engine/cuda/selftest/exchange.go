@@ -17,8 +17,7 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// oneRankSync is a strategy that exchanges the buckets of a single rank through NCCL, which
-// must not change them.
+// oneRankSync exchanges the buckets of one rank through NCCL, which must not change them.
 type oneRankSync struct {
 	lib  *nccl.Library
 	comm nccl.Comm
@@ -38,8 +37,7 @@ func (oneRankSync) Capturable() bool { return true }
 // checkExchange checks those parts of an NCCL exchange that need only one GPU: creating a
 // communicator, exchanging buckets in a stream during the backward pass, and capturing the
 // exchange in a graph. With one rank, the mean leaves every bit unchanged. It does not cover
-// several ranks: whether NCCL connects them, the order of their calls, and the failure of
-// one rank.
+// several ranks: their connections, the order of their calls, and the failure of one.
 func (t *tester) checkExchange() error {
 	const name = "steps that exchange by NCCL, one rank"
 	if !t.isSelected(name) {
@@ -70,8 +68,8 @@ func (t *tester) checkExchange() error {
 	return nil
 }
 
-// trainWithExchange trains on random data that depend on seed. If exchange is set, it
-// exchanges the gradients through NCCL; if graph is set, the steps run as captured graphs.
+// trainWithExchange trains on random data from seed, with an exchange through NCCL and
+// captured graphs if exchange and graph are set.
 func (t *tester) trainWithExchange(g *nn.Graph, p *plan.Program, seed uint64, exchange, graph bool) (all trainingResults, err error) {
 	e, err := t.startEngine(func(o *engine.Options) { o.Graph = graph })
 	if err != nil {

@@ -33,8 +33,8 @@ func CollectFirstReport(ctx context.Context) (FirstReport, error) {
 	return CollectFirstReportWithLibraries(ctx, libraries)
 }
 
-// CollectFirstReportWithLibraries is like CollectFirstReport, but uses libraries that are open
-// already, such as those of a simulated machine.
+// CollectFirstReportWithLibraries is like CollectFirstReport, but uses open libraries, such
+// as the libraries of a simulated machine.
 func CollectFirstReportWithLibraries(ctx context.Context, s *stack.Stack) (f FirstReport, err error) {
 	o := engine.DefaultOptions()
 	o.Device, o.Precision = "cuda", "bf16"

@@ -6,9 +6,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// allOperations returns the operations to check. They include first layers, channel counts
-// that do not fill a block, maps smaller than a tile, sums over several blocks, strides, and
-// windows of all kinds.
+// allOperations includes first layers, channel counts that do not fill a block, maps
+// smaller than a tile, sums over several blocks, strides, and windows of all kinds.
 func (t *tester) allOperations() []operation {
 	var all []operation
 	all = append(all, t.convOperations()...)
@@ -24,7 +23,6 @@ func (t *tester) allOperations() []operation {
 	return append(all, t.classificationOperations()...)
 }
 
-// featureMapShapes returns the shapes of feature maps that the checks use.
 func (t *tester) featureMapShapes() [][]int {
 	list := [][]int{{2, 3, 5, 7}, {1, 17, 9, 6}, {2, 16, 40, 33}, {1, 9, 23, 50}}
 	if t.options.Large {
@@ -33,9 +31,8 @@ func (t *tester) featureMapShapes() [][]int {
 	return list
 }
 
-// sumErrorBound returns the bound for results that are sums of n products with the given number
-// of roundings. The error of a sum of n terms in fp32 is about √n·2⁻²⁴ times the size of a
-// term.
+// sumErrorBound is errorBound for sums of n products. The error of a sum of n terms in fp32
+// is about √n·2⁻²⁴ times the size of a term.
 func (t *tester) sumErrorBound(n, roundings int) float64 {
 	return t.errorBound(float64(roundings)) + math.Sqrt(float64(n))*0x1p-24
 }
@@ -48,7 +45,6 @@ func (c convShape) attr() plan.Attr {
 	return plan.Attr{Stride: []int{c.stride, c.stride}, Pad: []int{c.pad, c.pad}}
 }
 
-// convOperations returns convolutions and their gradients to check.
 func (t *tester) convOperations() []operation {
 	list := []convShape{
 		{1, 1, 9, 13, 16, 3, 3, 1, 1},
@@ -77,7 +73,6 @@ func (t *tester) convOperations() []operation {
 	return all
 }
 
-// transposedConvOperations returns transposed convolutions and their gradients to check.
 func (t *tester) transposedConvOperations() []operation {
 	list := []convShape{{2, 24, 5, 3, 12, 2, 2, 2, 0}, {1, 3, 4, 7, 5, 3, 3, 1, 1}}
 	if t.options.Large {
@@ -99,8 +94,7 @@ func (t *tester) transposedConvOperations() []operation {
 	return all
 }
 
-// normOperations returns batch norms of maps of shape s to check. In the forward pass the
-// mean is far from zero, to reveal cancellation.
+// normOperations uses a mean far from zero in the forward pass, to reveal cancellation.
 func (t *tester) normOperations(s []int) []operation {
 	c := []int{s[1]}
 	far := func(i int, v []float32, _ [][]float32) {
@@ -137,7 +131,6 @@ func (t *tester) normOperations(s []int) []operation {
 	return all
 }
 
-// pointwiseOperations returns elementwise operations and losses on maps of shape s to check.
 func (t *tester) pointwiseOperations(s []int) []operation {
 	one := t.errorBoundWithoutTensorCores(1)
 	return []operation{
@@ -150,7 +143,6 @@ func (t *tester) pointwiseOperations(s []int) []operation {
 	}
 }
 
-// fillMasks fills operand 1 with zeros and ones.
 func fillMasks(i int, v []float32, _ [][]float32) {
 	for j := range v {
 		if i == 1 {
@@ -159,7 +151,7 @@ func fillMasks(i int, v []float32, _ [][]float32) {
 	}
 }
 
-// channelOperations returns concatenations and slices to check, whose results are exact.
+// channelOperations have exact results.
 func (t *tester) channelOperations() []operation {
 	var all []operation
 	for _, c := range [][2]int{{8, 16}, {3, 5}, {5, 24}, {7, 9}} {
@@ -174,8 +166,7 @@ func (t *tester) channelOperations() []operation {
 	return all
 }
 
-// poolOperations returns the pooling operations to check. Their windows touch, overlap or
-// leave gaps, and contain equal maxima.
+// poolOperations has windows that touch, overlap or leave gaps, and contain equal maxima.
 func (t *tester) poolOperations() []operation {
 	var all []operation
 	coarse := func(i int, v []float32, _ [][]float32) {
@@ -204,8 +195,7 @@ func (t *tester) poolOperations() []operation {
 	return all
 }
 
-// writeMaxima writes the maximum of each window of x to out. Both are in row-major order. s
-// and y are the shapes of x and out.
+// writeMaxima writes the maximum of each window of x to out; s and y are their shapes.
 func writeMaxima(x, out []float32, s, y []int, window, stride int) {
 	for i := range out {
 		plane, r, c := i/(y[2]*y[3]), i/y[3]%y[2]*stride, i%y[3]*stride

@@ -19,7 +19,6 @@ import (
 // step runs command by command, the second is captured, and the later ones run the graph.
 const networkSteps = 5
 
-// trainingResults contains the results of several training steps, such as losses.
 type trainingResults struct {
 	losses    []float64
 	gradients []float64 // of the first step, one parameter after another
@@ -27,7 +26,6 @@ type trainingResults struct {
 	kernels   []string
 }
 
-// checkNetworks checks training steps of complete networks.
 func (t *tester) checkNetworks() error {
 	for i, c := range workload.UNetConfigs() {
 		for _, fuse := range []bool{true, false} {
@@ -55,7 +53,6 @@ func (t *tester) checkNetworks() error {
 	return t.checkUpdateRules()
 }
 
-// checkNetwork checks training steps of the network that build returns.
 func (t *tester) checkNetwork(kind, shape string, fuse bool, build func() (*nn.Graph, error)) error {
 	name := "steps of a " + kind
 	if !fuse {
@@ -106,8 +103,6 @@ func (t *tester) checkNetwork(kind, shape string, fuse bool, build func() (*nn.G
 	return nil
 }
 
-// trainOnNewEngine trains on a new engine, with graphs and fusion if graph and fuse are
-// set.
 func (t *tester) trainOnNewEngine(graph, fuse bool, g *nn.Graph, p *plan.Program, seed uint64) (all trainingResults, err error) {
 	e, err := t.startEngine(func(o *engine.Options) { o.Graph, o.Fuse = graph, fuse })
 	if err != nil {
@@ -117,8 +112,7 @@ func (t *tester) trainOnNewEngine(graph, fuse bool, g *nn.Graph, p *plan.Program
 	return t.train(e, g, p, seed)
 }
 
-// loadWithNaNMemory loads p and sets the initial values of g for seed. On a GPU it first
-// fills the memory with NaN.
+// loadWithNaNMemory sets g's initial values, on a GPU after filling the memory with NaN.
 func loadWithNaNMemory(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (engine.Executable, error) {
 	x, err := e.Load(p, nil)
 	if err != nil {
@@ -176,8 +170,7 @@ func (t *tester) train(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint6
 	}
 	if onGPU {
 		all.kernels = t.recordKernels(ours.LaunchedKernels())
-		// The kernel that rounds the weights ran before the first step, because the weights
-		// had been set.
+		// The kernel that rounds the weights ran before the first step.
 		t.kernels["cast_from_f32_"+number.KernelType(t.low).String()] = true
 	}
 	return all, nil

@@ -32,7 +32,6 @@ type operation struct {
 	plans bool // each of cuDNN's plans is run too
 }
 
-// String returns the shapes and attributes of o.
 func (o operation) String() string {
 	var s []string
 	for _, shape := range o.in {
@@ -51,7 +50,6 @@ func (o operation) String() string {
 	return text
 }
 
-// title returns the name of the check.
 func (o operation) title() string {
 	if o.name == "" {
 		return string(o.op)
@@ -59,11 +57,9 @@ func (o operation) title() string {
 	return o.name
 }
 
-// operandName returns the name of operand (kind "in") or result (kind "out") i in the
-// program.
+// operandName is for operands (kind "in") and results (kind "out").
 func operandName(kind string, i int) string { return fmt.Sprint(kind, i) }
 
-// program returns the program that contains only o.
 func (o operation) program() *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 1}
 	k := plan.Kernel{Op: o.op, Name: "layer", Attr: o.attr}
@@ -87,7 +83,6 @@ func (o operation) program() *plan.Program {
 	return p
 }
 
-// checkOperations checks every operation of a plan.
 func (t *tester) checkOperations() error {
 	for _, o := range t.allOperations() {
 		if err := t.ctx.Err(); err != nil {
@@ -165,7 +160,6 @@ func (t *tester) randomOperands(o operation) [][]float32 {
 	return in
 }
 
-// expectedResults returns the expected results of o for operands in.
 func (t *tester) expectedResults(o operation, in [][]float32) ([][]float64, error) {
 	if o.want != nil {
 		var all [][]float64
@@ -181,8 +175,7 @@ func (t *tester) expectedResults(o operation, in [][]float32) ([][]float64, erro
 	return runOperation(t, x, o, in)
 }
 
-// runOperation runs an operation and returns its outputs, followed by its states. It
-// divides the gradients of losses by the loss scale.
+// runOperation returns o's outputs, then its states. Gradients of losses are unscaled.
 func runOperation(t *tester, x engine.Executable, o operation, in [][]float32) ([][]float64, error) {
 	for i, v := range in {
 		var err error
@@ -269,7 +262,6 @@ func (t *tester) checkEveryPlan(x probe.Executable, o operation, want []float64)
 	return nil
 }
 
-// addPlanMismatch adds the mismatch of one plan to the check c.
 func (t *tester) addPlanMismatch(c *Check, p probe.PlanResult, mismatch float64) {
 	if p.Err != nil {
 		c.Error, c.Detail = math.Inf(1), fmt.Sprintf("%s: %v", p.Name, p.Err)
@@ -281,8 +273,7 @@ func (t *tester) addPlanMismatch(c *Check, p probe.PlanResult, mismatch float64)
 	}
 }
 
-// describeMissingPlans returns the end of a check's Detail that names the graphs without a plan, or
-// "" if missing is nil.
+// describeMissingPlans ends a check's Detail with the graphs without a plan, if any.
 func describeMissingPlans(missing error) string {
 	if missing == nil {
 		return ""
@@ -308,7 +299,6 @@ func (t *tester) checkFusions() error {
 	return nil
 }
 
-// checkReLUFusion checks a convolution followed by ReLU.
 func (t *tester) checkReLUFusion(o operation) error {
 	p := o.program()
 	return t.checkFused(o, p, plan.Kernel{Op: plan.OpReLU, Name: "layer", In: []int{p.Outputs[0]}})

@@ -11,8 +11,7 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// optimizerRuleChecks returns the checks of clipping and of the optimizer rules. They
-// compare the kernels with optim.Apply64.
+// optimizerRuleChecks compares clipping and the optimizer rules with optim.Apply64.
 func optimizerRuleChecks() []directCheck {
 	base := optim.Update{LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.02, Trust: 0.05}
 	var all []directCheck
@@ -48,8 +47,8 @@ func newRuleTestLayers() (list []kernels.LayerRange, n int) {
 	}, big + 8520
 }
 
-// measureRuleMismatch returns the greatest mismatch between the kernels and optim.Apply64
-// over several steps. The third step has an infinite gradient, so it must skip the update.
+// measureRuleMismatch compares several steps with optim.Apply64. The third has an infinite
+// gradient, so it must skip the update.
 func measureRuleMismatch(p *sandbox, u optim.Update) float64 {
 	list, n := newRuleTestLayers()
 	w := make([]float32, n)
@@ -109,7 +108,6 @@ func measureRuleMismatch(p *sandbox, u optim.Update) float64 {
 	return s.weightsMismatch(p)
 }
 
-// runUpdateKernels runs the kernels of one update.
 func runUpdateKernels(p *sandbox, layers kernels.LayerSet, list []kernels.LayerRange, a kernels.Update, u optim.Update) {
 	if u.ClipNorm > 0 || u.Rule == optim.RuleLARS {
 		p.run(layers.SumSquares(a.W, a.G))
@@ -143,8 +141,6 @@ func runUpdateKernels(p *sandbox, layers kernels.LayerSet, list []kernels.LayerR
 	}
 }
 
-// measureGradientMeanMismatch returns the mismatch of the mean of the gradients of three
-// batches.
 func measureGradientMeanMismatch(p *sandbox) float64 {
 	const n = 4124
 	var batches [3][]float32

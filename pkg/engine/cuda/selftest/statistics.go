@@ -11,8 +11,7 @@ import (
 )
 
 // checkStatistics checks convolutions that compute statistics for the batch norm after
-// them. For each plan, the statistics are compared with those of the result that the same
-// plan computed.
+// them. It compares the statistics of each plan with the plan's own result.
 func (t *tester) checkStatistics() error {
 	const name = "conv with the statistics of its batch norm"
 	if t.precision != "fp16" || !t.isSelected(name) {
@@ -31,7 +30,6 @@ func (t *tester) checkStatistics() error {
 	return nil
 }
 
-// newNormProgram returns a program with a convolution and a batch norm in training.
 func newNormProgram(s []int) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 2}
 	add := func(role plan.Role, name string, shape ...int) int { return workload.AddTensor(p, role, name, shape) }
@@ -53,7 +51,6 @@ func newNormProgram(s []int) *plan.Program {
 	return p
 }
 
-// checkPlanStatistics runs every plan for a convolution of shape s and updates c.
 func (t *tester) checkPlanStatistics(c *Check, s []int) error {
 	loaded, err := t.engine.Load(newNormProgram(s), nil)
 	if err != nil {
@@ -111,5 +108,4 @@ func statisticsMismatch(p probe.PlanResult, channels, points int) float64 {
 	return max(mismatch(p.FurtherOutputs["mean"], mean), mismatch(p.FurtherOutputs["invstd"], invstd))
 }
 
-// normEpsilon is the epsilon of newNormProgram's batch norm.
 const normEpsilon = 1e-5

@@ -83,9 +83,8 @@ func (t *tester) checkSyncNorms() error {
 	return nil
 }
 
-// compareRanks compares the results of the ranks to the results want of the reference engine
-// and to each other. runs[0] contains the ranks' results without graphs, and runs[1] with
-// graphs.
+// compareRanks compares the ranks' results, without graphs (runs[0]) and with (runs[1]), to
+// the results want of the reference engine and to each other.
 func (t *tester) compareRanks(name, shape string, runs [2][]trainingResults, want trainingResults) {
 	plain, n := runs[0], float64(len(runs[0]))
 	t.addCheck(Check{
@@ -117,16 +116,14 @@ type rankSetup struct {
 	barrier     func() error // waits for the other ranks between steps; nil if there are none
 }
 
-// trainRank runs networkSteps steps with Adam on a rank's part of random batches, which depend
-// on seed.
+// trainRank runs networkSteps steps with Adam on a rank's part of random batches from seed.
 func (t *tester) trainRank(e engine.Engine, g *nn.Graph, p *plan.Program, r rankSetup, seed uint64) (all trainingResults, err error) {
 	x, err := loadWithNaNMemory(e, g, p, seed)
 	if err != nil {
 		return all, err
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
-	// Calls that wait for all work on the GPU must not run while another rank captures a
-	// graph.
+	// Calls that wait for the whole GPU must not run while another rank captures a graph.
 	barrier := func() error {
 		if r.barrier == nil {
 			return nil
@@ -169,8 +166,8 @@ func (t *tester) trainRank(e engine.Engine, g *nn.Graph, p *plan.Program, r rank
 	return all, nil
 }
 
-// setRankInputs sets x's inputs to the rank's part of a random batch. The complete batch
-// does not depend on the number of ranks.
+// setRankInputs sets the rank's part of a batch that does not depend on the number of
+// ranks.
 func setRankInputs(x engine.Executable, seed uint64, r rankSetup) error {
 	p := x.Program()
 	for i, name := range []string{model.ImageInput, model.TargetInput} {
@@ -190,8 +187,8 @@ func setRankInputs(x engine.Executable, seed uint64, r rankSetup) error {
 	return nil
 }
 
-// trainTwoRanks trains two ranks, which have separate engines on the same GPU and
-// exchange on the host.
+// trainTwoRanks trains two ranks on one GPU, each with an engine, which exchange on the
+// host.
 func (t *tester) trainTwoRanks(graph bool, g *nn.Graph, p *plan.Program, seed uint64) ([]trainingResults, error) {
 	groups := collective.InProcess(2)
 	all, errs := make([]trainingResults, len(groups)), make([]error, len(groups))
@@ -242,7 +239,6 @@ func (h *hostSync) ShareStatistics(own []float64) ([]float64, error) {
 func (h *hostSync) Wait() error      { return nil }
 func (h *hostSync) Capturable() bool { return false }
 
-// trainNCCLRank trains the only rank of an NCCL communicator.
 func (t *tester) trainNCCLRank(l *nccl.Library, graph bool, g *nn.Graph, p *plan.Program, seed uint64) (all trainingResults, err error) {
 	e, err := t.startEngine(func(o *engine.Options) { o.Graph = graph })
 	if err != nil {

@@ -10,14 +10,13 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// syncNormChecks returns the check of the kernels for synchronized batch norms.
 func syncNormChecks(t *tester) []directCheck {
 	return []directCheck{{"batch norm of 2 workers' rows", "200 and 137 rows of 24 channels", t.errorBoundWithoutTensorCores(4), measureSyncNormMismatch}}
 }
 
 // measureSyncNormMismatch normalizes the rows of two workers with the statistics of all
-// rows, computes the gradients, and returns the greatest mismatch. The second worker gets
-// its sums directly, as if cuDNN had computed them.
+// rows and computes the gradients. The second worker gets its sums directly, as if cuDNN
+// had computed them.
 func measureSyncNormMismatch(p *sandbox) float64 {
 	const channels, epsilon, momentum = 24, 1e-5, 0.1
 	rows := [2]int{200, 137}
@@ -77,7 +76,6 @@ func measureSyncNormMismatch(p *sandbox) float64 {
 	return p.twoWorkerMismatch(norms, grads, number.ToFloat64(x), number.ToFloat64(dy))
 }
 
-// toFloat32 returns v converted to float32.
 func toFloat32(v []float64) []float32 {
 	w := make([]float32, len(v))
 	for i := range v {
@@ -105,8 +103,6 @@ func (p *sandbox) sumVectors(vectors []kernels.Pointer, n int) {
 	}
 }
 
-// twoWorkerMismatch returns the greatest mismatch between the results of the two workers
-// and the results of loops over the rows of both workers.
 func (p *sandbox) twoWorkerMismatch(norms [2]kernels.BatchNorm, grads [2]kernels.BatchNormGrad, x, dy []float64) float64 {
 	c := norms[0].Channels
 	n := float64(len(x) / c)

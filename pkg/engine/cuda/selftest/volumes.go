@@ -6,8 +6,6 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// conv3DOperations returns three-dimensional convolutions to check, with loops that compute
-// the expected results.
 func (t *tester) conv3DOperations() []operation {
 	var all []operation
 	for _, r := range []conv3DGeometry{

@@ -10,8 +10,7 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// Decode converts elements of type typ, as stored in GPU memory (little-endian), to
-// float32.
+// Decode converts elements of type typ, little-endian as in GPU memory, to float32.
 func Decode(typ device.Type, src []byte) []float32 {
 	dst := make([]float32, len(src)/typ.Size())
 	for i := range dst {
@@ -25,7 +24,7 @@ func Decode(typ device.Type, src []byte) []float32 {
 	return dst
 }
 
-// Encode converts src to elements of type typ, as stored in GPU memory (little-endian).
+// Encode is the inverse of Decode.
 func Encode(typ device.Type, src []float32) []byte {
 	dst := make([]byte, 0, len(src)*typ.Size())
 	for _, f := range src {
@@ -51,7 +50,7 @@ func ActivationType(precision string) device.Type {
 	return device.F32
 }
 
-// KernelType converts t to the type that package kernels uses.
+// KernelType converts t to the type of package kernels.
 func KernelType(t device.Type) kernels.ElementType {
 	switch t {
 	case device.F16:
@@ -62,7 +61,7 @@ func KernelType(t device.Type) kernels.ElementType {
 	return kernels.F32
 }
 
-// DeviceType converts t to the type that package device uses.
+// DeviceType converts t to the type of package device.
 func DeviceType(t kernels.ElementType) device.Type {
 	switch t {
 	case kernels.F16:
@@ -91,7 +90,7 @@ func CosineSimilarity(a, b []float64) float64 {
 	return dot / math.Sqrt(aa*bb)
 }
 
-// CountDiffering returns the number of elements whose bits differ between a and b.
+// CountDiffering counts the elements whose bits differ between a and b.
 func CountDiffering(a, b []float64) (n int) {
 	for i := range a {
 		if math.Float64bits(a[i]) != math.Float64bits(b[i]) {

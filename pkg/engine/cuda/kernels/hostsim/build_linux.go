@@ -36,8 +36,8 @@ var compilerFlags = []string{
 	"-fsanitize-undefined-trap-on-error",
 }
 
-// buildLibrary compiles source to a shared library in the user's cache folder, unless it is there
-// already, and loads it. extraFlags are further options of g++.
+// buildLibrary loads source as a shared library, compiled with g++ and extraFlags unless it
+// is in the user's cache folder.
 func buildLibrary(ctx context.Context, source string, list []kernels.Kernel, extraFlags ...string) (*library, error) {
 	compiler, err := exec.LookPath("g++")
 	if err != nil {
@@ -76,8 +76,8 @@ func buildLibrary(ctx context.Context, source string, list []kernels.Kernel, ext
 	return loadLibrary(file)
 }
 
-// compileLibrary compiles text to a shared library. It writes file by renaming a complete temporary
-// file, so that two test binaries that compile at the same time do not disturb each other.
+// compileLibrary writes the shared library file by renaming a complete temporary file, so
+// that two test binaries can compile at the same time.
 func compileLibrary(ctx context.Context, compiler string, options []string, text, file string) error {
 	next, err := os.CreateTemp(filepath.Dir(file), "next-*.so")
 	if err != nil {

@@ -28,14 +28,11 @@ import (
 // the operating system is not Linux. Tests should be skipped then.
 var ErrNoCompiler = errors.New("no g++ on this machine")
 
-// maxThreadsPerBlock is the maximum number of threads per block, the same as on a GPU.
 const maxThreadsPerBlock = 1024
 
-// Simulator runs kernels on the host. It may be used by several goroutines; launches run
-// one at a time.
+// Simulator runs kernels on the host, one at a time. Several goroutines may use it.
 type Simulator struct {
-	// Reversed makes blocks and threads run in the opposite order, from the last to the
-	// first.
+	// Reversed makes blocks and threads run from the last to the first.
 	Reversed bool
 
 	kernels map[string]kernels.Kernel
@@ -43,8 +40,7 @@ type Simulator struct {
 	mu      sync.Mutex
 }
 
-// Open compiles kernels.Source(types...), or loads the compiled library from the user's
-// cache folder.
+// Open compiles kernels.Source(types...), or loads it from the user's cache folder.
 func Open(ctx context.Context, types ...kernels.ElementType) (*Simulator, error) {
 	list := kernels.ListKernels(types...)
 	lib, err := buildLibrary(ctx, kernels.Source(types...), list)
@@ -58,8 +54,7 @@ func Open(ctx context.Context, types ...kernels.ElementType) (*Simulator, error)
 	return s, nil
 }
 
-// OpenShared opens a simulator of all kernels at the first call, and returns the same
-// simulator at all later calls.
+// OpenShared opens one simulator of all kernels, which all calls return.
 var OpenShared = sync.OnceValues(func() (*Simulator, error) { return Open(context.Background()) })
 
 // Launch runs the kernel launch l and waits for its end.
@@ -100,8 +95,8 @@ func (s *Simulator) Run(name string, grid, block [3]uint32, shared uint32, args 
 	return s.library.run(name, grid, block, shared, args, s.Reversed)
 }
 
-// ParamSizes returns the size of each parameter of a kernel in bytes, as the compiler sees
-// it.
+// ParamSizes returns the sizes of a kernel's parameters in bytes, as the compiler sees
+// them.
 func (s *Simulator) ParamSizes(name string) ([]int, error) {
 	sizes := make([]uint32, 64)
 	n := s.library.paramSizes(name, &sizes[0], int32(len(sizes)))
@@ -115,7 +110,6 @@ func (s *Simulator) ParamSizes(name string) ([]int, error) {
 	return out, nil
 }
 
-// library contains the functions of the compiled library.
 type library struct {
 	runKernel  func(name string, grid, block *uint32, shared uint32, args unsafe.Pointer, reverse int32, message unsafe.Pointer, size uintptr) int32
 	paramSizes func(name string, sizes *uint32, most int32) int32

@@ -44,7 +44,7 @@ func Alloc(n, align int) (*Memory, error) {
 	return m, nil
 }
 
-// FillWithNaN fills m with bytes of 0xff, which is NaN in every type.
+// FillWithNaN fills m with bytes of 0xff.
 func (m *Memory) FillWithNaN() {
 	for i := range m.data {
 		m.data[i] = nanByte
@@ -56,27 +56,25 @@ func (m *Memory) Pointer() kernels.Pointer {
 	return kernels.Pointer(uintptr(unsafe.Pointer(unsafe.SliceData(m.data))))
 }
 
-// Bytes returns the memory of m as a slice, without copying it.
+// Bytes returns the memory of m, without copying it.
 func (m *Memory) Bytes() []byte { return m.data }
 
-// F32 returns the memory of m as a slice of float32, without copying it.
+// F32 returns the memory of m as float32, without copying it.
 func (m *Memory) F32() []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(m.data))), len(m.data)/4)
 }
 
-// Store writes values, converted to type t, to the beginning of m. It does not change the
-// rest.
+// Store writes values, converted to type t, to the beginning of m.
 func (m *Memory) Store(t kernels.ElementType, values []float32) {
 	copy(m.data, number.Encode(number.DeviceType(t), values))
 }
 
-// Values returns the elements of m, which have type t, as float32.
+// Values converts the elements of m, which have type t, to float32.
 func (m *Memory) Values(t kernels.ElementType) []float32 {
 	return number.Decode(number.DeviceType(t), m.data)
 }
 
-// CheckSurroundings returns an error if the bytes between m and its guard pages have been
-// overwritten.
+// CheckSurroundings returns an error if bytes between m and its guard pages have changed.
 func (m *Memory) CheckSurroundings() error {
 	start := int(uintptr(unsafe.Pointer(unsafe.SliceData(m.data))) - uintptr(unsafe.Pointer(unsafe.SliceData(m.mapping))))
 	for at, beside := range map[int][]byte{
@@ -92,7 +90,7 @@ func (m *Memory) CheckSurroundings() error {
 	return nil
 }
 
-// Free unmaps m. Its contents must not be used afterwards.
+// Free unmaps m.
 func (m *Memory) Free() error {
 	defer runtime.KeepAlive(m)
 	return unix.Munmap(m.mapping)
