@@ -15,8 +15,8 @@ type GPUEngine interface {
 	// UUID returns the globally unique identifier of the device.
 	UUID() [16]byte
 	// Watch starts to sample the device at the given interval, and writes one line per
-	// sample to w, if w is not nil. It omits quantities that it cannot measure. It
-	// returns an error if it cannot measure any.
+	// sample to w, unless w is nil. It omits quantities that it cannot measure, and returns
+	// an error if it can measure none.
 	Watch(every time.Duration, w io.Writer) (*monitor.Sampler, error)
 }
 
@@ -33,7 +33,6 @@ type LossScale struct {
 type LossScaler interface {
 	// LossScale returns the state, or false if the precision needs no loss scaling.
 	LossScale() (LossScale, bool)
-	// SetLossScale restores the state.
 	SetLossScale(LossScale) error
 }
 
@@ -52,9 +51,8 @@ type DeviceDataset struct {
 	// Values replaces Target if the targets are class indexes, one per sample. Class
 	// indexes are not augmented with the image.
 	Values []float32
-	// Stored maps each sample to the index of its stored image and target, so that several
-	// augmented samples can share one stored sample. If Stored is nil, sample i uses stored
-	// sample i.
+	// Stored contains each sample's index among the stored images and targets, so that several
+	// augmented samples can share one. If Stored is nil, sample i uses stored sample i.
 	Stored []int
 
 	Flip, Rotate         bool

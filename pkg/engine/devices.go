@@ -37,13 +37,11 @@ type Library struct {
 	Advice  string `json:"advice,omitempty"`  // how to solve the problem
 }
 
-// Machine lists the devices of a machine and the libraries for GPUs. Notebooks display it
-// as two tables.
+// Machine lists devices and the libraries for GPUs. Notebooks display it as two tables.
 type Machine struct {
 	Devices   []Device  `json:"devices"`
 	Libraries []Library `json:"libraries"`
-	// NoGPU explains why no GPU can be used and what to do. It is empty if a GPU can be
-	// used.
+	// NoGPU explains why no GPU can be used and what to do; empty if one can be used.
 	NoGPU string `json:"no_gpu,omitempty"`
 	// Looked lists the folders that were searched for libraries.
 	Looked []string `json:"looked"`
@@ -54,7 +52,6 @@ type Machine struct {
 // missing GPU is not an error: NoGPU explains what is missing.
 func Devices() *Machine { return newMachine(stack.Probe(clib.NewSearch(clib.Environment{}))) }
 
-// newMachine converts the report of the GPU libraries to a Machine.
 func newMachine(r *stack.Report) *Machine {
 	m := &Machine{Devices: []Device{describeCPU()}}
 	driver := ""
@@ -87,9 +84,9 @@ func newMachine(r *stack.Report) *Machine {
 	return m
 }
 
-// splitAdvice returns the problem that err describes, and advice on how to install a library that
-// is missing. For a library that is installed, the advice is "" and problem states what to do. It omits
-// the list of searched folders, which is displayed once for all libraries.
+// splitAdvice divides err into a problem and advice on how to install a missing library.
+// For an installed library, the advice is "" and problem says what to do. The list of
+// searched folders, displayed once for all libraries, is left out.
 func splitAdvice(err error) (problem, advice string) {
 	var missing *clib.NotFoundError
 	if !errors.As(err, &missing) {
@@ -102,7 +99,7 @@ func splitAdvice(err error) (problem, advice string) {
 	return problem, advice
 }
 
-// formatError formats an error, or several joined errors, in one line.
+// formatError formats an error, or several joined ones, in one line.
 func formatError(err error) string {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		var words []string
@@ -119,7 +116,6 @@ func formatError(err error) string {
 	return err.Error()
 }
 
-// describeCPU returns the Device of this machine's CPU.
 func describeCPU() Device {
 	host := runs.DescribeHost()
 	compute := runtime.GOARCH
@@ -132,7 +128,7 @@ func describeCPU() Device {
 	return Device{Name: host.CPU, Kind: "cpu", MemoryBytes: host.MemoryBytes, Units: host.Cores, Compute: compute}
 }
 
-// deviceRows returns the cells of the table of devices. The first row is the header.
+// deviceRows returns the header, then one row per device.
 func (m *Machine) deviceRows() [][]string {
 	rows := [][]string{{"device", "name", "memory", "cores or SMs", "compute", "driver"}}
 	for _, d := range m.Devices {
@@ -145,7 +141,7 @@ func (m *Machine) deviceRows() [][]string {
 	return rows
 }
 
-// libraryRows returns the cells of the table of libraries. The first row is the header.
+// libraryRows returns the header, then one row per library.
 func (m *Machine) libraryRows() [][]string {
 	rows := [][]string{{"library", "version", "for", "file"}}
 	for _, l := range m.Libraries {
@@ -158,8 +154,8 @@ func (m *Machine) libraryRows() [][]string {
 	return rows
 }
 
-// noteLines returns the lines below the tables: why no GPU can be used, and why an installed library
-// cannot.
+// noteLines returns the lines below the tables: why there is no usable GPU, and why an
+// installed library cannot be used.
 func (m *Machine) noteLines() []string {
 	var notes []string
 	if m.NoGPU != "" {
@@ -188,7 +184,7 @@ func (m *Machine) String() string {
 		for _, r := range rows {
 			fmt.Fprintln(w, strings.Join(r, "\t"))
 		}
-		_ = w.Flush() // writing to a strings.Builder never fails
+		_ = w.Flush() // never fails for a strings.Builder
 		for line := range strings.Lines(table.String()) {
 			b.WriteString(strings.TrimRight(line, " \n") + "\n")
 		}

@@ -27,8 +27,7 @@ var ErrOutOfMemory = errors.New("device is out of memory")
 // plan.Program.Buckets, and continues with the backward pass. It calls Wait before it
 // updates the parameters.
 type GradSync interface {
-	// ReduceBucket starts to reduce bucket i in place, if possible without waiting for the
-	// result.
+	// ReduceBucket starts to reduce bucket i in place, if possible without waiting.
 	ReduceBucket(i int, b device.Buffer, s device.Stream) error
 	// Wait returns when all buckets since the previous call of Wait are reduced.
 	Wait() error
@@ -105,7 +104,7 @@ type PeakMeasurer interface {
 // Executable is a loaded program with its memory. It is not safe for concurrent use.
 type Executable interface {
 	Program() *plan.Program
-	// SetInput copies v, which is in row-major order, to the input.
+	// SetInput copies v, in row-major order, to the input.
 	SetInput(name string, v []float32) error
 	// Step runs the forward pass and, if the program has one, the backward pass. It passes
 	// the buckets of gradients to sync, unless sync is nil, which a single worker may pass.
@@ -114,7 +113,6 @@ type Executable interface {
 	// Step returns ErrNonFinite before it passes any bucket to sync and before it updates
 	// the parameters.
 	Step(ctx context.Context, sync GradSync, update *optim.Update) (Timing, error)
-	// Loss returns the loss of the last Step.
 	Loss() float64
 	// Output copies an output of the last Step to dst, in row-major order.
 	Output(name string, dst []float32) error
@@ -157,8 +155,7 @@ type BufferCopier interface {
 	OutputBuffer(name string, dst device.Buffer) error
 }
 
-// BucketMemory is the memory of one gradient bucket and of the parameters of these
-// gradients.
+// BucketMemory is the memory of one gradient bucket and of its parameters.
 type BucketMemory struct {
 	Gradients  device.Buffer // as GradSync.ReduceBucket gets it
 	Parameters []ParameterMemory

@@ -13,10 +13,9 @@ import (
 // program, which is the same on all ranks.
 type NormSync interface {
 	GradSync
-	// ShareStatistics returns the numbers of all workers, concatenated in rank order. All
-	// workers must pass equally many numbers. It first waits for the buckets that are being
-	// reduced. The result is valid until the next call. ShareStatistics does not retain
-	// own.
+	// ShareStatistics waits for the buckets that are being reduced, and returns the numbers
+	// of all workers, concatenated in rank order. All workers must pass equally many. The
+	// result is valid until the next call; own is not retained.
 	ShareStatistics(own []float64) (all []float64, err error)
 }
 
@@ -53,8 +52,7 @@ func (s *NormExchange) BeginStep(sync GradSync) error {
 	return nil
 }
 
-// TakeExchangeTime returns the time spent in exchanges since the previous call of
-// TakeExchangeTime or BeginStep.
+// TakeExchangeTime returns the time in exchanges since BeginStep or the previous call.
 func (s *NormExchange) TakeExchangeTime() time.Duration {
 	d := s.spent
 	s.spent = 0
@@ -109,8 +107,6 @@ func (s *NormExchange) CombineSums(count float64, a, b []float64) (total float64
 	return total, nil
 }
 
-// gatherValues returns the values count, a and b of each worker, concatenated in rank
-// order.
 func (s *NormExchange) gatherValues(count float64, a, b []float64) ([]float64, error) {
 	s.own = append(append(append(s.own[:0], count), a...), b...)
 	if s.sync == nil {

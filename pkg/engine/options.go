@@ -38,8 +38,7 @@ type Options struct {
 	// parts of one buffer instead of copying them. Convolutions then read and write feature
 	// maps with gaps between pixels (GPU).
 	ConcatInPlace bool `yaml:"concat_in_place" json:"concat_in_place"`
-	// FusedOptimizer updates all parameters in one kernel launch instead of one per
-	// parameter (GPU).
+	// FusedOptimizer updates all parameters in one kernel launch instead of one each (GPU).
 	FusedOptimizer bool `yaml:"fused_optimizer" json:"fused_optimizer"`
 	// Graph captures a step in a CUDA graph and replays it (GPU).
 	Graph bool `yaml:"graph" json:"graph"`
@@ -62,14 +61,13 @@ func DefaultOptions() Options {
 	}
 }
 
-// engineKind describes an engine: its name in Options.Device and its supported options.
+// engineKind is an engine's name in Options.Device and its supported options.
 type engineKind struct {
 	name         string
 	convolutions []string
 	precisions   []string
 }
 
-// engineKinds returns the descriptions of all engines.
 func engineKinds() []engineKind {
 	return []engineKind{
 		{"cpu", []string{"auto", "winograd", "direct"}, []string{"fp32", "bf16"}},
@@ -110,8 +108,7 @@ func (o Options) CUDA() (device int, ok bool) {
 	return device, err == nil && name == "cuda"
 }
 
-// parseDevice returns the name of the engine in Device, and the number after the colon, or
-// −1 if there is none.
+// parseDevice splits Device into the engine's name and the number, or −1, after the colon.
 func (o Options) parseDevice() (name string, device int, err error) {
 	name, number, numbered := strings.Cut(o.Device, ":")
 	if !slices.ContainsFunc(engineKinds(), func(k engineKind) bool { return k.name == name }) {
@@ -127,8 +124,8 @@ func (o Options) parseDevice() (name string, device int, err error) {
 	return name, device, nil
 }
 
-// describePrecisions lists the precisions that engine k supports, followed by the other
-// engines that support the wanted precision, if any.
+// describePrecisions lists the precisions of engine k, then other engines with the wanted
+// one.
 func describePrecisions(wanted string, k engineKind) string {
 	s := english.Either(k.precisions)
 	var others []string

@@ -16,8 +16,6 @@ type convolution struct {
 	stride, pad    [3]int
 }
 
-// newConvolution returns the convolution between maps of the given shapes, with weights of
-// shape w.
 func newConvolution(attr plan.Attr, small, large, w []int) convolution {
 	return convolution{
 		n: small[0], smallC: w[0], largeC: w[1],
@@ -26,8 +24,7 @@ func newConvolution(attr plan.Attr, small, large, w []int) convolution {
 	}
 }
 
-// toVolume converts v to three numbers. If v has two numbers (an image), it puts depth
-// before them. If v is nil, it returns depth three times.
+// toVolume puts depth before the numbers of an image, and repeats it if v is nil.
 func toVolume(v []int, depth int) [3]int {
 	full := [3]int{depth, depth, depth}
 	copy(full[3-len(v):], v)
@@ -53,8 +50,8 @@ func (r convolution) validRange(axis, tap int) (lo, hi int) {
 // Successive elements of the large map are r.stride[2] apart.
 type rowPair struct{ small, large, length, weight int }
 
-// forEachRowPair calls visit for every rowPair: for each image, pair of channels, tap and
-// row of the small map.
+// forEachRowPair calls visit for each image, pair of channels, tap and row of the small
+// map.
 func (r convolution) forEachRowPair(visit func(rowPair)) {
 	smallMap, largeMap := product(r.small), product(r.large)
 	for n := range r.n {
@@ -93,11 +90,10 @@ func (r convolution) forEachTapRowPair(tap [3]int, first rowPair, visit func(row
 	}
 }
 
-// product returns the product of the three numbers.
 func product(v [3]int) int { return v[0] * v[1] * v[2] }
 
-// gather adds to each position of small the weighted sum of the positions of large with
-// which the taps connect it.
+// gather adds to each position of small the weighted positions of large that the taps
+// connect.
 func gather[T number](r convolution, small, large, w []T) {
 	step := r.stride[2]
 	r.forEachRowPair(func(a rowPair) {
@@ -108,8 +104,8 @@ func gather[T number](r convolution, small, large, w []T) {
 	})
 }
 
-// scatter adds to each position of large the weighted sum of the positions of small with
-// which the taps connect it.
+// scatter adds to each position of large the weighted positions of small that the taps
+// connect.
 func scatter[T number](r convolution, small, large, w []T) {
 	step := r.stride[2]
 	r.forEachRowPair(func(a rowPair) {
@@ -120,8 +116,7 @@ func scatter[T number](r convolution, small, large, w []T) {
 	})
 }
 
-// correlate sets each weight of w to the sum of small·large over all pairs of positions
-// that the weight connects.
+// correlate sets each weight to the sum of small·large over the positions that it connects.
 func correlate[T number](r convolution, small, large, w []T) {
 	step := r.stride[2]
 	sum := make([]float64, len(w))
@@ -191,7 +186,7 @@ func (c *kernelCall[T]) biasBackward() {
 	})
 }
 
-// positionCount returns the number of positions of a feature map, which is 1 for shape [n,c].
+// positionCount returns 1 for shape [n,c].
 func positionCount(shape []int) int {
 	n := 1
 	for _, d := range shape[2:] {

@@ -13,7 +13,6 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// executable is a loaded program.
 type executable[T number] struct {
 	engine   *referenceEngine
 	source   *plan.Program // the program passed to Load
@@ -39,13 +38,10 @@ func (x *executable[T]) MemoryBytes() int64 {
 	return (x.elements + x.store.elementCount()) * bytesPerValue[T]()
 }
 
-// SetInput implements engine.Executable.
 func (x *executable[T]) SetInput(name string, v []float32) error { return setInput(x, name, v) }
 
-// Output implements engine.Executable.
 func (x *executable[T]) Output(name string, dst []float32) error { return readOutput(x, name, dst) }
 
-// SetInputBuffer implements engine.BufferCopier.
 func (x *executable[T]) SetInputBuffer(name string, v device.Buffer) error {
 	if v.F64 != nil {
 		return setInput(x, name, v.F64)
@@ -53,7 +49,6 @@ func (x *executable[T]) SetInputBuffer(name string, v device.Buffer) error {
 	return setInput(x, name, v.F32)
 }
 
-// OutputBuffer implements engine.BufferCopier.
 func (x *executable[T]) OutputBuffer(name string, dst device.Buffer) error {
 	if dst.F64 != nil {
 		return readOutput(x, name, dst.F64)
@@ -61,7 +56,6 @@ func (x *executable[T]) OutputBuffer(name string, dst device.Buffer) error {
 	return readOutput(x, name, dst.F32)
 }
 
-// setInput copies v to an input of x.
 func setInput[T, S number](x *executable[T], name string, v []S) error {
 	id := x.program.Lookup(plan.Input, name)
 	if id < 0 || id == x.scaler.input {
@@ -81,7 +75,6 @@ func setInput[T, S number](x *executable[T], name string, v []S) error {
 	return nil
 }
 
-// readOutput copies an output of x to dst.
 func readOutput[T, S number](x *executable[T], name string, dst []S) error {
 	id := x.program.Lookup(plan.Output, name)
 	if id < 0 {
@@ -97,7 +90,6 @@ func readOutput[T, S number](x *executable[T], name string, dst []S) error {
 	return nil
 }
 
-// Gradient implements engine.Executable.
 func (x *executable[T]) Gradient(param string) ([]float64, error) {
 	for _, p := range x.program.Params {
 		if p.Name == param && p.Grad >= 0 {
@@ -111,7 +103,6 @@ func (x *executable[T]) Gradient(param string) ([]float64, error) {
 	return nil, fmt.Errorf("read gradient of %q: the program has no such gradient", param)
 }
 
-// Step implements engine.Executable.
 func (x *executable[T]) Step(ctx context.Context, sync engine.GradSync, update *optim.Update) (engine.Timing, error) {
 	var t engine.Timing
 	apply, err := x.prepareUpdate(x.scaler.subtractSkippedUpdates(update))
@@ -161,8 +152,7 @@ func (x *executable[T]) Step(ctx context.Context, sync engine.GradSync, update *
 	return t, nil
 }
 
-// forward runs the forward pass and sets x.loss. It returns ErrNonFinite if the loss is
-// not finite.
+// forward sets x.loss. It returns ErrNonFinite if the loss is not finite.
 func (x *executable[T]) forward(ctx context.Context) error {
 	for _, k := range x.program.Kernels[:x.program.Forward] {
 		if err := ctx.Err(); err != nil {
@@ -218,7 +208,6 @@ func (x *executable[T]) backward(ctx context.Context, sync engine.GradSync) (err
 	return reduceReady(len(x.program.Kernels))
 }
 
-// asBuffer returns a device.Buffer with the memory of v.
 func asBuffer[T number](v []T) device.Buffer {
 	switch v := any(v).(type) {
 	case []float32:
@@ -229,7 +218,6 @@ func asBuffer[T number](v []T) device.Buffer {
 	return device.Buffer{}
 }
 
-// bytesPerValue returns the size of a T in bytes.
 func bytesPerValue[T number]() int64 {
 	var b [1]T
 	return int64(asBuffer(b[:]).Bytes())

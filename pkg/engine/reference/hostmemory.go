@@ -15,7 +15,6 @@ var (
 	_ engine.BufferCopier = (*executable[float64])(nil)
 )
 
-// BucketMemory implements engine.HostMemory.
 func (x *executable[T]) BucketMemory() []engine.BucketMemory {
 	var all []engine.BucketMemory
 	for i, b := range x.program.Buckets {
@@ -33,7 +32,6 @@ func (x *executable[T]) BucketMemory() []engine.BucketMemory {
 	return all
 }
 
-// Unpack implements engine.HostMemory: values are stored in row-major order.
 func (x *executable[T]) Unpack(param string, stored device.Buffer) ([]float64, error) {
 	if n := len(x.store.tensors[param]); n == 0 || stored.Len() != n {
 		return nil, fmt.Errorf("unpack values: got %d stored values of %q, want %d", stored.Len(), param, n)
@@ -44,7 +42,6 @@ func (x *executable[T]) Unpack(param string, stored device.Buffer) ([]float64, e
 	return toFloat64(stored.F32), nil
 }
 
-// Pack implements engine.HostMemory: values are stored in row-major order.
 func (x *executable[T]) Pack(param string, v []float64, stored device.Buffer) error {
 	if n := len(x.store.tensors[param]); n == 0 || stored.Len() != n || len(v) != n {
 		return fmt.Errorf("pack values: got %d values and memory for %d of %q, want %d", len(v), stored.Len(), param, n)

@@ -7,8 +7,7 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// kernelCall is a kernel together with the memory and the shapes of its inputs and outputs. The
-// memory and shape of an absent output are nil.
+// kernelCall is a kernel with the memory and shapes of its operands, nil if absent.
 type kernelCall[T number] struct {
 	attr              plan.Attr
 	fault             LossFault
@@ -39,7 +38,7 @@ func roundTo[T number](typ device.Type, v []T) {
 	}
 }
 
-// computeKernel computes kernel k without rounding its results.
+// computeKernel does not round the results.
 func (x *executable[T]) computeKernel(k plan.Kernel) error {
 	c := kernelCall[T]{attr: k.Attr, fault: x.engine.fault}
 	for _, id := range k.In {
@@ -99,8 +98,7 @@ func (x *executable[T]) computeKernel(k plan.Kernel) error {
 	return nil
 }
 
-// computeRemaining computes the kernels of the operations that computeKernel does not list. Most
-// of them occur only in classification networks and networks for volumes.
+// computeRemaining continues the switch of computeKernel.
 func (c *kernelCall[T]) computeRemaining(k plan.Kernel) error {
 	switch k.Op {
 	case plan.OpAvgPool:

@@ -110,7 +110,6 @@ func (c *kernelCall[T]) diceBCEBackward() {
 	})
 }
 
-// logistic returns 1/(1+e^−z).
 func logistic(z float64) float64 { return 1 / (1 + math.Exp(-z)) }
 
 // l1 computes the mean of |y−t|, plus, if Attr.ExpWeight is set, the weighted mean of

@@ -31,8 +31,8 @@ func (c *kernelCall[T]) batchNorm(s *engine.NormExchange) error {
 
 // normStatistics returns the mean and 1/√(var+ε) of each channel: the saved values if
 // Attr.Saved is set, the statistics of the batch if Attr.Training is set, and otherwise the
-// running statistics. If Attr.Training is set, it also saves the values and updates the
-// running statistics.
+// running statistics. With Attr.Training, it also saves the values and updates the running
+// statistics.
 func (c *kernelCall[T]) normStatistics(s *engine.NormExchange) (mean, invstd []T, err error) {
 	if c.attr.Saved {
 		return c.in[3], c.in[4], nil

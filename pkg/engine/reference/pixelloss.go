@@ -42,7 +42,6 @@ func (c *kernelCall[T]) forEachPixel(visit func(p []float64, logSum float64, cla
 	}
 }
 
-// classWeight returns the weight of a class in the cross-entropy.
 func (c *kernelCall[T]) classWeight(class int) float64 {
 	if c.attr.ClassWeights == nil {
 		return 1
@@ -54,12 +53,10 @@ func (c *kernelCall[T]) classWeight(class int) float64 {
 type pixelSums struct {
 	entropy float64 // weighted sum over the pixels
 	pixels  float64 // by which entropy is divided
-	// numerator and denominator are those of the Dice coefficients (2Σpy+1)/(Σp+Σy+1), by
-	// sample and class.
+	// Of the Dice coefficients (2Σpy+1)/(Σp+Σy+1), by sample and class.
 	numerator, denominator []float64
 }
 
-// diceIndex returns the index of the Dice coefficient of a class in a sample.
 func (c *kernelCall[T]) diceIndex(sample, class int) int {
 	if c.fault == DiceOfBatch {
 		return class

@@ -23,7 +23,7 @@ func (c *kernelCall[T]) reluBackward() {
 	}
 }
 
-// leakyReLU multiplies negative values by Attr.Slope. It keeps NaN, as relu does.
+// leakyReLU multiplies negative values by Attr.Slope.
 func (c *kernelCall[T]) leakyReLU() {
 	slope := T(c.attr.Slope)
 	for i, v := range c.in[0] {
@@ -76,8 +76,7 @@ func (c *kernelCall[T]) slice() {
 	}
 }
 
-// reshape copies the input. The order of the elements does not depend on the shape, because
-// tensors are stored in row-major order.
+// reshape copies the input, because row-major order does not depend on the shape.
 func (c *kernelCall[T]) reshape() { copy(c.out[0], c.in[0]) }
 
 // forEachPaddedRow calls visit for each row of a feature map of shape inner, with the row's

@@ -21,7 +21,6 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// number is the type of the elements of tensors.
 type number interface{ float32 | float64 }
 
 // New returns a reference engine with the precision fp32, fp64, bf16 or fp16. The engine
@@ -55,7 +54,6 @@ func (e *referenceEngine) Name() string            { return "reference" }
 func (e *referenceEngine) Options() engine.Options { return e.options }
 func (e *referenceEngine) Close() error            { return nil }
 
-// Load implements engine.Engine.
 func (e *referenceEngine) Load(p *plan.Program, share engine.Executable) (engine.Executable, error) {
 	if p == nil {
 		return nil, fmt.Errorf("load program: the program is nil")
@@ -86,8 +84,7 @@ func (e *referenceEngine) Load(p *plan.Program, share engine.Executable) (engine
 	return x, nil
 }
 
-// load allocates every tensor of p. source is the program from which plan.MixedPrecision
-// derived p, or p itself.
+// load allocates the tensors of p, which plan.MixedPrecision may have made from source.
 func load[T number](e *referenceEngine, source, p *plan.Program, share engine.Executable) (engine.Executable, error) {
 	x := &executable[T]{engine: e, source: source, program: p, scaler: newLossScaler(p), tensors: make([][]T, len(p.Tensors))}
 	if share == nil {
@@ -122,7 +119,6 @@ func load[T number](e *referenceEngine, source, p *plan.Program, share engine.Ex
 	return x, nil
 }
 
-// allocateGradients allocates one slice for the gradients of each bucket.
 func (x *executable[T]) allocateGradients() {
 	p := x.program
 	for _, b := range p.Buckets {
@@ -140,8 +136,7 @@ func (x *executable[T]) allocateGradients() {
 	}
 }
 
-// allocateActivations assigns a buffer to each activation. A buffer is reused for a later
-// activation of the same size after the last kernel that uses the earlier one.
+// allocateActivations reuses buffers of activations of the same size after their last use.
 func (x *executable[T]) allocateActivations() {
 	p := x.program
 	free := map[int][][]T{}
@@ -169,7 +164,6 @@ func (x *executable[T]) allocateActivations() {
 	}
 }
 
-// allocate allocates n values and adds n to x.elements.
 func (x *executable[T]) allocate(n int) []T {
 	x.elements += int64(n)
 	return make([]T, n)

@@ -27,13 +27,10 @@ type lossScaler struct {
 	skipped int     // skipped updates
 }
 
-// newLossScaler returns the initial state for program p.
 func newLossScaler(p *plan.Program) lossScaler {
 	return lossScaler{input: p.Lookup(plan.Input, plan.LossScale), scale: firstScale, used: 1}
 }
 
-// subtractSkippedUpdates returns u with the number of skipped updates subtracted from its step
-// number.
 func (s *lossScaler) subtractSkippedUpdates(u *optim.Update) *optim.Update {
 	if u == nil || s.skipped == 0 {
 		return u
@@ -43,8 +40,7 @@ func (s *lossScaler) subtractSkippedUpdates(u *optim.Update) *optim.Update {
 	return &c
 }
 
-// setLossScale sets the input LossScale to the current scale. The gradient of the loss is
-// multiplied by this input.
+// setLossScale sets the program's input, by which the gradient of the loss is multiplied.
 func (x *executable[T]) setLossScale() {
 	if s := &x.scaler; s.input >= 0 {
 		fill(x.tensors[s.input], T(s.scale))
@@ -52,8 +48,7 @@ func (x *executable[T]) setLossScale() {
 	}
 }
 
-// unscaleGradients divides the gradients by the scale and returns true if all of them are finite.
-// Otherwise it returns false, and the update must be skipped.
+// unscaleGradients divides by the scale. If it returns false, the update must be skipped.
 func (x *executable[T]) unscaleGradients() (finite bool) {
 	s := &x.scaler
 	if s.input < 0 {

@@ -20,12 +20,10 @@ type tensorStore[T number] struct {
 	slots map[string][]T
 }
 
-// slotPrefixes returns the prefixes of the names of all optimizer slots.
 func slotPrefixes() []string {
 	return []string{"optimizer.m.", "optimizer.v.", "optimizer.momentum."}
 }
 
-// newTensorStore allocates the parameters and states of p.
 func newTensorStore[T number](p *plan.Program) *tensorStore[T] {
 	s := &tensorStore[T]{shapes: map[string][]int{}, tensors: map[string][]T{}, slots: map[string][]T{}}
 	for _, t := range p.Tensors {
@@ -42,8 +40,7 @@ func newTensorStore[T number](p *plan.Program) *tensorStore[T] {
 	return s
 }
 
-// tensor returns the memory of tensor t, or an error if the store lacks t or has it with
-// another shape.
+// tensor returns an error if the store lacks t or has it with another shape.
 func (s *tensorStore[T]) tensor(t plan.Tensor) ([]T, error) {
 	shape, ok := s.shapes[t.Name]
 	if !ok {
@@ -55,8 +52,7 @@ func (s *tensorStore[T]) tensor(t plan.Tensor) ([]T, error) {
 	return s.tensors[t.Name], nil
 }
 
-// slot returns the memory of an optimizer slot. It allocates the slot if the slot
-// does not exist yet.
+// slot allocates the slot if it does not exist yet.
 func (s *tensorStore[T]) slot(prefix, param string) []T {
 	name := prefix + param
 	if s.slots[name] == nil {
@@ -77,8 +73,7 @@ func (s *tensorStore[T]) allNames() []string {
 	return names
 }
 
-// parseSlotName splits the name of an optimizer slot into prefix and parameter. ok is false
-// if name is not the name of a slot.
+// parseSlotName splits the name of an optimizer slot. ok is false if name names no slot.
 func (s *tensorStore[T]) parseSlotName(name string) (prefix, param string, ok bool) {
 	for _, prefix := range slotPrefixes() {
 		if param, found := strings.CutPrefix(name, prefix); found && slices.Contains(s.params, param) {
@@ -88,7 +83,7 @@ func (s *tensorStore[T]) parseSlotName(name string) (prefix, param string, ok bo
 	return "", "", false
 }
 
-// get returns a copy of a persistent tensor. Slots that do not exist yet are zero.
+// get returns zeros for slots that do not exist yet.
 func (s *tensorStore[T]) get(name string) ([]float64, error) {
 	if v, ok := s.tensors[name]; ok {
 		return toFloat64(v), nil
@@ -102,7 +97,7 @@ func (s *tensorStore[T]) get(name string) ([]float64, error) {
 	return nil, fmt.Errorf("get tensor: the program has no parameter, state or optimizer slot %q", name)
 }
 
-// set replaces the values of a persistent tensor. It does not allocate a slot for zeros.
+// set does not allocate a slot for zeros.
 func (s *tensorStore[T]) set(name string, v []float64) error {
 	dst, ok := s.tensors[name]
 	if !ok {
@@ -124,7 +119,6 @@ func (s *tensorStore[T]) set(name string, v []float64) error {
 	return nil
 }
 
-// elementCount returns the number of values in the store.
 func (s *tensorStore[T]) elementCount() int64 {
 	n := 0
 	for _, v := range s.tensors {
@@ -136,7 +130,6 @@ func (s *tensorStore[T]) elementCount() int64 {
 	return int64(n)
 }
 
-// toFloat64 returns v converted to float64.
 func toFloat64[T number](v []T) []float64 {
 	w := make([]float64, len(v))
 	for i, f := range v {
@@ -145,7 +138,6 @@ func toFloat64[T number](v []T) []float64 {
 	return w
 }
 
-// fill sets every element of v to x.
 func fill[T number](v []T, x T) {
 	for i := range v {
 		v[i] = x

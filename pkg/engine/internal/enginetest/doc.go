@@ -61,7 +61,6 @@ func LoadAndStep(t testing.TB, on engine.Engine, p *plan.Program, g *nn.Graph, f
 	return x
 }
 
-// loadAndStep calls LoadAndStep with a new engine.
 func (e Engine) loadAndStep(t testing.TB, p *plan.Program, g *nn.Graph) engine.Executable {
 	t.Helper()
 	return LoadAndStep(t, e.Open(t, nil), p, g, e.FillNaN)

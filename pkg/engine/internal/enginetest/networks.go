@@ -75,8 +75,7 @@ func SetRandomInputs(t testing.TB, x engine.Executable, seed uint64) {
 	}
 }
 
-// RandomBatch returns random images, and random masks or classes, in the shapes of x's
-// inputs.
+// RandomBatch returns random images, and random masks or classes, for x's inputs.
 func RandomBatch(x engine.Executable, seed uint64) (image, target []float32) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p := x.Program()

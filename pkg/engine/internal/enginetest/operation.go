@@ -15,8 +15,7 @@ type Operation struct {
 	Attr    plan.Attr
 	In, Out [][]int
 	State   []int // indexes of the operands that are states
-	// Fill changes the values of operand i, which are normally distributed. If it is nil,
-	// they remain unchanged.
+	// Fill changes the values of operand i, which are normally distributed; nil: none.
 	Fill func(rng *rand.Rand, i int, v []float32)
 }
 
@@ -24,11 +23,9 @@ type Operation struct {
 type Hooks struct {
 	FillNaN      func(t testing.TB, x engine.Executable) // see Engine
 	CheckPadding func(x engine.Executable) error         // see Engine
-	// Round rounds feature maps and weights to the engine's precision. If it is nil, they
-	// remain in fp32.
+	// Round rounds feature maps and weights to the engine's precision; nil: fp32.
 	Round func(v []float32)
-	// Scale returns the factor by which the engine multiplies the outputs. If it is nil,
-	// the factor is 1.
+	// Scale returns the factor by which the engine multiplies the outputs; nil: 1.
 	Scale func(x engine.Executable) float64
 }
 
@@ -80,7 +77,6 @@ func (o Operation) Run(t testing.TB, e engine.Engine, seed uint64, h Hooks) (all
 	return all
 }
 
-// setInputs sets the operands of o's program to random values.
 func (o Operation) setInputs(t testing.TB, x engine.Executable, rng *rand.Rand, round func(v []float32)) {
 	t.Helper()
 	p := x.Program()

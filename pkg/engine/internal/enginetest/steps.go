@@ -20,7 +20,7 @@ import (
 type RecordingSync struct {
 	Buckets []device.Buffer
 	Waits   int
-	Err     error // returned by ReduceBucket
+	Err     error // what ReduceBucket returns
 }
 
 // ReduceBucket records b. It returns an error if buckets are not passed in order.
@@ -50,8 +50,7 @@ func (NoOpSync) Wait() error { return nil }
 // Capturable returns false.
 func (NoOpSync) Capturable() bool { return false }
 
-// doublingSync is a GradSync that doubles every gradient in Wait, like a sum over two
-// workers with equal gradients.
+// doublingSync doubles every gradient in Wait, as two workers with equal gradients do.
 type doublingSync struct{ RecordingSync }
 
 func (s *doublingSync) Wait() error {
@@ -64,8 +63,7 @@ func (s *doublingSync) Wait() error {
 	return s.RecordingSync.Wait()
 }
 
-// checkReducedGradients checks that Gradient and the optimizer use the reduced gradients, with and
-// without overlap.
+// checkReducedGradients checks that Gradient and the optimizer use the reduced gradients.
 func (e Engine) checkReducedGradients(t *testing.T) {
 	for _, overlap := range []bool{true, false} {
 		var err error
@@ -207,8 +205,7 @@ func (e Engine) checkInterruption(t *testing.T) {
 	CheckUnchanged(t, x, before)
 }
 
-// checkOptimizers compares the results of five updates by each rule with the results of the
-// reference engine.
+// checkOptimizers compares five updates by each rule with the reference engine.
 func (e Engine) checkOptimizers(t *testing.T) {
 	g, p := LowerUNet(t, SmallUNet(), 2, nn.Train, plan.Options{Fuse: true})
 	for _, u := range []optim.Update{
@@ -244,7 +241,6 @@ func (e Engine) checkOptimizers(t *testing.T) {
 	}
 }
 
-// checkUpdateErrors checks that an invalid update is an error.
 func (e Engine) checkUpdateErrors(t *testing.T) {
 	g, p := LowerUNet(t, SmallUNet(), 1, nn.Train, plan.Options{})
 	on := e.Open(t, nil)
