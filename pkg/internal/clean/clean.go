@@ -17,7 +17,6 @@ func Text(s string) string { return escape(s, "") }
 // Lines is like Text, but for text of several lines: it keeps line ends and tabs.
 func Lines(s string) string { return escape(s, "\n\t") }
 
-// escape replaces each unsafe character of s by an escape, except for the characters in kept.
 func escape(s, kept string) string {
 	isUnsafe := func(r rune) bool { return !isDisplayable(r) && !strings.ContainsRune(kept, r) }
 	if utf8.ValidString(s) && strings.IndexFunc(s, isUnsafe) < 0 {

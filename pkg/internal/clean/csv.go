@@ -16,7 +16,7 @@ type CSVWriter struct {
 // NewCSVWriter returns a writer to w. The caller must call Flush after the last line.
 func NewCSVWriter(w io.Writer) *CSVWriter { return &CSVWriter{Writer: csv.NewWriter(w)} }
 
-// Write writes a line, with quotes where needed.
+// Write writes a line.
 func (w *CSVWriter) Write(cells []string) error {
 	w.cells = w.cells[:0]
 	for _, cell := range cells {
@@ -25,10 +25,10 @@ func (w *CSVWriter) Write(cells []string) error {
 	return w.Writer.Write(w.cells)
 }
 
-// Cell returns a cell of a CSV file for text. A spreadsheet would compute or run a text such as
-// =HYPERLINK(…), so an apostrophe is put before a text that begins like a formula. An apostrophe is
-// also put before a text that begins with apostrophes and then like a formula, so that [ParseCell]
-// returns text.
+// Cell returns a cell of a CSV file for text. A spreadsheet would run a text such as
+// =HYPERLINK(…), so Cell puts an apostrophe before a text that begins like a formula. It
+// also does so if the text begins with apostrophes and then like a formula, so that
+// [ParseCell] can return text.
 func Cell(text string) string {
 	if beginsLikeFormula(strings.TrimLeft(text, "'")) {
 		return "'" + text
@@ -50,8 +50,8 @@ func Number(v float64) string {
 	return strings.TrimPrefix(strconv.FormatFloat(v, 'g', -1, 64), "+")
 }
 
-// beginsLikeFormula reports whether a spreadsheet may take text for a formula. Negative numbers
-// are none.
+// beginsLikeFormula reports whether a spreadsheet may take text for a formula, but returns
+// false for negative numbers.
 func beginsLikeFormula(text string) bool {
 	if text == "" {
 		return false

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// ErrUnsupported is wrapped by the error of every Open on systems where C libraries cannot
-// be called without cgo.
+// ErrUnsupported is wrapped by errors of Open on systems where calling C needs cgo.
 var ErrUnsupported = errors.New("calling C libraries works on linux/amd64 and linux/arm64 only")
 
 // NotFoundError reports that a library was not found or that no file of it can be loaded, and lists
@@ -34,7 +33,6 @@ func (b BrokenFile) String() string {
 	return b.Path + ": " + b.Reason
 }
 
-// advice returns what to do.
 func (b BrokenFile) advice() string {
 	if strings.Contains(b.Reason, "cannot open shared object file: No such file") { // a library that b needs
 		return fmt.Sprintf("install the missing library, load the cluster's module for it, or add its folder to LD_LIBRARY_PATH (ldd %s lists what it needs)", b.Path)

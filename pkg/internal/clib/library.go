@@ -26,7 +26,6 @@ const (
 	MPICH   Name = "MPICH"
 )
 
-// searchSpec describes how to find and open a library.
 type searchSpec struct {
 	sonames    []string // file names, newest version first; the first one that is found is used
 	needs      []Name   // libraries to open first, if they are found
@@ -41,7 +40,7 @@ const (
 	toolkitAdvice = "it comes with the CUDA toolkit and with PyTorch's CUDA wheels (pip install %s): install it, load the cluster's module, or name its folder in LOCKSTEP_CUDA_PATH"
 )
 
-// librarySpec returns the description of a library. It has no sonames if the name is unknown.
+// librarySpec returns no sonames for an unknown name.
 func librarySpec(n Name) searchSpec {
 	wheel := func(name string) string { return strings.Replace(toolkitAdvice, "%s", name, 1) }
 	switch n {
@@ -92,8 +91,7 @@ type Library struct {
 	lookup func(handle uintptr, symbol string) (uintptr, error)
 }
 
-// Symbol returns the address of a function. The error is a *SymbolError if the library
-// lacks it.
+// Symbol returns the address of a function, or a *SymbolError if the library lacks it.
 func (l *Library) Symbol(name string) (uintptr, error) {
 	p, err := l.lookup(l.handle, name)
 	if err != nil || p == 0 {

@@ -20,7 +20,6 @@ for p in sys.path + site.getsitepackages() + [site.getusersitepackages()]:
     if p.endswith(("site-packages", "dist-packages")):
         print(p)`
 
-// sitePackages runs python3 and returns its site-packages folders.
 func sitePackages(ctx context.Context) ([]string, error) {
 	path, err := exec.LookPath("python3")
 	if err != nil {

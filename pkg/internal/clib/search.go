@@ -94,10 +94,9 @@ func (s *Search) splitUnsupported(sonames []string) [][]string {
 	return [][]string{fit, newer}
 }
 
-// Open opens the libraries that n needs, and then n. If n is already open, Open returns the
-// open library. If n is not found or cannot be loaded, the error is a *NotFoundError that lists the
-// places and the reasons.
-// On systems where libraries cannot be called, the error wraps ErrUnsupported.
+// Open opens the libraries that n needs, and then n, unless n is open already. If n is not
+// found or cannot be loaded, the error is a *NotFoundError that lists the places and the
+// reasons. On systems where libraries cannot be called, it wraps ErrUnsupported.
 func (s *Search) Open(n Name) (*Library, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,8 +126,8 @@ func (s *Search) openLocked(n Name) (*Library, error) {
 		return nil, o.err
 	}
 	for _, need := range sp.needs {
-		// If a needed library is missing, n can still be opened. The engines that need it
-		// fail later.
+		// Without a needed library, n can still be opened; the engines that need it fail
+		// later.
 		_, _ = s.openLocked(need)
 	}
 	if o.lib, o.err = s.findLibrary(n, sp); o.err == nil && sp.companions != "" {
@@ -208,7 +207,7 @@ func (s *Search) findLoaderFile(name string) string {
 	return name
 }
 
-// tryPlace tries to open each soname in a place. It returns nil if none can be opened.
+// tryPlace returns nil if no soname can be opened in the place.
 func tryPlace(place SearchPlace, sonames []string, try func(path string) *Library) *Library {
 	for _, soname := range sonames {
 		if place.Source == loaderSource {
@@ -258,7 +257,7 @@ func (s *Search) moveCUDNNFirst(places []SearchPlace) []SearchPlace {
 // loaderSource is the source of the place that the dynamic loader itself searches.
 const loaderSource = "the loader's path"
 
-// findPlaces returns the places to search, in order. The first call determines them.
+// findPlaces determines the places to search, in order, when it is called first.
 func (s *Search) findPlaces() []SearchPlace {
 	if s.places != nil {
 		return s.places
@@ -291,8 +290,6 @@ func (s *Search) findPlaces() []SearchPlace {
 	return s.places
 }
 
-// systemPlaces returns the places that do not depend on CUDA: the loader's path and the
-// system folders.
 func (s *Search) systemPlaces() []SearchPlace {
 	loader := SearchPlace{Source: loaderSource, Note: "LD_LIBRARY_PATH is not set"}
 	if v := s.env.Getenv("LD_LIBRARY_PATH"); v != "" {
@@ -301,8 +298,7 @@ func (s *Search) systemPlaces() []SearchPlace {
 	return []SearchPlace{loader, newSearchPlace("system folders", "none exists", s.env.System)}
 }
 
-// newSearchPlace returns a SearchPlace with the existing folders of dirs. Its Note is note if none
-// of them exists.
+// newSearchPlace keeps the existing folders of dirs. If none exists, Note is note.
 func newSearchPlace(source, note string, dirs []string) SearchPlace {
 	p := SearchPlace{Source: source}
 	for _, dir := range dirs {
@@ -321,7 +317,6 @@ func newSearchPlace(source, note string, dirs []string) SearchPlace {
 	return p
 }
 
-// systemFolders returns the folders in which CUDA libraries are usually installed.
 func systemFolders() []string {
 	triplet := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[runtime.GOARCH]
 	target := map[string]string{"amd64": "x86_64-linux", "arm64": "sbsa-linux"}[runtime.GOARCH]
@@ -339,8 +334,8 @@ func systemFolders() []string {
 	}
 }
 
-// wheelFolders returns the folders in which pip's NVIDIA wheels and PyTorch install
-// libraries. The folder of the wheels for CUDA 13 is first; the others are older layouts.
+// wheelFolders returns the folders of NVIDIA's wheels and of PyTorch; first the wheels for
+// CUDA 13, then older layouts.
 func wheelFolders(sitePackages []string) []string {
 	var dirs []string
 	for _, sp := range sitePackages {
@@ -354,7 +349,6 @@ func wheelFolders(sitePackages []string) []string {
 	return dirs
 }
 
-// escapeGlob escapes the characters of path that are special in filepath.Glob.
 func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }

@@ -47,7 +47,7 @@ type binder struct {
 	missing []string
 }
 
-// lookUp returns the address of a function, or 0 if the library lacks it.
+// lookUp returns 0 if the library lacks the function.
 func (b *binder) lookUp(symbol string) uintptr {
 	p, err := b.lib.Symbol(symbol)
 	if err != nil && !slices.Contains(b.missing, symbol) {

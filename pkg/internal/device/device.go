@@ -85,8 +85,7 @@ func (b Buffer) Slice(lo, hi int) Buffer {
 	return Buffer{F32: b.F32[lo:hi]}
 }
 
-// Stream orders work on a device. The zero Stream stands for the host: a buffer that is passed
-// with it is already valid. Any other Stream is a stream of a GPU (CUstream): a buffer that is
-// passed with it becomes valid in stream order, and all further work on the buffer must be
-// queued in the same stream.
+// Stream orders work on a device. The zero Stream is the host: a buffer that is passed with
+// it is already valid. With any other Stream, a GPU's CUstream, a buffer becomes valid in
+// stream order, and all further work on it must be queued in the same stream.
 type Stream struct{ Handle uintptr }

@@ -33,7 +33,6 @@ const (
 	infiniteF16       = 65520          // halfway between the largest number, 65504, and 65536; rounds to infinity
 )
 
-// roundF16 rounds v to IEEE 754 binary16.
 func roundF16(v float32) float32 {
 	size := math.Abs(float64(v))
 	switch {

@@ -15,7 +15,6 @@ func Count(n int, noun string) string {
 	return strconv.Itoa(n) + " " + pluralize(noun)
 }
 
-// pluralize returns the plural of noun.
 func pluralize(noun string) string {
 	for _, end := range []string{"series"} {
 		if strings.HasSuffix(noun, end) {
@@ -36,7 +35,6 @@ func List(words []string) string { return join(words, " and ") }
 // Either joins alternatives with commas and "or": "1", "1 or 2", "1, 2 or 4".
 func Either(words []string) string { return join(words, " or ") }
 
-// join joins words with commas, and the last two with conjunction.
 func join(words []string, conjunction string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")

@@ -78,8 +78,7 @@ func PValue(p float64) string {
 	return fmt.Sprintf("%.2g", p)
 }
 
-// PValueWithOperator formats a p-value with = or <, for use after the letter p: "= 0.032",
-// "< 0.0001".
+// PValueWithOperator is PValue for use after the letter p: "= 0.032", "< 0.0001".
 func PValueWithOperator(p float64) string {
 	if text := PValue(p); text[0] == '<' {
 		return text

@@ -27,11 +27,9 @@ func IsLocked(f *os.File) (held bool, err error) {
 	return err == nil && l.Type != unix.F_UNLCK, wrapLockError(f, err)
 }
 
-// newLock returns the description of a lock of the given type on a complete file.
 func newLock(kind int16) unix.Flock_t { return unix.Flock_t{Type: kind, Whence: io.SeekStart} }
 
-// wrapLockError adds the path of f to err. It returns errors.ErrUnsupported if err means that
-// the file system has no locks, and nil for nil.
+// wrapLockError adds f's path, and returns errors.ErrUnsupported where there are no locks.
 func wrapLockError(f *os.File, err error) error {
 	// NFS without a lock daemon returns ENOLCK. Lustre that is mounted without -o flock
 	// returns ENOSYS.

@@ -29,10 +29,9 @@ func NewSharedOpener(t *testing.T) Opener {
 	return func(o engine.Options, localRank int) (engine.Engine, error) { return openEngine(m, o, localRank) }
 }
 
-// NewPerWorkerOpener returns an Opener for engines of workers in separate processes: each
-// worker has a separate simulated machine with n GPUs. If n is 1, all workers use GPU 0;
-// otherwise each worker uses a different GPU. NewPerWorkerOpener skips the test if the machine
-// has no C++ compiler.
+// NewPerWorkerOpener returns an Opener for workers in separate processes, each with a
+// separate simulated machine with n GPUs. If n is 1, all workers use GPU 0, otherwise
+// different GPUs. It skips the test if the machine has no C++ compiler.
 func NewPerWorkerOpener(t *testing.T, n int) Opener {
 	t.Helper()
 	requireKernels(t)
@@ -50,7 +49,8 @@ func openEngine(m *clibtest.Machine, o engine.Options, localRank int) (engine.En
 	return cuda.NewWithLibraries(s, os.Getenv, o, localRank)
 }
 
-// requireKernels compiles the kernels, or skips the test if that is not possible or under -short, and disables the tuning cache.
+// requireKernels compiles the kernels and disables the tuning cache. It skips the test if
+// it cannot compile, or under -short.
 func requireKernels(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -78,8 +78,7 @@ func ExecuteKernel(name string, grid, block [3]uint32, shared uint32, args []byt
 	return sim.Run(name, grid, block, shared, args)
 }
 
-// MakeNondeterministic marks every engine of the stack's cuDNN as nondeterministic, so that its
-// results may differ from run to run.
+// MakeNondeterministic marks every engine of the stack's cuDNN as nondeterministic.
 func MakeNondeterministic(s *stack.Stack) {
 	get := s.CUDNN.GetAttribute
 	s.CUDNN.GetAttribute = func(d cudnn.Descriptor, name cudnn.Attribute, typ cudnn.AttributeType, want int64, got *int64, values unsafe.Pointer) cudnn.Status {

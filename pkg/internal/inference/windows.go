@@ -8,8 +8,7 @@ import (
 )
 
 // span is a window along one dimension, in pixels: it begins at start, and its output is kept
-// from the pixel keep to the pixel end, which is exclusive. All of them are positions in the
-// image.
+// from the pixel keep to the pixel end, which is exclusive.
 type span struct{ start, keep, end int }
 
 // spans divides size pixels into windows of the given number of pixels. halo is how far a window
@@ -32,7 +31,6 @@ func spans(size, window, halo int) []span {
 	return list
 }
 
-// padded returns n, rounded up to a multiple of step.
 func padded(n, step int) int { return (n + step - 1) / step * step }
 
 // padImage enlarges a [C,h,w] image to [C,height,width] by reflection at the bottom and right
@@ -62,8 +60,8 @@ func padImage(v []float32, channels, h, w, height, width int) []float32 {
 	return out
 }
 
-// copyPart copies a part of height×width pixels of every plane of src, whose rows have srcWidth
-// values, to dst. from and to are the places of its first pixel, as row and column.
+// copyPart copies a part of the given size of every plane. from and to are the row and
+// column of its first pixel.
 func copyPart(dst []float32, dstSize, to [2]int, src []float32, srcSize, from [2]int, size [2]int) {
 	for c := range len(src) / (srcSize[0] * srcSize[1]) {
 		for y := range size[0] {
@@ -72,16 +70,14 @@ func copyPart(dst []float32, dstSize, to [2]int, src []float32, srcSize, from [2
 	}
 }
 
-// shrink returns the smallest window that divides size pixels into as many windows as the given
-// one.
+// shrink returns the smallest window that divides size pixels into as many windows.
 func shrink(size, window int, f plan.Field) int {
 	n := len(spans(size, window, f.Halo()))
 	return padded((size+2*f.Halo()*(n-1)+n-1)/n, f.Step)
 }
 
-// chooseWindow returns a window, in rows and columns, whose program needs at most limit bytes and
-// of which few are needed: the whole image if possible. size is the size of the image, a multiple
-// of f.Step.
+// chooseWindow returns a window, in rows and columns, as large as limit bytes of program
+// memory allow: the whole image if possible. The size of the image is a multiple of f.Step.
 func chooseWindow(size [2]int, f plan.Field, limit int64, memory func(window [2]int) (int64, error)) ([2]int, error) {
 	least := 2*f.Halo() + f.Step
 	window := size

@@ -13,8 +13,7 @@ func Hint(name string, known []string) string {
 	return fmt.Sprintf(" (did you mean %s?)", nearest)
 }
 
-// Name returns the known name with the smallest edit distance to name, or "" if each
-// distance is more than edits.
+// Name returns the known name nearest to name, or "" if all are more than edits away.
 func Name(name string, known []string, edits int) string {
 	smallest, nearest := edits+1, ""
 	for _, k := range known {

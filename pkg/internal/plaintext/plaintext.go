@@ -19,9 +19,9 @@ const (
 	minUnmarkedBytes = 8
 )
 
-// DetectEncoding returns the name of the encoding of a text that begins with head: the one
-// that a byte-order mark identifies, or UTF-16 if each of the first characters is an ASCII
-// character in two bytes. It returns "" for any other text.
+// DetectEncoding returns the encoding that the byte-order mark at the start of head
+// identifies, or UTF-16 if head begins with ASCII characters in two bytes each, or "" for
+// any other text.
 func DetectEncoding(head []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte("\xef\xbb\xbf")):
@@ -54,8 +54,6 @@ func isUnmarked(head []byte, first int) bool {
 	return true
 }
 
-// newDecoder returns a transformer of a text that begins with head to UTF-8 without a
-// byte-order mark.
 func newDecoder(head []byte) transform.Transformer {
 	switch {
 	case isUnmarked(head, 0):

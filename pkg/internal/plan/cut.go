@@ -75,7 +75,6 @@ func Cut(p *Program, stages int) ([]Stage, error) {
 	return list, nil
 }
 
-// cutter is the state of one call of Cut.
 type cutter struct {
 	whole    *Program
 	layerOf  []int   // by kernel
@@ -140,8 +139,8 @@ func (c *cutter) findLayers() error {
 	return nil
 }
 
-// layerOfBackwardKernel returns the layer of kernel at, which belongs to the backward pass.
-// layerOfTensor has the layers of parameters and forward results.
+// layerOfBackwardKernel returns the layer of kernel at. layerOfTensor has the layers of
+// parameters and forward results.
 func (c *cutter) layerOfBackwardKernel(at int, layerOfTensor []int) (int, error) {
 	p, k := c.whole, c.whole.Kernels[at]
 	layer, first := -1, math.MaxInt // first: the first layer of those that compute the gradients which k reads
@@ -174,9 +173,8 @@ func (c *cutter) layerOfBackwardKernel(at int, layerOfTensor []int) (int, error)
 	return layer, nil
 }
 
-// cutByCost divides the layers with the given costs into stages of at least one layer. It
-// returns the number of layers up to the end of each stage, so that the largest cost of a
-// stage is least.
+// cutByCost divides layers into stages of at least one layer so that the largest cost of a
+// stage is least. It returns the number of layers up to the end of each stage.
 func cutByCost(cost []int64, stages int) []int {
 	n := len(cost)
 	sums := make([]int64, n+1)
@@ -209,7 +207,6 @@ func cutByCost(cost []int64, stages int) []int {
 	return ends
 }
 
-// newStage returns the given stage of several.
 func (c *cutter) newStage(stage, stages int) Stage {
 	s := Stage{Activations: make([][]int, stages), Gradients: make([][]int, stages)}
 	for at, k := range c.whole.Kernels {
@@ -237,7 +234,6 @@ func (c *cutter) newStage(stage, stages int) Stage {
 	return s
 }
 
-// newPass returns the program of one pass of a stage.
 func (c *cutter) newPass(stage int, backward bool) *Program {
 	whole := c.whole
 	p := &Program{Loss: -1}
@@ -302,8 +298,7 @@ func (c *cutter) newPass(stage int, backward bool) *Program {
 	return p
 }
 
-// translate replaces the tensor IDs in list by the IDs to which they are mapped. −1, an absent
-// tensor, remains.
+// translate maps the tensor IDs in list by ids; −1, an absent tensor, remains.
 func translate(list, ids []int) []int {
 	out := make([]int, len(list))
 	for i, id := range list {

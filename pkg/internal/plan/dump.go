@@ -34,10 +34,10 @@ func (p *Program) FLOPs(k Kernel) int64 {
 	return 2 * int64(p.Tensors[w].Elements()) * int64(s.Elements()/s.Shape[1])
 }
 
-// StepFLOPs returns the number of floating-point operations of one step of p, see FLOPs.
-// Kernels that Recompute repeats count once, and algorithms with fewer operations, such as
-// Winograd's, count like the direct algorithm. So rates based on StepFLOPs are comparable
-// between engines and settings.
+// StepFLOPs returns the sum of FLOPs over one step of p. Kernels that Recompute repeats
+// count once, and algorithms with fewer operations, such as Winograd's, count like the
+// direct algorithm. So rates based on StepFLOPs are comparable between engines and
+// settings.
 func (p *Program) StepFLOPs() (n int64) {
 	for _, k := range p.Kernels {
 		if !k.Recomputed {
@@ -80,8 +80,7 @@ func (p *Program) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// tensorLabel returns the name of a tensor in the result of String, with its shape if
-// withShape is set. It returns "-" if id is negative.
+// tensorLabel returns the name of a tensor for String, "-" if id is negative.
 func (p *Program) tensorLabel(id int, withShape bool) string {
 	if id < 0 {
 		return "-"
@@ -105,7 +104,7 @@ func (p *Program) tensorLabel(id int, withShape bool) string {
 	return s
 }
 
-// String lists the attributes that are set, in parentheses. It returns "" if none is set.
+// String lists the attributes that are set, in parentheses; "" if there are none.
 func (a Attr) String() string {
 	var s []string
 	for _, v := range []struct {

@@ -116,7 +116,7 @@ func (p *Program) readBoundary(k Kernel, d int, b boundary) (in boundary, source
 	return b, nil, false
 }
 
-// floorDivide returns a/b rounded down. b is positive.
+// floorDivide requires a positive b.
 func floorDivide(a, b int) int {
 	if a < 0 {
 		return -((b - 1 - a) / b)

@@ -28,8 +28,7 @@ const (
 	DefaultFirstBucketBytes = 1 << 20
 )
 
-// withDefaults returns o with bucket sizes of 0 replaced by the defaults. It returns an
-// error for negative sizes.
+// withDefaults replaces bucket sizes of 0. It returns an error for negative sizes.
 func (o Options) withDefaults() (Options, error) {
 	if o.BucketBytes < 0 || o.FirstBucketBytes < 0 {
 		return o, fmt.Errorf("invalid bucket sizes %d and %d: they must not be negative", o.BucketBytes, o.FirstBucketBytes)
@@ -54,7 +53,7 @@ func Lower(g *nn.Graph, o Options) (*Program, error) {
 	return p, nil
 }
 
-// lowerGraph implements Lower. Its errors do not begin with "lower graph".
+// lowerGraph is Lower, but its errors do not begin with "lower graph".
 func lowerGraph(g *nn.Graph, o Options) (*Program, error) {
 	if g == nil {
 		return nil, errors.New("the graph is nil")
@@ -101,7 +100,6 @@ const (
 	partCopy               // copy of a gradient: partCopy + the index of the parameter
 )
 
-// pendingKernel is a kernel whose tensors have no IDs yet.
 type pendingKernel struct {
 	op       Op
 	layer    string
@@ -115,7 +113,6 @@ type pendingKernel struct {
 	rank        int
 }
 
-// lowering is the state of one call of Lower.
 type lowering struct {
 	graph   *nn.Graph
 	options Options
@@ -156,14 +153,13 @@ func (l *lowering) collectNodes() error {
 		l.forward[n] = true
 	}
 	l.addReachable(l.grads, seen)
-	// A node can only be created from existing nodes, so the order of creation is a valid order
-	// of computation.
+	// Nodes are created after their operands: the order of creation is an order of
+	// computation.
 	slices.SortFunc(l.nodes, func(a, b *gorgonia.Node) int { return int(a.ID() - b.ID()) })
 	return nil
 }
 
-// addReachable appends to l.nodes all nodes that are reachable from roots and not in seen, and adds
-// them to seen.
+// addReachable adds all nodes reachable from roots to l.nodes and seen.
 func (l *lowering) addReachable(roots []*gorgonia.Node, seen map[*gorgonia.Node]bool) {
 	todo := slices.Clone(roots)
 	for len(todo) > 0 {
@@ -181,7 +177,7 @@ func (l *lowering) addReachable(roots []*gorgonia.Node, seen map[*gorgonia.Node]
 	}
 }
 
-// constantValue returns the value of a constant node; ok is false if n is not a constant.
+// constantValue returns false if n is not a constant.
 func constantValue(n *gorgonia.Node) (v float64, ok bool) {
 	c, ok := n.Op().(interface{ Value() gorgonia.Value })
 	if !ok {

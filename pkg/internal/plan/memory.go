@@ -15,7 +15,7 @@ type Memory struct {
 	States      int // running statistics
 }
 
-// Memory returns the memory that p needs if LayOutArena places the activations.
+// Memory returns the memory of p with activations placed by LayOutArena.
 func (p *Program) Memory() Memory {
 	var m Memory
 	var list []BufferLifetime

@@ -55,15 +55,12 @@ func MixedPrecision(p *Program, low device.Type) (*Program, error) {
 	return m.Program, nil
 }
 
-// mixedPrecision is the state of one call of MixedPrecision.
 type mixedPrecision struct {
 	*Program
 	low   device.Type
 	heads []int // kernel indexes of segmentation heads
 }
 
-// clone returns a copy of p whose tensors, kernels and buckets can be changed without
-// changing p.
 func (p *Program) clone() *Program {
 	c := *p
 	c.Tensors, c.Inputs, c.Buckets = slices.Clone(p.Tensors), slices.Clone(p.Inputs), slices.Clone(p.Buckets)
@@ -74,7 +71,7 @@ func (p *Program) clone() *Program {
 	return &c
 }
 
-// chooseStorage sets Tensor.Stored of each tensor that is stored in the low type.
+// chooseStorage sets Tensor.Stored of tensors that are stored in the low type.
 func (m *mixedPrecision) chooseStorage() {
 	full := make([]bool, len(m.Tensors)) // whether a tensor stays in fp32
 	for id, t := range m.Tensors {
@@ -108,8 +105,8 @@ func (m *mixedPrecision) chooseStorage() {
 	}
 }
 
-// isLoss reports whether op is a loss or the gradient of a loss. The inputs of such
-// operations are the prediction, the target and, for a gradient, the gradient of the loss.
+// isLoss reports whether op is a loss or its gradient: an operation on a prediction, a
+// target and, for a gradient, the gradient of the loss.
 func isLoss(op Op) bool {
 	switch op {
 	case OpBCEWithLogits, OpBCEWithLogitsBackward, OpSoftmaxCrossEntropy, OpSoftmaxCrossEntropyBackward,
@@ -119,8 +116,7 @@ func isLoss(op Op) bool {
 	return false
 }
 
-// readOnlyByLosses reports whether only losses and their gradients read tensor id, and only
-// as their prediction.
+// readOnlyByLosses reports whether only losses and their gradients read id, as prediction.
 func (m *mixedPrecision) readOnlyByLosses(id int) bool {
 	for _, k := range m.Kernels {
 		if slices.Contains(k.In, id) && !(isLoss(k.Op) && k.In[0] == id && k.In[1] != id) {
@@ -164,8 +160,7 @@ func (m *mixedPrecision) matchSegmentationHead(k Kernel) (gradient int, ok bool)
 	return gradient, gradient < 0 || m.Tensors[gradient].Role == Activation
 }
 
-// isSingle1x1Filter reports whether the weights with ID w are a single filter with a window of
-// 1, a stride of 1 and no padding.
+// isSingle1x1Filter reports whether w is one filter with window 1, stride 1, no padding.
 func (m *mixedPrecision) isSingle1x1Filter(w int, a Attr) bool {
 	t := m.Tensors[w]
 	if t.Shape[0] != 1 || t.Elements() != t.Shape[1] {
@@ -179,9 +174,8 @@ func (m *mixedPrecision) isSingle1x1Filter(w int, a Attr) bool {
 	return true
 }
 
-// addWeightCasts adds a kernel for each weight that rounds it to the low type. The kernel is
-// added before the first kernel that multiplies by the weight, and all such kernels read
-// its result.
+// addWeightCasts adds, before the first kernel that multiplies by a weight, a kernel that
+// rounds it to the low type for all such kernels.
 func (m *mixedPrecision) addWeightCasts() {
 	masters := map[int]bool{} // weights of heads
 	for _, at := range m.heads {
@@ -216,8 +210,7 @@ func (m *mixedPrecision) addWeightCasts() {
 	m.Kernels, m.Forward = kernels, forward
 }
 
-// weightInputIndex returns which input of op contains weights, or −1 if op does not multiply by
-// weights.
+// weightInputIndex returns which input of op contains weights, −1 if there is none.
 func weightInputIndex(op Op) int {
 	switch op {
 	case OpConv, OpConvTranspose, OpLinear:
@@ -228,8 +221,7 @@ func weightInputIndex(op Op) int {
 	return -1
 }
 
-// addLossScale replaces the constant 1, from which the gradient of the loss is computed, by
-// the input LossScale.
+// addLossScale replaces the constant 1, the gradient of the loss, by the input LossScale.
 func (m *mixedPrecision) addLossScale() error {
 	if m.Forward == len(m.Kernels) {
 		return nil

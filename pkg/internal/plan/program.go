@@ -267,8 +267,7 @@ func (p *Program) HasSyncBatchNorm() bool {
 	return slices.ContainsFunc(p.Kernels, func(k Kernel) bool { return k.Attr.Sync })
 }
 
-// Lookup returns the ID of the tensor with the given role and name, or −1 if there is no
-// such tensor.
+// Lookup returns the ID of the tensor with the given role and name, or −1.
 func (p *Program) Lookup(role Role, name string) int {
 	for i, t := range p.Tensors {
 		if t.Role == role && t.Name == name {

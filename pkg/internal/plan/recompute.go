@@ -49,7 +49,6 @@ type recomputation struct {
 	saved    []bool // by tensor ID: whether a backward kernel reads the tensor
 }
 
-// newRecomputation determines which kernels use each tensor of p.
 func newRecomputation(p *Program) *recomputation {
 	n := len(p.Tensors)
 	r := &recomputation{Program: p, producer: slices.Repeat([]int{-1}, n), reader: slices.Repeat([]int{-1}, n), saved: make([]bool, n)}
@@ -78,9 +77,9 @@ func (r *recomputation) isRecomputable(id int) bool {
 	return id >= 0 && r.producer[id] >= 0 && r.Tensors[id].Role == Activation && len(r.Tensors[id].Shape) > 1
 }
 
-// listCandidateCuts returns the lists of cuts to try. A cut is the index of a kernel before which
-// the forward pass is split. The lists are chosen so that each segment keeps about 1/2,
-// 1/2.8, 1/4, … of the memory of all activations.
+// listCandidateCuts returns the lists of cuts to try. A cut is the kernel before which the
+// forward pass is split. A segment keeps about 1/2, 1/2.8, 1/4, … of the memory of all
+// activations.
 func (r *recomputation) listCandidateCuts() (list [][]int) {
 	if r.Forward == len(r.Program.Kernels) {
 		return nil
@@ -105,10 +104,9 @@ func (r *recomputation) listCandidateCuts() (list [][]int) {
 	return list
 }
 
-// crossingBytes returns, for each forward kernel, how many bytes of activations must be kept
-// for later segments if the forward pass is cut before this kernel. The number is −1 where a
-// cut is not allowed: before the first kernel, and between a batch norm and the kernel before
-// it.
+// crossingBytes returns the bytes of activations that a cut before each forward kernel must
+// keep for later segments, or −1 where a cut is not allowed: before the first kernel, and
+// between a batch norm and the kernel before it.
 func (r *recomputation) crossingBytes() []int {
 	bytes := make([]int, r.Forward)
 	for id, t := range r.Tensors {
@@ -126,9 +124,9 @@ func (r *recomputation) crossingBytes() []int {
 	return bytes
 }
 
-// chooseCuts chooses cuts so that each segment keeps about budget bytes. kept contains, for
-// each kernel, how many bytes of its results the backward pass reads. crossing is the result
-// of crossingBytes. When a segment exceeds the budget, chooseCuts cuts it in its second half,
+// chooseCuts chooses cuts so that each segment keeps about budget bytes. kept contains, by
+// kernel, the bytes of its results that the backward pass reads; crossing is the result of
+// crossingBytes. When a segment exceeds the budget, chooseCuts cuts it in its second half,
 // where crossing is smallest.
 func chooseCuts(kept, crossing []int, budget float64) (cuts []int) {
 	start := 0
@@ -151,7 +149,6 @@ func chooseCuts(kept, crossing []int, budget float64) (cuts []int) {
 	}
 }
 
-// rebuilder is the state of building a program from given cuts.
 type rebuilder struct {
 	*recomputation
 	to      *Program       // the program that is built
@@ -163,7 +160,6 @@ type rebuilder struct {
 	running map[int][2]int // channels → IDs of the scratch running statistics
 }
 
-// buildProgram returns the program whose forward pass is split before each kernel in cuts.
 func (r *recomputation) buildProgram(cuts []int) *Program {
 	b := rebuilder{
 		recomputation: r, to: r.clone(), copies: map[int]int{}, running: map[int][2]int{},
@@ -205,8 +201,7 @@ func (r *recomputation) buildProgram(cuts []int) *Program {
 	return b.to
 }
 
-// repeatSegment appends those kernels of a segment whose results the backward pass needs. It
-// does nothing if it was already called for this segment.
+// repeatSegment appends, once, a segment's kernels whose results the backward pass needs.
 func (b *rebuilder) repeatSegment(segment int) {
 	if b.again[segment] {
 		return
@@ -226,8 +221,8 @@ func (b *rebuilder) repeatSegment(segment int) {
 		for _, id := range k.In {
 			wanted[id] = true
 		}
-		// The kernel before a batch norm runs again with it, so that an engine computes the
-		// statistics in the same way.
+		// With the kernel before it, so that an engine computes the statistics in the same
+		// way.
 		if k.Op == OpBatchNorm && at > first && b.producer[k.In[0]] >= first {
 			needed[at-1] = true
 		}
@@ -239,7 +234,6 @@ func (b *rebuilder) repeatSegment(segment int) {
 	}
 }
 
-// repeatKernel appends a kernel that repeats the forward kernel k.
 func (b *rebuilder) repeatKernel(k Kernel) {
 	k.In, k.Out = slices.Clone(k.In), slices.Clone(k.Out)
 	k.Backward, k.Recomputed = true, true
@@ -275,7 +269,6 @@ func (b *rebuilder) repeatKernel(k Kernel) {
 	b.to.Kernels = append(b.to.Kernels, k)
 }
 
-// addTensor appends a tensor to the new program and returns its ID.
 func (b *rebuilder) addTensor(t Tensor) int {
 	b.to.Tensors = append(b.to.Tensors, t)
 	return len(b.to.Tensors) - 1

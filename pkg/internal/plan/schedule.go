@@ -67,7 +67,6 @@ func (l *lowering) schedule() error {
 	return nil
 }
 
-// buildProgram assigns IDs to the tensors and builds the program from the pending kernels.
 func (l *lowering) buildProgram() *Program {
 	p := &Program{Loss: -1, Forward: l.steps}
 	ids := map[tensorKey]int{}
@@ -124,7 +123,6 @@ func (l *lowering) buildProgram() *Program {
 	return p
 }
 
-// newTensor describes the tensor that is result i of u.
 func (l *lowering) newTensor(u pendingKernel, i int) Tensor {
 	v := u.out[i]
 	t := Tensor{Name: u.layer, Shape: nodeShape(v.node), Role: Activation}
@@ -151,7 +149,7 @@ func (l *lowering) newTensor(u pendingKernel, i int) Tensor {
 	return t
 }
 
-// nodeShape returns the shape of n, which is [1] for a scalar.
+// nodeShape returns [1] for a scalar.
 func nodeShape(n *gorgonia.Node) []int {
 	if n.Dims() == 0 {
 		return []int{1}
@@ -159,7 +157,7 @@ func nodeShape(n *gorgonia.Node) []int {
 	return slices.Clone(n.Shape())
 }
 
-// setLifetimes sets First and Last of every tensor. They must be −1 before the call.
+// setLifetimes sets First and Last of every tensor, which must be −1.
 func (p *Program) setLifetimes() {
 	for i, k := range p.Kernels {
 		for _, ids := range [][]int{k.In, k.Out} {
@@ -177,8 +175,6 @@ func (p *Program) setLifetimes() {
 	}
 }
 
-// assignBuckets divides the gradients into buckets, in the order in which they become
-// final.
 func (p *Program) assignBuckets(o Options) {
 	param := map[int]int{}
 	for i, q := range p.Params {

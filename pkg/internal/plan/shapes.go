@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// validateShapes checks that the attributes and shapes of k agree with the comment of its
-// Op.
+// validateShapes compares the attributes and shapes of k with the comment of its Op.
 func validateShapes(p *Program, k Kernel) error {
 	in := lookupShapes(p, k.In)
 	if err := validateAttr(k, in); err != nil {
@@ -57,10 +56,9 @@ func validateAttr(k Kernel, in [][]int) error {
 	return nil
 }
 
-// isFeatureMap reports whether s is the shape of an image's or a volume's feature map.
 func isFeatureMap(s []int) bool { return len(s) == 4 || len(s) == 5 }
 
-// lookupShapes returns the shape of each tensor in ids, nil for a negative ID.
+// lookupShapes returns nil for a negative ID.
 func lookupShapes(p *Program, ids []int) [][]int {
 	s := make([][]int, len(ids))
 	for i, id := range ids {
@@ -71,10 +69,9 @@ func lookupShapes(p *Program, ids []int) [][]int {
 	return s
 }
 
-// resultShapes returns the shapes that the results of k must have if its inputs have the
-// shapes in. For some operations, such as the data gradient of a convolution, the inputs
-// do not determine the shape of the result. Then resultShapes checks that the actual shape
-// of the result is possible for these inputs, and returns it.
+// resultShapes returns the shapes of k's results for inputs with the shapes in. Where the
+// inputs do not determine the shape, as for the data gradient of a convolution, it checks
+// that the actual shape is possible, and returns it.
 func resultShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	out := lookupShapes(p, k.Out)
 	switch k.Op {
@@ -110,8 +107,7 @@ func checkSlope(k Kernel) error {
 	return nil
 }
 
-// poolShapes returns the shapes of the results of a pooling or its gradient. out is the
-// actual shape of the result, which only gradients use.
+// poolShapes is resultShapes for poolings. out is the actual shape of a gradient.
 func poolShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	switch k.Op {
 	case OpMaxPool, OpAvgPool:
@@ -138,8 +134,7 @@ func poolShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	return [][]int{out}, checkEqualShapes(in[0], out[:2])
 }
 
-// copyOperationShapes returns the shapes of the results of operations that only copy elements. out
-// is the actual shape of the result.
+// copyOperationShapes is resultShapes for copies. out is the actual shape of the result.
 func copyOperationShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	switch k.Op {
 	case OpConcat:
@@ -181,7 +176,6 @@ func copyOperationShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	return [][]int{s}, nil
 }
 
-// lossShapes returns the shapes of the results of a loss or its gradient.
 func lossShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	result := [][]int{{1}}
 	if len(in) == 3 {
@@ -226,8 +220,7 @@ func lossShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	return result, checkEqualShapes(in[0], in[1])
 }
 
-// checkPixelLoss checks the attributes and the target of k, a pixel cross-entropy or its
-// gradient, for logits of the given shape.
+// checkPixelLoss checks the attributes and the target of k for logits of the given shape.
 func checkPixelLoss(p *Program, k Kernel, logits []int) error {
 	switch a := k.Attr; {
 	case !isFeatureMap(logits) || logits[1] < 2:
@@ -244,8 +237,7 @@ func checkPixelLoss(p *Program, k Kernel, logits []int) error {
 	return nil
 }
 
-// linearShapes checks the shapes of the inputs of k, which computes one of x, w and y in
-// y = x·wᵀ from the other two, and returns the shape of the result.
+// linearShapes is resultShapes for kernels that compute x, w or y in y = x·wᵀ.
 func linearShapes(k Kernel, in [][]int) ([][]int, error) {
 	for _, s := range in[:2] {
 		if len(s) != 2 {
@@ -267,9 +259,8 @@ func linearShapes(k Kernel, in [][]int) ([][]int, error) {
 	return [][]int{{a[0], b[0]}}, checkEqualShapes(a[1:], b[1:])
 }
 
-// convShapes checks the shapes of k, which computes one of x, w and y in y = conv(x, w) or
-// y = conv_transpose(x, w) from the other two. out is the actual shape of the result, which
-// convShapes returns.
+// convShapes is resultShapes for kernels that compute one of x, w and y in y = conv(x, w)
+// or y = conv_transpose(x, w) from the other two. out is the actual shape of the result.
 func convShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	var x, w, y []int
 	switch k.Op {
@@ -304,7 +295,6 @@ func convShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	return [][]int{out}, nil
 }
 
-// normShapes returns the shapes of the results of a batch norm or its gradient.
 func normShapes(k Kernel, in [][]int) ([][]int, error) {
 	c := []int{in[0][1]}
 	vectors, maps := in[1:], [][]int{in[0]}
@@ -330,7 +320,6 @@ func normShapes(k Kernel, in [][]int) ([][]int, error) {
 	return [][]int{in[0], c, c}, checkEqualShapes(maps...)
 }
 
-// pooledShape returns the shape of the result of pooling a map of shape x.
 func pooledShape(k Kernel, x []int) ([]int, error) {
 	a := k.Attr
 	spatial := len(x) - 2
@@ -352,7 +341,6 @@ func pooledShape(k Kernel, x []int) ([]int, error) {
 	return s, nil
 }
 
-// checkEqualShapes returns an error if the shapes differ.
 func checkEqualShapes(shapes ...[]int) error {
 	for _, s := range shapes[1:] {
 		if !slices.Equal(s, shapes[0]) {

@@ -8,8 +8,6 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// createPendingKernels creates the pending kernels of the graph. It fuses operations if
-// Options.Fuse is set.
 func (l *lowering) createPendingKernels() error {
 	grouped := map[int64]bool{} // batch norms whose backward kernel has been created
 	dropped := map[*gorgonia.Node]bool{}
@@ -58,8 +56,7 @@ func (l *lowering) createPendingKernels() error {
 // largest number, so that schedule runs sums first: a sum replaces two tensors by one.
 const sumForwardNode = int64(^uint64(0) >> 1)
 
-// sumLayerName returns the name of the layer if the sum n is the gradient of that layer's
-// result. It returns "" for partial sums and for gradients of parameters.
+// sumLayerName returns the layer whose result has the gradient n, "" for other sums.
 func sumLayerName(n *gorgonia.Node) string {
 	for _, of := range n.DerivOf() {
 		if c, ok := nn.OperationInfoOf(of); ok {
@@ -69,8 +66,7 @@ func sumLayerName(n *gorgonia.Node) string {
 	return ""
 }
 
-// newPendingKernel returns the pending kernel for node n. fused maps batch norms to the ReLUs
-// that are fused into them.
+// newPendingKernel returns n's kernel. fused maps batch norms to the ReLUs in them.
 func (l *lowering) newPendingKernel(n *gorgonia.Node, call nn.OperationInfo, fused map[*gorgonia.Node]*gorgonia.Node) (pendingKernel, error) {
 	in := nn.Operands(l.graph.Expr(), n)
 	u := pendingKernel{op: Op(call.Kind), layer: call.Layer, forwardNode: call.Of, out: nodeValues(n), attr: convertAttr(call.Attr)}
@@ -102,7 +98,6 @@ func (l *lowering) newPendingKernel(n *gorgonia.Node, call nn.OperationInfo, fus
 	return u, nil
 }
 
-// convertAttr converts the attributes of a graph's operation to those of a kernel.
 func convertAttr(a nn.Attr) Attr {
 	return Attr{
 		Kernel: a.Kernel, Stride: a.Stride, Pad: a.Pad, PadEnd: a.PadEnd, PadZeros: a.PadZeros, Offset: a.Offset,
@@ -153,8 +148,7 @@ func (l *lowering) findFusableNorms() map[*gorgonia.Node]*gorgonia.Node {
 	return pairs
 }
 
-// findSoleReLU returns the ReLU that is the only reader of bn's result in the forward pass, or
-// nil if there is another reader or no ReLU.
+// findSoleReLU returns the ReLU that is the forward pass's only reader of bn, or nil.
 func (l *lowering) findSoleReLU(bn *gorgonia.Node) *gorgonia.Node {
 	var relu *gorgonia.Node
 	for _, r := range l.readers[bn] {
@@ -171,8 +165,7 @@ func (l *lowering) findSoleReLU(bn *gorgonia.Node) *gorgonia.Node {
 	return relu
 }
 
-// incomingGradient returns the gradient of bn's result, which the backward kernel of bn
-// reads, or nil if there is no backward pass.
+// incomingGradient returns the gradient of bn's result, nil without a backward pass.
 func (l *lowering) incomingGradient(bn *gorgonia.Node) *gorgonia.Node {
 	for _, r := range l.readers[bn] {
 		if c, ok := nn.OperationInfoOf(r); ok && c.Kind == nn.KindBatchNormBackward && c.Of == bn.ID() {
@@ -215,7 +208,6 @@ func (l *lowering) findGradients() {
 	}
 }
 
-// nodeValues returns the key of each node's result.
 func nodeValues(nodes ...*gorgonia.Node) []tensorKey {
 	v := make([]tensorKey, len(nodes))
 	for i, n := range nodes {

@@ -5,11 +5,9 @@ import (
 	"slices"
 )
 
-// arity limits the numbers of inputs (in to inMax) and outputs (out to outMax) of an
-// operation.
+// arity limits an operation's inputs (in to inMax) and outputs (out to outMax).
 type arity struct{ in, inMax, out, outMax int }
 
-// arities contains the limits for every operation.
 var arities = map[Op]arity{
 	OpConv:                         {2, 3, 1, 1},
 	OpConvBackwardData:             {2, 2, 1, 1},
@@ -66,8 +64,7 @@ func Validate(p *Program) error {
 	return nil
 }
 
-// validateTensors checks the shapes of all tensors, and the roles of inputs, states,
-// outputs and the loss.
+// validateTensors checks all shapes, and the roles of inputs, states, outputs and loss.
 func validateTensors(p *Program) error {
 	for id, t := range p.Tensors {
 		if len(t.Shape) == 0 || slices.Min(t.Shape) < 1 {
@@ -92,8 +89,7 @@ func validateTensors(p *Program) error {
 	return nil
 }
 
-// validateKernels checks the order of the kernels, that each tensor is written before it is
-// read, and the lifetimes of the tensors.
+// validateKernels checks that each tensor is written before it is read, and the lifetimes.
 func validateKernels(p *Program) error {
 	written := make([]bool, len(p.Tensors))
 	first := make([]int, len(p.Tensors))
@@ -150,8 +146,7 @@ func validateKernels(p *Program) error {
 	return nil
 }
 
-// validateBuckets checks that each gradient is in exactly one bucket, and the fields of the
-// buckets.
+// validateBuckets checks the buckets, and that each gradient is in exactly one.
 func validateBuckets(p *Program) error {
 	producer := map[int]int{} // gradient → kernel
 	for at, k := range p.Kernels {

@@ -32,8 +32,7 @@ func CheckThreadLimit(proc string, more int) error {
 // in practice and reading all of /proc takes time.
 const maxCountedThreads = 5_000
 
-// userThreads returns the limit on the threads of the user and their number. limit is -1 if there is
-// none.
+// userThreads returns the limit (-1: none) on the user's threads and their number.
 func userThreads(proc string) (limit, used int, name string) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &r); err != nil || r.Cur > maxCountedThreads {
@@ -55,7 +54,7 @@ func userThreads(proc string) (limit, used int, name string) {
 	return int(r.Cur), used, "the limit on your processes (ulimit -u)"
 }
 
-// statusField returns the value of a field in a status file of /proc, or "" if it cannot be read.
+// statusField returns "" if the status file of /proc cannot be read.
 func statusField(path, name string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -90,7 +89,6 @@ func cgroupThreads(proc string) (limit, used int, name string) {
 	return limit, used, name
 }
 
-// readCount reads a file that contains a whole number.
 func readCount(path string) (n int, ok bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {

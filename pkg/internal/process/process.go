@@ -55,8 +55,8 @@ type Stopwatch struct {
 	total time.Duration
 }
 
-// Elapsed returns the time measured so far. It must be called more often than once per
-// second, because a longer interval counts as one second.
+// Elapsed returns the time so far. It must be called more than once per second, because a
+// longer interval counts as one second.
 func (s *Stopwatch) Elapsed() time.Duration {
 	now := time.Now()
 	if !s.last.IsZero() {
@@ -92,7 +92,7 @@ func WithTimeoutCause(parent context.Context, d time.Duration, cause error) (con
 	return ctx, func() { cancel(context.Canceled) }
 }
 
-// WithTimeout calls WithTimeoutCause with the cause context.DeadlineExceeded.
+// WithTimeout is WithTimeoutCause with the cause context.DeadlineExceeded.
 func WithTimeout(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return WithTimeoutCause(parent, d, context.DeadlineExceeded)
 }

@@ -12,7 +12,6 @@ import (
 	"syscall"
 )
 
-// maxPrivateFolders limits how many names CreatePrivateFolder tries.
 const maxPrivateFolders = 10_000
 
 // CreatePrivateFolder returns the path of a folder in parent that only this user can enter, and
@@ -36,8 +35,8 @@ func CreatePrivateFolder(parent, name string) (string, error) {
 	return "", fmt.Errorf("create a private folder in %s: all names up to %s are taken", parent, filepath.Base(path))
 }
 
-// IsPrivateFolder reports whether path is a folder, not a link, that belongs to this user and that no
-// other user can enter.
+// IsPrivateFolder reports whether path is a folder, not a link, of this user that no other
+// user can enter.
 func IsPrivateFolder(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil {

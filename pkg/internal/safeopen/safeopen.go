@@ -22,7 +22,6 @@ type RefusedError struct {
 	Reason string // such as "it is a named pipe, not a file"
 }
 
-// Error returns the path and the reason.
 func (e *RefusedError) Error() string { return "open " + e.Path + ": " + e.Reason }
 
 // OpenUserFile opens the regular file at path for reading. It follows links. Use it for a path
@@ -64,8 +63,7 @@ func Open(dir, path string) (f *os.File, err error) {
 	if err := checkRegular(path, info); err != nil {
 		return nil, err
 	}
-	// The file may have been replaced since root.Stat: without O_NONBLOCK a named pipe
-	// would block here.
+	// The file may have been replaced: without O_NONBLOCK a named pipe would block here.
 	f, err = root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	return requireRegular(path, f, err)
 }
@@ -90,7 +88,6 @@ func RelativePath(dir, path string) (name string, err error) {
 	return name, nil
 }
 
-// checkRegular returns a *RefusedError unless info describes a regular file.
 func checkRegular(path string, info fs.FileInfo) error {
 	var kind string
 	switch mode := info.Mode(); {
@@ -110,8 +107,8 @@ func checkRegular(path string, info fs.FileInfo) error {
 	return &RefusedError{Path: path, Reason: "it is " + kind + ", not a file"}
 }
 
-// requireRegular returns f if it is a regular file. Otherwise it closes f and returns a
-// *RefusedError. If err is not nil, it returns err.
+// requireRegular returns f if it is a regular file and err is nil. Otherwise it closes f
+// and returns err or a *RefusedError.
 func requireRegular(path string, f *os.File, err error) (*os.File, error) {
 	if err != nil {
 		return nil, err
@@ -126,9 +123,9 @@ func requireRegular(path string, f *os.File, err error) (*os.File, error) {
 	return f, nil
 }
 
-// ReadUserFile opens the file at path as OpenUserFile does and returns its content. It returns
-// a *RefusedError if the file has more than limit bytes, before it allocates memory for it. If
-// ctx is canceled, it stops reading and returns the error of ctx.
+// ReadUserFile returns the content of a file that OpenUserFile opens. It returns a
+// *RefusedError, before it allocates memory, if the file has more than limit bytes, and the
+// error of ctx if ctx is canceled.
 func ReadUserFile(ctx context.Context, path string, limit int64) ([]byte, error) {
 	f, err := OpenUserFile(path)
 	if err != nil {
@@ -137,14 +134,13 @@ func ReadUserFile(ctx context.Context, path string, limit int64) ([]byte, error)
 	return readAll(ctx, f, path, limit)
 }
 
-// ReadFile opens the file at path as Open does and returns its content. It returns a
-// *RefusedError if the file has more than limit bytes, before it allocates memory for it.
+// ReadFile returns the content of a file that Open opens. It returns a *RefusedError,
+// before it allocates memory, if the file has more than limit bytes.
 func ReadFile(dir, path string, limit int64) ([]byte, error) {
 	return ReadFileContext(context.Background(), dir, path, limit)
 }
 
-// ReadFileContext is ReadFile with a context. If ctx is canceled, it stops reading and
-// returns the error of ctx.
+// ReadFileContext is ReadFile, but returns the error of ctx if ctx is canceled.
 func ReadFileContext(ctx context.Context, dir, path string, limit int64) ([]byte, error) {
 	f, err := Open(dir, path)
 	if err != nil {
@@ -153,11 +149,10 @@ func ReadFileContext(ctx context.Context, dir, path string, limit int64) ([]byte
 	return readAll(ctx, f, path, limit)
 }
 
-// readChunkBytes is the number of bytes that are read between two checks of the context.
+// readChunkBytes are read between two checks of the context.
 const readChunkBytes = 16 << 20
 
-// readAll returns the content of f and closes it. It returns a *RefusedError if f has more
-// than limit bytes, and the error of ctx if ctx is canceled.
+// readAll returns the content of f and closes it.
 func readAll(ctx context.Context, f *os.File, path string, limit int64) (text []byte, err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
 	info, err := f.Stat()
@@ -167,7 +162,7 @@ func readAll(ctx context.Context, f *os.File, path string, limit int64) (text []
 	if info.Size() > limit {
 		return nil, &RefusedError{Path: path, Reason: fmt.Sprintf("it has %d bytes, the limit is %d", info.Size(), limit)}
 	}
-	// The file may grow while it is read, so do not trust its size.
+	// The file may grow while it is read.
 	text = make([]byte, 0, info.Size()+1)
 	for {
 		if err := ctx.Err(); err != nil {

@@ -61,7 +61,7 @@ func (c *Cluster) Use(t testing.TB) {
 	t.Setenv("SLURM_CONF", filepath.Join(c.folder, "slurm.conf"))
 }
 
-// isInstalled reports whether a program is in PATH or in a folder for daemons.
+// isInstalled also looks in folders for daemons.
 func isInstalled(name string) bool {
 	for _, path := range []string{name, "/usr/sbin/" + name, "/usr/local/sbin/" + name} {
 		if _, err := exec.LookPath(path); err == nil {
@@ -71,7 +71,7 @@ func isInstalled(name string) bool {
 	return false
 }
 
-// start starts the cluster in a new folder with a short path, because it contains sockets.
+// start uses a new folder with a short path, because it contains sockets.
 func (c *Cluster) start() {
 	if c.script, c.err = findScript(); c.err != nil {
 		return
@@ -90,7 +90,6 @@ func (c *Cluster) start() {
 	c.err = c.run(args...)
 }
 
-// findScript returns the path of environment/cluster in this checkout.
 func findScript() (string, error) {
 	dir, err := os.Getwd()
 	for ; err == nil && dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
@@ -101,7 +100,6 @@ func findScript() (string, error) {
 	return "", fmt.Errorf("find environment/cluster: no go.mod above the working directory")
 }
 
-// run runs environment/cluster.
 func (c *Cluster) run(args ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()

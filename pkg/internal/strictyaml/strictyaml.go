@@ -45,8 +45,8 @@ func Decode(doc *yaml.Node, dst any) error {
 // anchor, as in a config that is merged into itself.
 func CheckCycles(doc *yaml.Node) error { return checkCycles(doc, nil, map[*yaml.Node]bool{}) }
 
-// checkCycles returns an error if n contains a cycle. inside is the path of nodes from the
-// root to the parent of n; clean contains the nodes without cycles found so far.
+// checkCycles returns an error if n contains a cycle. inside are the nodes from the root to
+// n's parent; clean are the nodes without cycles found so far.
 func checkCycles(n *yaml.Node, inside []*yaml.Node, clean map[*yaml.Node]bool) error {
 	if n.Kind == yaml.AliasNode {
 		if i := slices.Index(inside, n.Alias); i >= 0 {
@@ -74,8 +74,7 @@ func checkCycles(n *yaml.Node, inside []*yaml.Node, clean map[*yaml.Node]bool) e
 	return nil
 }
 
-// replaceNone replaces each unquoted None in n by null. seen contains the nodes visited so
-// far.
+// replaceNone replaces unquoted None by null. seen contains the nodes visited so far.
 func replaceNone(n *yaml.Node, seen map[*yaml.Node]bool) {
 	if n == nil || seen[n] {
 		return
@@ -148,7 +147,6 @@ type ScalarStruct interface {
 	ScalarKey() string
 }
 
-// standsForStruct reports whether a text in YAML can stand for the struct type t.
 func standsForStruct(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[ScalarStruct]())
 }
@@ -178,8 +176,8 @@ func FieldKey(f reflect.StructField) string {
 	return name
 }
 
-// checkMergeValue is like checkKeys, but for the value of a merge key (<<), which is a mapping or
-// a list of mappings.
+// checkMergeValue is checkKeys for the value of a merge key (<<), a mapping or a list of
+// mappings.
 func checkMergeValue(n *yaml.Node, t reflect.Type, prefix string) error {
 	if n.Kind != yaml.SequenceNode {
 		return checkKeys(n, t, prefix)
@@ -241,8 +239,8 @@ func hasPlainForm(n *yaml.Node, t reflect.Type) bool {
 	return true
 }
 
-// linePrefix returns the line of n as a prefix of an error message, such as "line 3: ". It
-// returns "" for a node that Set has created, which has no line.
+// linePrefix begins an error message with the line of n, such as "line 3: ". It returns ""
+// for a node that Set has created.
 func linePrefix(n *yaml.Node) string {
 	if n.Line == 0 {
 		return ""
@@ -298,8 +296,8 @@ func resetNulls(n *yaml.Node, field, defaults reflect.Value) {
 	}
 }
 
-// clearLineNumbers sets the line numbers of n and its children to 0, because an assignment is
-// not part of a file.
+// clearLineNumbers clears the line numbers below n, because an assignment is not part of a
+// file.
 func clearLineNumbers(n *yaml.Node) {
 	n.Line = 0
 	for _, c := range n.Content {

@@ -34,7 +34,6 @@ func (m Machine) SelectCores(workers, threads int) []int {
 	return slices.Compact(joinUnits(units)) // of several threads for each CPU
 }
 
-// divideCores implements DivideCores with at most maxSpare spare cores per worker.
 func (m Machine) divideCores(workers, threads, maxSpare int) [][]int {
 	if len(m.CPUs) == 0 || workers < 1 || threads < 1 {
 		return nil
@@ -82,8 +81,7 @@ func (m Machine) DivideNodes(workers, threads int) [][]int {
 	return parts
 }
 
-// groupUnits returns the units of each node. The CPUs of a node for which key returns the same
-// number are one unit.
+// groupUnits returns the units of each node: CPUs for which key returns the same number.
 func (m Machine) groupUnits(key func(CPU) int) [][]cpuUnit {
 	var nodes [][]cpuUnit
 	for i, c := range m.CPUs { // sorted by node, core and ID
@@ -100,8 +98,8 @@ func (m Machine) groupUnits(key func(CPU) int) [][]cpuUnit {
 	return nodes
 }
 
-// placeOnSingleNodes assigns neighboring units of one node to each worker; size is the number
-// of units per worker. It returns nil if the nodes do not have enough units for all workers.
+// placeOnSingleNodes assigns size neighboring units of one node to each worker. It returns
+// nil if the nodes do not have enough units.
 func placeOnSingleNodes(nodes [][]cpuUnit, workers, size int) [][]int {
 	sizes, most, room := make([]int, len(nodes)), make([]int, len(nodes)), 0
 	for i, n := range nodes {
@@ -140,8 +138,8 @@ func placeAcrossNodes(nodes [][]cpuUnit, workers, size int) [][]int {
 	return parts
 }
 
-// placeRoundRobin assigns the CPUs to the threads of all workers in turn, so that every CPU
-// has about the same number of threads. It is for more threads than CPUs.
+// placeRoundRobin, for more threads than CPUs, assigns the CPUs to the threads of all
+// workers in turn.
 func (m Machine) placeRoundRobin(workers, threads int) [][]int {
 	var all []cpuUnit
 	for _, n := range m.groupUnits(func(c CPU) int { return c.ID }) {
@@ -184,7 +182,7 @@ func apportionWorkers(workers int, sizes, most []int) []int {
 	return counts
 }
 
-// joinUnits returns the CPUs of the units in ascending order.
+// joinUnits returns the CPUs in ascending order.
 func joinUnits(units []cpuUnit) []int {
 	cpus := slices.Concat(units...)
 	slices.Sort(cpus)

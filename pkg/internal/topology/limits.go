@@ -74,7 +74,7 @@ func readCFSQuota(root fs.FS, folder string) (cpus float64, ok bool) {
 	return parseQuota(strings.TrimSpace(string(quota)), strings.TrimSpace(string(period)))
 }
 
-// parseQuota returns quota/period. ok is false if one of them is not a positive number.
+// parseQuota returns quota/period, which must be positive numbers.
 func parseQuota(quota, period string) (v float64, ok bool) {
 	q, err := strconv.ParseFloat(quota, 64)
 	if err != nil || q <= 0 {
@@ -142,9 +142,8 @@ func TakenCPUs(proc fs.FS, self int, allowed []int) ([]int, error) {
 	return cpus, nil
 }
 
-// parseAllowedCPUs returns the CPUs on which a process may run, from the text of its status
-// file (see proc(5)). It returns nil for a thread of the operating system and for a process
-// that has ended.
+// parseAllowedCPUs returns the CPUs on which a process may run, from its status file (see
+// proc(5)); nil for a thread of the operating system and for a process that has ended.
 func parseAllowedCPUs(status string) []int {
 	var cpus []int
 	hasMemory := false

@@ -81,14 +81,12 @@ func NewFlatMachine(cpus []int) Machine {
 	return m
 }
 
-// sortCPUs sorts the CPUs by node, core and ID.
 func (m *Machine) sortCPUs() {
 	slices.SortFunc(m.CPUs, func(a, b CPU) int {
 		return slices.Compare([]int{a.Node, a.Core, a.ID}, []int{b.Node, b.Core, b.ID})
 	})
 }
 
-// readNodes returns the node of each CPU, by CPU number. It reads the nodes' lists of CPUs.
 func readNodes(system fs.FS) (map[int]int, error) {
 	entries, err := fs.ReadDir(system, "node")
 	if errors.Is(err, fs.ErrNotExist) { // a kernel without NUMA
@@ -114,7 +112,6 @@ func readNodes(system fs.FS) (map[int]int, error) {
 	return nodes, nil
 }
 
-// readList reads a file that contains a list of CPUs.
 func readList(system fs.FS, name string) ([]int, error) {
 	text, err := fs.ReadFile(system, name)
 	if err != nil {
@@ -127,8 +124,7 @@ func readList(system fs.FS, name string) ([]int, error) {
 	return cpus, nil
 }
 
-// maxCPUID is the largest number of a CPU that ParseList accepts. Linux supports at most 8192
-// CPUs.
+// maxCPUID is the largest number that ParseList accepts. Linux supports 8192 CPUs.
 const maxCPUID = 1<<16 - 1
 
 // ParseList parses a list of CPUs as Linux writes it, such as "0-3,8". It returns the

@@ -12,8 +12,8 @@ import (
 // CheckOutput returns an error if writing a user's output to path would destroy data: if path is a
 // file of a run folder (a folder with run.json), or one of the inputs, which are the files and
 // folders that the same call reads. Links, including hard links, count as the file that they lead
-// to. Pictures, pages and rows of lockstep read in these folders may be replaced, because they are
-// earlier outputs, which nothing reads. Call CheckOutput before anything is written.
+// to. Earlier outputs in these folders (pictures, pages, rows of lockstep read) may be
+// replaced, because nothing reads them. Call CheckOutput before anything is written.
 func CheckOutput(path string, inputs ...string) error {
 	output, err := os.Stat(path)
 	if err != nil || !output.Mode().IsRegular() {
@@ -33,7 +33,6 @@ func CheckOutput(path string, inputs ...string) error {
 	return nil
 }
 
-// filesAmong returns the paths that are not folders.
 func filesAmong(paths []string) []string {
 	var files []string
 	for _, path := range paths {
@@ -64,9 +63,8 @@ func findRunFolder(path string) string {
 	}
 }
 
-// findSameFile returns the path of the given file in or below root, or root itself if it is that
-// file. It returns "" if there is none. It follows links, and skips the folders in visited, whose
-// real paths it adds.
+// findSameFile returns the path of file in or below root, or "". It follows links, and
+// skips the folders in visited, to which it adds real paths.
 func findSameFile(root string, file fs.FileInfo, visited map[string]bool) string {
 	info, err := os.Stat(root)
 	switch {

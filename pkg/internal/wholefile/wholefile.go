@@ -28,7 +28,7 @@ func Write(path string, perm fs.FileMode, fill func(f *os.File) error) error {
 	return write(path, perm, fill, (*renameio.PendingFile).CloseAtomicallyReplace)
 }
 
-// WriteBytes replaces the content of the file at path with content, as Write does.
+// WriteBytes is Write for bytes in memory.
 func WriteBytes(path string, content []byte, perm fs.FileMode) error {
 	return Write(path, perm, func(f *os.File) error {
 		_, err := f.Write(content)
@@ -77,8 +77,8 @@ func Separate(path string) error {
 	return errors.Join(err, from.Close())
 }
 
-// write replaces the file at path, or writes to it directly if it is not a regular file. fill
-// writes the content. replace closes the temporary file and renames it to the target.
+// write is Write with replace, which closes the temporary file and renames it to the
+// target.
 func write(path string, perm fs.FileMode, fill func(f *os.File) error, replace func(*renameio.PendingFile) error) error {
 	target, direct, err := resolveLinks(path)
 	if err != nil {
@@ -110,7 +110,7 @@ func write(path string, perm fs.FileMode, fill func(f *os.File) error, replace f
 	return fmt.Errorf("write %s: %w", path, err)
 }
 
-// maxSymlinks is the largest number of symbolic links that Linux follows in a path.
+// maxSymlinks is Linux's limit on symbolic links in a path.
 const maxSymlinks = 40
 
 // resolveLinks follows the symbolic links of path and returns the target, which need not exist

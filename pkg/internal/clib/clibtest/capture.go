@@ -16,7 +16,7 @@ type capture struct {
 	invalid bool            // a forbidden call was made during the capture
 }
 
-// node is one captured operation, with the indexes of the nodes that must run before it.
+// node is a captured operation, with the indexes of the nodes that must run before it.
 type node struct {
 	op     *streamOp
 	stream *stream
@@ -39,8 +39,7 @@ func (g *graph) addGraphToComms(n int) {
 	}
 }
 
-// addNode appends an operation to a captured stream and returns the index of its node. The node
-// runs after the stream's last node and after the given dependencies.
+// addNode appends an operation that runs after dependencies, and returns its index.
 func (c *capture) addNode(s *stream, o *streamOp, dependencies ...int) int {
 	if i, ok := c.last[s]; ok {
 		dependencies = append(dependencies, i)

@@ -7,11 +7,10 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// hostBytes returns the n bytes of host memory at p, which may be page-locked or pageable.
 func hostBytes(p unsafe.Pointer, n int64) []byte { return unsafe.Slice((*byte)(p), n) }
 
-// newCopyOp returns an operation that calls operands and copies src to dst. newCopyOp also
-// calls operands itself, so that invalid addresses are an error before the operation runs.
+// newCopyOp returns an operation that calls operands and copies src to dst. newCopyOp calls
+// operands too, to find invalid addresses before the operation runs.
 func (m *Machine) newCopyOp(call string, operands func() (dst, src []byte, err error)) (*streamOp, error) {
 	if _, _, err := operands(); err != nil {
 		return nil, newError(call, cuda.ErrorInvalidValue, "%v", err)
@@ -108,8 +107,8 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 	m.bindMemsets(d)
 }
 
-// copyPageable calls f to copy n bytes between pageable memory and the device memory at p. It
-// first runs the work in the legacy default stream.
+// copyPageable runs the work in the legacy default stream, then calls f to copy n bytes
+// from or to device memory at p.
 func (m *Machine) copyPageable(call string, p cuda.Ptr, n int64, f func() error) error {
 	return m.simulateCall(call, true, func() error {
 		if err := m.checkUnsafeCall(call); err != nil {

@@ -51,8 +51,7 @@ func (m *Machine) CUPTI() (*cupti.Library, error) {
 	}, nil
 }
 
-// recordKernel records the operation with the given label, which began at time start and ends
-// now. Like CUPTI, it records only kernels and cuDNN plans.
+// recordKernel records a kernel or cuDNN plan that began at start and ends now.
 func (m *Machine) recordKernel(label string, start float64) {
 	name, ok := strings.CutPrefix(label, "cuLaunchKernel ")
 	if !ok {
@@ -69,7 +68,6 @@ func (m *Machine) recordKernel(label string, start float64) {
 	r.kernels = append(r.kernels, k)
 }
 
-// enterGraph marks g as the running graph until leave is called.
 func (m *Machine) enterGraph(g *graph) (leave func()) {
 	r := m.recording
 	if r == nil {

@@ -11,7 +11,6 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// cudnnSimulator is the simulated cuDNN of a machine.
 type cudnnSimulator struct {
 	m       *Machine
 	handles map[cudnn.Handle]*cuda.Stream
@@ -60,8 +59,7 @@ func elementSize(t cudnn.AttributeType) int64 {
 	return 4
 }
 
-// attributeSpecs returns the attributes that a type of descriptor has, or nil if the type is
-// not simulated.
+// attributeSpecs returns a descriptor type's attributes, nil if it is not simulated.
 func attributeSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]attributeSpec {
 	tensor := []cudnn.DescriptorType{cudnn.DescTensor}
 	one := func(kind cudnn.AttributeType) attributeSpec {
@@ -126,8 +124,7 @@ func attributeSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]attributeSpec {
 	return graphAttributeSpecs(t)
 }
 
-// graphAttributeSpecs is like attributeSpecs, but for the descriptors that are created from
-// operations: graphs, engines, engine configurations, plans and the like.
+// graphAttributeSpecs is attributeSpecs for types that are made from operations.
 func graphAttributeSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]attributeSpec {
 	one := func(kind cudnn.AttributeType, d ...cudnn.DescriptorType) attributeSpec {
 		return attributeSpec{kind: kind, most: 1, required: true, refers: d}
@@ -175,7 +172,7 @@ func graphAttributeSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]attributeSp
 func (m *Machine) CUDNN() *cudnn.Library {
 	d := m.dnn
 	l := &cudnn.Library{Path: simulatedPath, Version: func() int { return m.opt.CUDNNVersion }}
-	// locked calls f under the machine's lock, or returns an error status if the device is lost.
+	// locked calls f under the machine's lock, unless the device is lost.
 	locked := func(f func() cudnn.Status) cudnn.Status {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -263,13 +260,11 @@ func (m *Machine) CUDNN() *cudnn.Library {
 	return l
 }
 
-// failWithStatus stores the message of an error and returns the status.
 func (d *cudnnSimulator) failWithStatus(s cudnn.Status, format string, args ...any) cudnn.Status {
 	d.last = fmt.Sprintf(format, args...)
 	return s
 }
 
-// setAttribute implements cudnnBackendSetAttribute.
 func (d *cudnnSimulator) setAttribute(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeType, n int64, p unsafe.Pointer) cudnn.Status {
 	desc := d.all[x]
 	if desc == nil || p == nil {
@@ -343,7 +338,6 @@ func (d *cudnnSimulator) descriptorAttr(desc *descriptor, name cudnn.Attribute) 
 	return d.descriptorAttrs(desc, name)[0]
 }
 
-// finalize implements cudnnBackendFinalize.
 func (d *cudnnSimulator) finalize(x cudnn.Descriptor) cudnn.Status {
 	desc := d.all[x]
 	if desc == nil {

@@ -13,8 +13,7 @@ type denseTensor struct {
 	v    []float32
 }
 
-// forEachElement calls f for each element of t, with its index in the order of denseTensor and its
-// offset in memory, counted in elements.
+// forEachElement calls f with each index in a denseTensor, and its offset in elements.
 func forEachElement(t *tensor, f func(i int, offset int64)) {
 	rank := len(t.Dims)
 	order := []int{0}
@@ -42,7 +41,6 @@ func forEachElement(t *tensor, f func(i int, offset int64)) {
 	}
 }
 
-// elementCount returns the number of elements of a tensor with dimensions dims.
 func elementCount(dims []int64) int64 {
 	n := int64(1)
 	for _, d := range dims {
@@ -51,7 +49,6 @@ func elementCount(dims []int64) int64 {
 	return n
 }
 
-// readDense converts the tensor t in mem to denseTensor.
 func readDense(t *tensor, mem []byte) *denseTensor {
 	d := &denseTensor{dims: t.Dims, v: make([]float32, elementCount(t.Dims))}
 	forEachElement(t, func(i int, at int64) {
@@ -67,7 +64,6 @@ func readDense(t *tensor, mem []byte) *denseTensor {
 	return d
 }
 
-// writeDense converts d to the type and layout of t and stores it in mem.
 func writeDense(t *tensor, mem []byte, d *denseTensor) {
 	forEachElement(t, func(i int, at int64) {
 		switch t.Type {
@@ -81,7 +77,6 @@ func writeDense(t *tensor, mem []byte, d *denseTensor) {
 	})
 }
 
-// roundTo rounds the values of d to type t and returns d.
 func roundTo(t cudnn.DataType, d *denseTensor) *denseTensor {
 	for i, v := range d.v {
 		switch t {
@@ -94,8 +89,7 @@ func roundTo(t cudnn.DataType, d *denseTensor) *denseTensor {
 	return d
 }
 
-// runOperations computes the operations of a plan. addresses contains the address of each
-// stored tensor by ID.
+// runOperations computes a plan. addresses is by ID of the stored tensors.
 func (m *Machine) runOperations(ops []*operation, addresses map[int64]uint64) error {
 	virtual := map[int64]*denseTensor{}
 	load := func(t *tensor) (*denseTensor, error) {
@@ -138,7 +132,6 @@ func (m *Machine) runOperations(ops []*operation, addresses map[int64]uint64) er
 	return nil
 }
 
-// evaluate computes the outputs of an operation from its inputs.
 func (o *operation) evaluate(in []*denseTensor) []*denseTensor {
 	switch o.Kind {
 	case cudnn.DescPointwiseOp:
@@ -168,7 +161,7 @@ func (o *operation) evaluate(in []*denseTensor) []*denseTensor {
 func addForward(x, w, y []float32, step int) {
 	for k := range y {
 		row := w[k*step:][:len(x)]
-		// Four sums, because one would wait for each addition to end.
+		// One sum would wait for each addition to end.
 		var sums [4]float32
 		c := 0
 		for ; c+4 <= len(row) && c+4 <= len(x); c += 4 {
@@ -199,7 +192,6 @@ func addFilterGradient(x, w, y []float32, step int) {
 	}
 }
 
-// addScaled computes y += g·x for slices of the same length.
 func addScaled(y, x []float32, g float32) {
 	for len(x) >= 4 && len(y) >= 4 {
 		y[0] += x[0] * g
@@ -213,15 +205,14 @@ func addScaled(y, x []float32, g float32) {
 	}
 }
 
-// extendTo3D extends v to three values by repeating fill before them.
+// extendTo3D repeats fill before v.
 func extendTo3D(v []int64, fill int64) [3]int64 {
 	out := [3]int64{fill, fill, fill}
 	copy(out[3-len(v):], v)
 	return out
 }
 
-// forEachTap calls tap for each output point and each tap of the filter whose input point is
-// inside x.
+// forEachTap calls tap for each output point and each tap whose input point is inside x.
 func (o *operation) forEachTap(x, w, y *denseTensor, tap func(x, w, y []float32, step int)) {
 	xs, ws, ys := extendTo3D(x.dims[2:], 1), extendTo3D(w.dims[2:], 1), extendTo3D(y.dims[2:], 1)
 	pad, stride, dilation := extendTo3D(o.Pad, 0), extendTo3D(o.Stride, 1), extendTo3D(o.Dilation, 1)
@@ -267,7 +258,7 @@ func (o *operation) forEachTap(x, w, y *denseTensor, tap func(x, w, y []float32,
 	}
 }
 
-// computePointwise computes a pointwise operation. Dimensions of 1 are repeated.
+// computePointwise repeats dimensions of 1.
 func (o *operation) computePointwise(in []*denseTensor) *denseTensor {
 	out := o.Out[0]
 	result := &denseTensor{dims: out.Dims, v: make([]float32, elementCount(out.Dims))}
@@ -296,9 +287,8 @@ func (o *operation) computePointwise(in []*denseTensor) *denseTensor {
 	return result
 }
 
-// newBroadcastIndex returns the index function of d broadcast to dimensions dims: it maps the
-// index of an element of the result to the index of the element of d that is repeated there.
-// Both indexes are in the order of denseTensor.
+// newBroadcastIndex returns a function from indexes in d broadcast to dims to indexes in d,
+// both in the order of denseTensor.
 func newBroadcastIndex(d *denseTensor, dims []int64) func(i int) int {
 	order := []int{0}
 	for a := 2; a < len(dims); a++ {

@@ -24,11 +24,10 @@ type engine struct {
 	tile      int64 // the value of its only knob, the tile size
 }
 
-// fastestEngineNumber is the number of the engine with the least execution time for a graph.
 const fastestEngineNumber = 1
 
-// corruptOutput overwrites one element of the result if the operation is on volumes. The
-// value that it writes depends on the engine's number.
+// corruptOutput overwrites one element of a result on volumes, each engine by another
+// value.
 func (d *cudnnSimulator) corruptOutput(engine int64, o *operation, addresses map[int64]uint64) error {
 	for _, t := range o.Out {
 		if len(t.Dims) != 5 {
@@ -47,7 +46,6 @@ func (d *cudnnSimulator) corruptOutput(engine int64, o *operation, addresses map
 // firstExecutionMicroseconds is the additional time of a plan's first execution, in microseconds.
 const firstExecutionMicroseconds = 5000
 
-// tileSizeKnob is CUDNN_KNOB_TYPE_TILE_SIZE.
 const tileSizeKnob = 2
 
 // suggestedEngines returns the engines that a heuristic suggests. The fastest engine is not
@@ -72,7 +70,6 @@ func suggestedEngines(mode cudnn.HeurMode) []engine {
 	return nil
 }
 
-// findEngine returns the engine with the given number, or nil if there is none.
 func findEngine(index int64) *engine {
 	for _, mode := range []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback} {
 		for _, e := range suggestedEngines(mode) {
@@ -84,14 +81,12 @@ func findEngine(index int64) *engine {
 	return nil
 }
 
-// savedPlan is the JSON form of a plan.
 type savedPlan struct {
 	Version    int
 	Engine     int64
 	Operations []*operation
 }
 
-// getAttribute implements cudnnBackendGetAttribute.
 func (d *cudnnSimulator) getAttribute(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
 	desc := d.all[x]
 	if desc == nil || got == nil {
@@ -165,8 +160,7 @@ func int32Bytes(v []int32) []byte {
 	return raw
 }
 
-// fillConfigs writes the suggested engines to the engine configurations that the caller has
-// created, and their number to got.
+// fillConfigs writes the suggested engines to the caller's configurations.
 func (d *cudnnSimulator) fillConfigs(heur *descriptor, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
 	if t != cudnn.TypeDescriptor {
 		return d.failWithStatus(cudnn.WrongAttributeType, "the results of a heuristic are descriptors, not values of type %d", t)
@@ -190,7 +184,6 @@ func (d *cudnnSimulator) fillConfigs(heur *descriptor, t cudnn.AttributeType, wa
 	return cudnn.Success
 }
 
-// finalizeConfig sets the engine of a configuration from its number and tile.
 func (d *cudnnSimulator) finalizeConfig(desc *descriptor) cudnn.Status {
 	choice := d.descriptorAttr(desc, cudnn.AttrConfigEngine)
 	index, tile := choice.int64Value(cudnn.AttrEngineIndex), int64(0)
@@ -248,8 +241,7 @@ func describeOps(ops []*operation) string {
 	return strings.Join(words, ", ")
 }
 
-// execute implements cudnnBackendExecute. It checks that the pack has valid addresses for
-// all tensors of the plan, and enqueues the plan's operations.
+// execute enqueues the plan if the pack has valid addresses for all its tensors.
 func (d *cudnnSimulator) execute(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.Status {
 	plan, pack, s := d.all[planned], d.all[packed], d.handles[h]
 	switch {
@@ -314,7 +306,6 @@ func (d *cudnnSimulator) execute(h cudnn.Handle, planned, packed cudnn.Descripto
 	return cudnn.Success
 }
 
-// checkWorkspace checks that the pack has the workspace that the plan needs.
 func (d *cudnnSimulator) checkWorkspace(plan, pack *descriptor) cudnn.Status {
 	need := plan.engine.workspace
 	if need == 0 {

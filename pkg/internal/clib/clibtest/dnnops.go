@@ -7,7 +7,6 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// tensor is a finalized tensor descriptor.
 type tensor struct {
 	ID            int64
 	Type          cudnn.DataType
@@ -16,14 +15,12 @@ type tensor struct {
 	Virtual       bool
 }
 
-// hasGaps reports whether the elements of t are not contiguous, such as those of a slice of a
-// larger tensor.
+// hasGaps reports whether t is not contiguous, such as a slice of a larger tensor.
 func (t *tensor) hasGaps() bool {
 	return t.extentBytes() > elementCount(t.Dims)*t.Type.Size()
 }
 
-// extentBytes returns the number of bytes from the start of the first element of t to the
-// end of the last one.
+// extentBytes counts from the start of the first element of t to the end of the last one.
 func (t *tensor) extentBytes() int64 {
 	n := int64(1)
 	for i, d := range t.Dims {
@@ -59,8 +56,7 @@ func (o *operation) String() string {
 	return fmt.Sprintf("%s %v -> %v", name, o.In, o.Out)
 }
 
-// storedTensors returns the operations' tensors that are stored in memory, sorted by ID.
-// Virtual tensors are not stored.
+// storedTensors returns the operations' tensors, without virtual ones, sorted by ID.
 func storedTensors(ops []*operation) []*tensor {
 	var all []*tensor
 	for _, o := range ops {
@@ -74,8 +70,7 @@ func storedTensors(ops []*operation) []*tensor {
 	return all
 }
 
-// readTensor reads the tensor to which an attribute refers. It returns nil if the attribute is
-// not set.
+// readTensor returns nil if the attribute is not set.
 func (d *cudnnSimulator) readTensor(desc *descriptor, name cudnn.Attribute) *tensor {
 	t := d.descriptorAttr(desc, name)
 	if t == nil {
@@ -146,7 +141,6 @@ func (d *cudnnSimulator) newConvolution(desc *descriptor, conv, xa, wa, ya, alph
 	return o, d.checkTypes(o)
 }
 
-// checkTypes checks that the element types of an operation's tensors are simulated.
 func (d *cudnnSimulator) checkTypes(o *operation) cudnn.Status {
 	for _, t := range slices.Concat(o.In, o.Out) {
 		if t.Type != cudnn.Float32 && t.Type != cudnn.Float16 && t.Type != cudnn.BFloat16 {

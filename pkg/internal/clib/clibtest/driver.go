@@ -57,8 +57,7 @@ func (m *Machine) Driver() *cuda.Driver {
 	return d
 }
 
-// simulateDeviceCall calls f as the driver call named call, like simulateCall. It returns an
-// error if the machine does not have the device dev. f may be nil.
+// simulateDeviceCall is simulateCall for the device dev, which must exist. f may be nil.
 func (m *Machine) simulateDeviceCall(call string, dev cuda.Device, f func() error) error {
 	return m.simulateCall(call, false, func() error {
 		if dev < 0 || int(dev) >= m.opt.Devices {

@@ -31,7 +31,6 @@ func toF16(f float32) uint16 {
 	return sign | uint16((rounded-(127-15)<<23)>>13)
 }
 
-// fromF16 returns the value of an IEEE half, exactly.
 func fromF16(h uint16) float32 {
 	sign, exponent, fraction := uint32(h&0x8000)<<16, uint32(h>>10&0x1F), uint32(h&0x3FF)
 	switch exponent {

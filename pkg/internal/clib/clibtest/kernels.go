@@ -18,7 +18,6 @@ const (
 	maxSharedBytes     = 227 << 10 // maximum bytes per block on request, for compute capability 9.0
 )
 
-// function is a kernel of a loaded module.
 type function struct {
 	name    string
 	params  string // one letter per parameter: p for a pointer, w for 8 bytes, i for 4 bytes
@@ -31,7 +30,7 @@ type module struct {
 	functions map[string]*function
 }
 
-// imageHeader is the first line of an image that the simulated compiler creates.
+// imageHeader begins an image of the simulated compiler.
 const imageHeader = "simulated image\n"
 
 // NVRTC returns a simulated compiler. It only reads the names and the parameters of the
@@ -56,11 +55,10 @@ func (m *Machine) NVRTC() *nvrtc.Library {
 	}
 }
 
-// images contains the images of the sources that were compiled, because most tests of a package
-// compile the same sources and parsing takes longer than their steps.
+// images caches compiled sources, because most tests of a package compile the same sources
+// and parsing takes longer than their steps.
 var images sync.Map // of []byte, by source
 
-// compileImage returns the image of a source: the names and the parameters of its kernels.
 func compileImage(source string) []byte {
 	if image, ok := images.Load(source); ok {
 		return bytes.Clone(image.([]byte))
@@ -74,8 +72,7 @@ func compileImage(source string) []byte {
 	return bytes.Clone(image)
 }
 
-// signature returns one letter per parameter (see function), in parentheses, or "?" if some
-// types are unknown.
+// signature returns params in parentheses, or "?" if some types are unknown.
 func (f *function) signature() string {
 	if f.unknown {
 		return "?"
@@ -121,8 +118,8 @@ func parseSourceKernels(source string) []*function {
 	return all
 }
 
-// splitBrackets splits "(a(b)) c" into "a(b)" and " c". It returns empty strings if the
-// brackets are not balanced.
+// splitBrackets splits "(a(b)) c" into "a(b)" and " c", and returns "" if the brackets are
+// not balanced.
 func splitBrackets(s string) (inner, after string) {
 	open := strings.IndexByte(s, '(')
 	depth := 0
@@ -160,8 +157,7 @@ func expandMacro(s string, macros map[string][2]string) string {
 	return b.String()
 }
 
-// newFunction returns the kernel with the given name. source begins with its parameters in
-// parentheses.
+// newFunction parses a kernel; source begins with its parameters in parentheses.
 func newFunction(name, source string) *function {
 	f := &function{name: name, shared: defaultSharedBytes}
 	inner, _ := splitBrackets(source)
@@ -215,7 +211,6 @@ func parsePTXKernels(text string) []*function {
 	return all
 }
 
-// parseImageKernels returns the kernels of an image: the output of the simulated compiler, or PTX.
 func parseImageKernels(image []byte) []*function {
 	text := string(bytes.TrimRight(image, "\x00"))
 	rest, ours := strings.CutPrefix(text, imageHeader)
@@ -269,8 +264,7 @@ func (m *Machine) checkArguments(f *function, args []byte) (string, error) {
 	return strings.Join(words, " "), nil
 }
 
-// formatArgument formats an 8-byte argument as the name of the allocation into which it points, or
-// else as a number.
+// formatArgument formats an 8-byte argument as an allocation or as a number.
 func (m *Machine) formatArgument(v uint64) string {
 	if a := m.memory.findAllocationNear(v); a != nil {
 		return m.memory.describe(v)

@@ -190,8 +190,7 @@ func (m *Machine) Stack() (*stack.Stack, error) {
 	return st, st.Check()
 }
 
-// checkLibrary returns an error if this machine does not have the library or one of the
-// symbols.
+// checkLibrary returns an error if the machine lacks the library or a symbol.
 func (m *Machine) checkLibrary(n clib.Name, symbols []string) error {
 	if slices.Contains(m.opt.Absent, n) {
 		return &clib.NotFoundError{
@@ -211,7 +210,6 @@ func (m *Machine) checkLibrary(n clib.Name, symbols []string) error {
 	return nil
 }
 
-// simulatedPath is reported as the path of every simulated library.
 const simulatedPath = "simulated"
 
 // NVTX returns a simulated NVTX, which adds the ranges to Calls.
@@ -246,8 +244,7 @@ func (m *Machine) AdvanceClock(microseconds float64) {
 	m.clock += microseconds
 }
 
-// DriverCalls returns the number of calls of the driver and of the other libraries that
-// Options.LoseAt counts.
+// DriverCalls returns the number of library calls that Options.LoseAt counts.
 func (m *Machine) DriverCalls() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -261,7 +258,6 @@ func (m *Machine) LoseDevice(r cuda.Result) {
 	m.lost = &cuda.Error{Result: r}
 }
 
-// logCall adds a line to Calls.
 func (m *Machine) logCall(format string, args ...any) {
 	m.logMu.Lock()
 	defer m.logMu.Unlock()
@@ -277,7 +273,6 @@ func (m *Machine) newHandle(kind string) (uintptr, string) {
 	return m.next, name
 }
 
-// handleName returns the name of a handle for Calls and errors.
 func (m *Machine) handleName(h uintptr) string {
 	if n, ok := m.names[h]; ok {
 		return n
@@ -285,8 +280,7 @@ func (m *Machine) handleName(h uintptr) string {
 	return fmt.Sprintf("unknown handle %#x", h)
 }
 
-// newError returns the driver error of a call. The format and args explain the error; they may
-// be empty.
+// newError returns a driver error that format and args explain; they may be empty.
 func newError(call string, r cuda.Result, format string, args ...any) error {
 	e := &cuda.Error{Call: call, Result: r}
 	if format != "" {
@@ -295,8 +289,7 @@ func newError(call string, r cuda.Result, format string, args ...any) error {
 	return e
 }
 
-// simulateCall calls f as the driver call named call, under the machine's lock, unless checkCall
-// returns an error.
+// simulateCall calls f under the machine's lock, unless checkCall returns an error.
 func (m *Machine) simulateCall(call string, needsContext bool, f func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -324,7 +317,6 @@ func (m *Machine) checkCall(call string, needsContext bool) error {
 	return nil
 }
 
-// newLostError returns the error of a call after the device was lost.
 func (m *Machine) newLostError(call string) error {
 	detail := m.lost.Detail
 	if m.lost.Call != "" && m.lost.Call != call {

@@ -31,7 +31,6 @@ type allocation struct {
 	free bool
 }
 
-// data returns the memory of a without the guards.
 func (a *allocation) data() []byte { return a.raw[a.at : a.at+int(a.size)] }
 
 type memory struct {
@@ -40,7 +39,7 @@ type memory struct {
 	freed int64         // bytes of freed memory that is kept
 }
 
-// allocate creates an allocation of size bytes, in host memory if host is true.
+// allocate allocates device memory, or host memory if host is set.
 func (mem *memory) allocate(name string, size int64, host bool) *allocation {
 	raw := make([]byte, int(size)+2*guardBytes+alignment)
 	start := uint64(uintptr(unsafe.Pointer(&raw[0]))) + guardBytes
@@ -57,9 +56,9 @@ func (mem *memory) allocate(name string, size int64, host bool) *allocation {
 	return a
 }
 
-// fillBytes sets all bytes of b to v. It repeatedly copies the part that is already filled,
-// which is much faster than a loop over the bytes, especially with the race detector. A copy
-// has at most fillPart bytes, which stay in the processor's cache.
+// fillBytes repeatedly copies the part that is already filled, at most fillPart bytes,
+// which stay in the cache. This is much faster than a loop, especially with the race
+// detector.
 func fillBytes(b []byte, v byte) {
 	if len(b) == 0 {
 		return
@@ -70,8 +69,7 @@ func fillBytes(b []byte, v byte) {
 	}
 }
 
-// findAllocationAt returns the allocation that starts at p and is not freed, or nil if there is
-// none.
+// findAllocationAt returns the allocation that starts at p and is not freed, or nil.
 func (mem *memory) findAllocationAt(p uint64, host bool) *allocation {
 	for _, a := range mem.all {
 		if a.base == p && !a.free && a.host == host {
@@ -81,8 +79,8 @@ func (mem *memory) findAllocationAt(p uint64, host bool) *allocation {
 	return nil
 }
 
-// release frees an allocation. It fills the memory with NaN patterns and keeps it, so that a
-// later access is detected, until more than quarantineBytes are kept.
+// release fills a freed allocation with NaN patterns and keeps it, so that a later access
+// is detected, until more than quarantineBytes are kept.
 func (mem *memory) release(a *allocation) {
 	a.free = true
 	fillBytes(a.data(), nanFill)
@@ -97,8 +95,8 @@ func (mem *memory) release(a *allocation) {
 	}
 }
 
-// findAllocationNear returns the allocation that contains p in its memory or its guards, or nil
-// if there is none. The allocation may have been freed.
+// findAllocationNear returns the allocation, freed or not, around p with its guards, or
+// nil.
 func (mem *memory) findAllocationNear(p uint64) *allocation {
 	for _, a := range mem.all {
 		if p+guardBytes >= a.base && p < a.base+uint64(a.size)+guardBytes {
@@ -108,7 +106,6 @@ func (mem *memory) findAllocationNear(p uint64) *allocation {
 	return nil
 }
 
-// describe returns a readable name of an address: an allocation and an offset.
 func (mem *memory) describe(p uint64) string {
 	a := mem.findAllocationNear(p)
 	switch {
@@ -128,8 +125,7 @@ func (mem *memory) describe(p uint64) string {
 	return fmt.Sprintf("%s+%d", a.name, p-a.base)
 }
 
-// span returns the memory [p, p+n). It returns an error unless this memory is inside one
-// allocation that is not freed and is of the right kind: host or device.
+// span returns [p, p+n), which must be inside a live allocation of the right kind.
 func (mem *memory) span(p uint64, n int64, host bool) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
@@ -147,7 +143,6 @@ func (mem *memory) span(p uint64, n int64, host bool) ([]byte, error) {
 	return a.raw[lo : lo+int(n)], nil
 }
 
-// checkGuards returns an error if the guard of an allocation was overwritten.
 func (mem *memory) checkGuards() error {
 	var want [guardBytes]byte
 	fillBytes(want[:], guardFill)
@@ -179,8 +174,7 @@ func (m *Machine) SetName(p cuda.Ptr, name string) {
 	}
 }
 
-// Bytes runs all enqueued work and returns the device memory [p, p+n). The result is not a
-// copy.
+// Bytes runs all enqueued work and returns the device memory [p, p+n), not a copy.
 func (m *Machine) Bytes(p cuda.Ptr, n int64) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -188,8 +182,7 @@ func (m *Machine) Bytes(p cuda.Ptr, n int64) ([]byte, error) {
 	return m.memory.span(uint64(p), n, false)
 }
 
-// BytesDuringCall is like Bytes, but does not run enqueued work. It is for Executors, which run
-// during a call.
+// BytesDuringCall is Bytes without running enqueued work, for Executors.
 func (m *Machine) BytesDuringCall(p cuda.Ptr, n int64) ([]byte, error) {
 	return m.memory.span(uint64(p), n, false)
 }

@@ -51,7 +51,6 @@ type collectiveRound struct {
 	left   int   // ranks that have the result
 }
 
-// communicator is one rank's communicator.
 type communicator struct {
 	g         *rankGroup
 	rank      int
@@ -163,8 +162,7 @@ func (n *NCCLNetwork) newUniqueID() (nccl.UniqueID, error) {
 	return id, nil
 }
 
-// join adds rank, on machine m, to the group of id. It waits until all ranks have joined and
-// returns the group.
+// join adds rank, on machine m, to the group of id, and waits until all ranks have joined.
 func (n *NCCLNetwork) join(m *Machine, ranks, rank int, id nccl.UniqueID) (*rankGroup, error) {
 	wrong := func(r nccl.Result, format string, args ...any) error {
 		return &nccl.Error{Call: "ncclCommInitRankScalable", Result: r, Message: fmt.Sprintf(format, args...)}
@@ -203,7 +201,6 @@ func (n *NCCLNetwork) join(m *Machine, ranks, rank int, id nccl.UniqueID) (*rank
 	return g, nil
 }
 
-// addGraphCount adds n to the number of graphs that contain a collective of k.
 func (k *communicator) addGraphCount(n int) {
 	k.g.mu.Lock()
 	defer k.g.mu.Unlock()
@@ -211,7 +208,6 @@ func (k *communicator) addGraphCount(n int) {
 	k.g.changed.Broadcast()
 }
 
-// waitForGraphs waits until no graph contains a collective of k.
 func (k *communicator) waitForGraphs() {
 	k.g.mu.Lock()
 	defer k.g.mu.Unlock()
@@ -240,7 +236,6 @@ func (k *communicator) connect(call string) error {
 	return nil
 }
 
-// abort ends all waits in g.
 func (g *rankGroup) abort() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -248,8 +243,8 @@ func (g *rankGroup) abort() {
 	g.changed.Broadcast()
 }
 
-// enqueueCollective enqueues a collective, which waits for all ranks when it runs. merge computes the
-// result from the contributions of the ranks.
+// enqueueCollective enqueues a collective, which waits for all ranks when it runs. merge
+// combines their contributions.
 func (m *Machine) enqueueCollective(call string, send, recv cuda.Ptr, n int64, t nccl.DataType, k *communicator, s cuda.Stream, detail string, merge func(*rankGroup, map[int][]float64) []float64) error {
 	bytes := n * t.Size()
 	check := func() error {
@@ -293,9 +288,8 @@ func (m *Machine) enqueueCollective(call string, send, recv cuda.Ptr, n int64, t
 	})
 }
 
-// exchange contributes values to the next collective, waits for the contributions of all ranks
-// and returns the merged values. call describes the collective, which must be the same on all
-// ranks.
+// exchange contributes values to the next collective, waits for all ranks and returns the
+// merged values. All ranks must pass the same call.
 func (k *communicator) exchange(call string, values []float64, merge func(*rankGroup, map[int][]float64) []float64) ([]float64, error) {
 	g := k.g
 	g.mu.Lock()

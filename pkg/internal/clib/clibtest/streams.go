@@ -36,7 +36,6 @@ type event struct {
 	index     int                // index of its node in that capture
 }
 
-// streamName returns the name of a stream for Calls and errors.
 func (m *Machine) streamName(s cuda.Stream) string {
 	if st := m.byStream[s]; st != nil {
 		return st.name
@@ -44,7 +43,7 @@ func (m *Machine) streamName(s cuda.Stream) string {
 	return m.handleName(uintptr(s))
 }
 
-// enqueue appends an operation to a stream, or to its capture if the stream is being captured.
+// enqueue appends o to the stream, or to its capture if the stream is being captured.
 func (m *Machine) enqueue(call string, id cuda.Stream, o *streamOp) error {
 	s := m.byStream[id]
 	if s == nil {
@@ -89,7 +88,6 @@ func (m *Machine) orderWithLegacyStream(call string, s *stream) error {
 	return nil
 }
 
-// drain runs all work in a stream, and the work in other streams for which it waits.
 func (m *Machine) drain(s *stream) {
 	for len(s.queue) > 0 {
 		m.runNextOp(s)
@@ -140,14 +138,12 @@ func (m *Machine) runOp(o *streamOp) {
 	m.lost = e
 }
 
-// drainAll runs the work in all streams, beginning with the newest stream.
 func (m *Machine) drainAll() {
 	for _, s := range slices.Backward(m.streams) {
 		m.drain(s)
 	}
 }
 
-// checkNotLost returns an error if the device is lost. Calls that wait for work return it.
 func (m *Machine) checkNotLost(call string) error {
 	if m.lost == nil {
 		return nil

@@ -22,7 +22,6 @@ import (
 // Handle is the state of the library for one device.
 type Handle uintptr
 
-// descriptor is the address of a descriptor that the library has created.
 type descriptor uintptr
 
 // DataType is cudaDataType_t.
@@ -81,11 +80,9 @@ type Library struct {
 	Version func() int // 130100 for 13.1.0
 	Create  func() (Handle, error)
 	Destroy func(Handle) error
-	// Plan chooses an algorithm with the library's heuristics.
-	Plan  func(Handle, Matmul) (*Plan, error)
-	Close func(*Plan) error
-	// Run enqueues the matrix product.
-	Run func(h Handle, p *Plan, a, b, d, workspace cuda.Ptr, s cuda.Stream) error
+	Plan    func(Handle, Matmul) (*Plan, error)
+	Close   func(*Plan) error
+	Run     func(h Handle, p *Plan, a, b, d, workspace cuda.Ptr, s cuda.Stream) error
 }
 
 // Status is cublasStatus_t.

@@ -32,7 +32,6 @@ type heuristicResult struct {
 	_         [4]int32
 }
 
-// matmulFunctions contains the addresses of the C functions for matrix products.
 type matmulFunctions struct {
 	descCreate, descDestroy, descSet       uintptr
 	layoutCreate, layoutDestroy            uintptr
@@ -84,8 +83,7 @@ func (m *matmulFunctions) createDescriptor(p *Plan) error {
 	return err
 }
 
-// createLayouts creates the layout descriptors of the matrices as they are stored, before they
-// are transposed.
+// createLayouts describes the matrices as they are stored, before they are transposed.
 func (m *matmulFunctions) createLayouts(p *Plan) error {
 	x := p.matmul
 	stored := func(transposed bool, rows, cols int64) (int64, int64) {

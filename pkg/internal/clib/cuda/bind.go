@@ -14,7 +14,6 @@ import (
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }
 
-// checkResultWithSize is like clib.CheckResult, but adds the number of bytes to the error.
 func checkResultWithSize(name string, r Result, bytes int64) error {
 	if r == Success {
 		return nil
@@ -22,7 +21,6 @@ func checkResultWithSize(name string, r Result, bytes int64) error {
 	return &Error{Call: name, Result: r, Detail: fmt.Sprintf("of %d bytes", bytes)}
 }
 
-// bind returns the table of the driver's functions. need returns the address of a C function.
 func bind(path string, need func(string) uintptr) *Driver {
 	d := &Driver{Path: path}
 	bindDevice(d, need)

@@ -6,8 +6,7 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// pollResult converts the result of a query. It returns true if the work is done, and false
-// without an error if the driver reports that it is not ready.
+// pollResult converts a query's result: true if the work is done, false if it is not.
 func pollResult(name string, r Result) (bool, error) {
 	if r == ErrorNotReady {
 		return false, nil

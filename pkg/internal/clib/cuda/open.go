@@ -6,8 +6,7 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// MinVersion is the oldest supported version of the driver: CUDA 12.0, the first one with all
-// functions of the table.
+// MinVersion is the oldest supported driver: CUDA 12.0, the first with all functions.
 const MinVersion = 12000
 
 // VersionText formats a version: 13000 as "13.0".

@@ -48,8 +48,7 @@ const (
 	ErrorUnknown              Result = 999
 )
 
-// resultText contains a result's name without the prefix CUDA_ERROR_, and an explanation for
-// users.
+// resultText is a result's name without CUDA_ERROR_, and an explanation for users.
 type resultText struct{ name, text string }
 
 // restartAdvice ends the explanation of results after which the context cannot be used.

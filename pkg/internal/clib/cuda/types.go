@@ -51,7 +51,7 @@ func (p Ptr) Add(n int64) Ptr { return p + Ptr(n) }
 // Dim3 is the size of a grid (in blocks) or of a block (in threads).
 type Dim3 [3]uint32
 
-// Count returns the number of blocks or threads: the product of the three sizes.
+// Count returns the number of blocks or threads.
 func (d Dim3) Count() int64 { return int64(d[0]) * int64(d[1]) * int64(d[2]) }
 
 // CaptureMode selects which other calls are forbidden during a capture.

@@ -8,13 +8,12 @@ import (
 	"unsafe"
 )
 
-// maxKnobs limits the number of knobs of an engine that are read. cuDNN 9.21 has 44 kinds of
-// knobs.
+// maxKnobs limits the knobs of an engine that are read. cuDNN 9.21 has 44 kinds.
 const maxKnobs = 64
 
 // readChoices returns the engine and the knobs of an engine configuration as text, such as
-// "1 2=0" for engine 1 with value 0 for knob 2. The text identifies the configuration among
-// those of a graph. It is "" if the library does not report the engine or the knobs.
+// "1 2=0" for engine 1 with value 0 for knob 2. The text identifies a graph's
+// configuration. It is "" if the library does not report engine or knobs.
 func (l *Library) readChoices(config Descriptor) string {
 	b := l.newBuilder()
 	defer func() { _ = b.release() }()
@@ -43,10 +42,9 @@ func (l *Library) readChoices(config Descriptor) string {
 	return text
 }
 
-// PlanFromChoices creates a plan from the Choices of an earlier Plan, without a heuristic. The
-// operations of the graph, the library and the kind of device must be the same. It also works
-// for engines that are compiled when their plan is created, for which cuDNN does not support
-// PlanFromJSON.
+// PlanFromChoices creates a plan from the Choices of an earlier Plan with the same
+// operations, library and kind of device. Unlike PlanFromJSON, it also works for engines
+// that are compiled when their plan is created.
 func (g *Graph) PlanFromChoices(choices string) (*Plan, error) {
 	lib := g.b.lib
 	b := lib.newBuilder()

@@ -7,8 +7,7 @@ import (
 	"unsafe"
 )
 
-// Tensor describes an operand. Operations that share a tensor describe it by equal values,
-// including the ID.
+// Tensor describes an operand. Operations that share it use equal values, including the ID.
 type Tensor struct {
 	ID      int64
 	Type    DataType
@@ -37,8 +36,8 @@ func (t Tensor) equal(o Tensor) bool {
 		slices.Equal(t.Dims, o.Dims) && slices.Equal(t.strides(), o.strides())
 }
 
-// ChannelsLastStrides returns the strides of a tensor N,C,(D,)H,W that is stored as N,(D,)H,W,C
-// without gaps.
+// ChannelsLastStrides returns the strides of N,C,(D,)H,W stored as N,(D,)H,W,C without
+// gaps.
 func ChannelsLastStrides(dims []int64) []int64 {
 	n := len(dims)
 	if n < 2 {
@@ -55,8 +54,7 @@ func ChannelsLastStrides(dims []int64) []int64 {
 	return s
 }
 
-// packedStrides returns the strides of a tensor that is stored in the order of its dimensions
-// (NCHW) without gaps.
+// packedStrides returns the strides of a tensor stored in the order of its dimensions.
 func packedStrides(dims []int64) []int64 {
 	s := make([]int64, len(dims))
 	step := int64(1)
@@ -67,8 +65,7 @@ func packedStrides(dims []int64) []int64 {
 	return s
 }
 
-// Conv is the geometry of a convolution (cross-correlation), with one value per spatial
-// dimension.
+// Conv is the geometry of a cross-correlation, with one value per spatial dimension.
 type Conv struct {
 	Pad      []int64
 	PostPad  []int64 // nil means Pad
@@ -142,7 +139,6 @@ type builder struct {
 	tensors map[int64]knownTensor
 }
 
-// knownTensor is a tensor whose descriptor exists.
 type knownTensor struct {
 	spec Tensor
 	desc Descriptor

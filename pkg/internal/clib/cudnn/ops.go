@@ -2,7 +2,6 @@ package cudnn
 
 import "fmt"
 
-// ones returns n ones.
 func ones(n int) []int64 {
 	v := make([]int64, n)
 	for i := range v {
@@ -39,7 +38,6 @@ func (b *builder) convolutionDescriptor(c Conv) Descriptor {
 	return d
 }
 
-// oneIfZero returns the factor alpha, or 1 if it is not set.
 func oneIfZero(alpha float32) float32 {
 	if alpha == 0 {
 		return 1

@@ -22,7 +22,7 @@ type Graph struct {
 	desc   Descriptor
 }
 
-// NewGraph creates a graph of the operations ops. Close destroys its descriptors.
+// NewGraph creates a graph, which the caller must close.
 func (l *Library) NewGraph(h Handle, ops ...Op) (*Graph, error) {
 	b := l.newBuilder()
 	var list []Descriptor
@@ -66,8 +66,8 @@ func (p *Plan) String() string {
 // Close destroys the plan.
 func (p *Plan) Close() error { return p.configuration.release() }
 
-// RejectedConfig is an engine configuration, or a heuristic, that this machine does not support
-// for this graph.
+// RejectedConfig is an engine configuration or heuristic that this machine does not
+// support.
 type RejectedConfig struct {
 	Mode   HeurMode
 	Rank   int // index among the suggestions of Mode; −1: the heuristic itself failed
@@ -78,8 +78,8 @@ type RejectedConfig struct {
 // CreatePlans creates a plan for each engine configuration that the modes suggest, in their order,
 // and returns the plans and the configurations that the machine does not support. A
 // configuration that several modes suggest gets one plan, if the library reports its knobs.
-// The error is not nil if the library or the device cannot be used any more, or if there is
-// no plan.
+// It returns an error if there is no plan, or the library or the device cannot be used any
+// more.
 func (g *Graph) CreatePlans(modes ...HeurMode) ([]*Plan, []RejectedConfig, error) {
 	return g.CreatePlansAtMost(maxConfigs, modes...)
 }
@@ -119,8 +119,8 @@ func closePlans(plans []*Plan) error {
 	return errors.Join(errs...)
 }
 
-// createPlans creates plans for the first limit configurations that one heuristic suggests. It
-// skips configurations whose choices are in seen, and adds the others to seen.
+// createPlans creates plans for the first limit configurations of one heuristic, except for
+// choices in seen, to which it adds the new ones.
 func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (plans []*Plan, rejected []RejectedConfig, err error) {
 	lib := g.b.lib
 	b := lib.newBuilder()
@@ -175,9 +175,8 @@ func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (pla
 	return plans, rejected, nil
 }
 
-// fatalOrNil returns err if it means that the library or the device cannot be used any more,
-// and nil if it only means that one engine or heuristic failed. An engine may reject a
-// parameter or fail internally where another engine succeeds.
+// fatalOrNil returns err if the library or the device cannot be used any more, and nil if
+// only one engine or heuristic failed, where another one may succeed.
 func fatalOrNil(err error) error {
 	var e *Error
 	if errors.As(err, &e) && (e.Result.isUnsupported() || (e.Result >= BadParam && e.Result < NotSupported) || (e.Result >= InternalError && e.Result < ExecutionFailed)) {
@@ -186,8 +185,8 @@ func fatalOrNil(err error) error {
 	return err
 }
 
-// createPlan creates the plan of one configuration, whose descriptors b has created. It returns
-// a plan even if it fails, because the plan contains the engine's number.
+// createPlan creates the plan of a configuration of b. It returns a plan even if it fails,
+// because that contains the engine's number.
 func (l *Library) createPlan(h Handle, b *builder, config Descriptor) (*Plan, error) {
 	p := &Plan{lib: l, configuration: b, Engine: -1}
 	if err := l.describeEngine(p, config); err != nil {
@@ -200,7 +199,6 @@ func (l *Library) createPlan(h Handle, b *builder, config Descriptor) (*Plan, er
 	return p, p.readWorkspace()
 }
 
-// readWorkspace sets p.Workspace. The plan's descriptor must be finalized.
 func (p *Plan) readWorkspace() error {
 	b := p.configuration
 	if b.err != nil {
@@ -213,9 +211,9 @@ func (p *Plan) readWorkspace() error {
 	return nil
 }
 
-// describeEngine sets the number and the notes of p's engine. It returns an error if the
-// numerical notes cannot be read, because they determine whether the engine is deterministic.
-// The other attributes are only informative.
+// describeEngine sets the number and the notes of p's engine. It returns an error only if
+// the numerical notes cannot be read, because they determine whether the engine is
+// deterministic.
 func (l *Library) describeEngine(p *Plan, config Descriptor) error {
 	b := l.newBuilder()
 	engine := b.newDescriptor(DescEngine)
@@ -269,7 +267,7 @@ func (l *Library) DeviceProperties(h Handle) (text string, err error) {
 	return l.readText(d, AttrDeviceJSON, "the device's properties")
 }
 
-// readText returns the value of a text attribute. description names the attribute in errors.
+// readText returns a text attribute. description names it in errors.
 func (l *Library) readText(d Descriptor, name Attribute, description string) (string, error) {
 	var n int64
 	if s := l.GetAttribute(d, name, TypeChar, 0, &n, nil); s != Success {

@@ -41,7 +41,6 @@ func (s Status) Name() string {
 	return "CUDNN_STATUS"
 }
 
-// statusNames returns the names of the statuses without the prefix CUDNN_STATUS_.
 func statusNames() map[Status]string {
 	return map[Status]string{
 		Success: "SUCCESS", NotInitialized: "NOT_INITIALIZED", 1002: "SUBLIBRARY_VERSION_MISMATCH",

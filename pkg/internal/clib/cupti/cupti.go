@@ -120,7 +120,6 @@ func bind(path string, need func(string) uintptr) *Library {
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }
 
-// recorder calls CUPTI's functions and collects the buffers that CUPTI returns.
 type recorder struct {
 	getVersion, register, enable, disable, flush, next, malloc, free uintptr
 
@@ -131,8 +130,7 @@ type recorder struct {
 	filled []recordBuffer
 }
 
-// recordBuffer is a buffer that CUPTI has returned: its address, and how many of its bytes contain
-// records.
+// recordBuffer is a buffer that CUPTI has returned, with usedBytes of records.
 type recordBuffer struct{ address, usedBytes uintptr }
 
 const (
@@ -157,8 +155,8 @@ func (r *recorder) version() (int, error) {
 	return int(v), clib.CheckResult("cuptiGetVersion", s)
 }
 
-// requestBuffer is the callback by which CUPTI requests a buffer. It allocates the buffer and
-// sets its address, its size and the maximum number of records (0: as many as fit).
+// requestBuffer is the callback by which CUPTI requests a buffer. It sets the address, the
+// size and the maximum number of records (0: as many as fit).
 func (r *recorder) requestBuffer(address, size, records *uintptr) uintptr {
 	*address = clib.Call(r.malloc, bufferBytes)
 	*size, *records = bufferBytes, 0
@@ -168,8 +166,7 @@ func (r *recorder) requestBuffer(address, size, records *uintptr) uintptr {
 	return 0
 }
 
-// returnBuffer is the callback by which CUPTI returns a buffer. The first usedBytes
-// bytes of the buffer contain records.
+// returnBuffer is the callback by which CUPTI returns a buffer.
 func (r *recorder) returnBuffer(_ uintptr, _ uint32, address, _, usedBytes uintptr) uintptr {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -209,7 +206,6 @@ func (r *recorder) stop() ([]Kernel, error) {
 	return all, nil
 }
 
-// readKernels returns the kernels in the records of a buffer.
 func (r *recorder) readKernels(b recordBuffer) []Kernel {
 	var all []Kernel
 	var record unsafe.Pointer

@@ -8,8 +8,7 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// Open finds an implementation of MPI, checks that it is the one that name names, and looks
-// up its functions.
+// Open finds MPI, checks that it is the implementation name, and looks up its functions.
 func Open(s *clib.Search, name clib.Name) (*Library, error) {
 	bind := bindMPICH
 	if name == clib.OpenMPI {
@@ -53,7 +52,7 @@ func (l *Library) check() error {
 	}
 }
 
-// handles are an implementation's values of the constants that the standard names.
+// handles are an implementation's values of the standard's constants.
 type handles struct {
 	world        uintptr // MPI_COMM_WORLD
 	sum          uintptr // MPI_SUM
@@ -64,8 +63,7 @@ type handles struct {
 	types        [dataTypes]uintptr
 }
 
-// mpichHandles returns the numbers of the MPICH ABI, which are the same in all its versions
-// since 2013.
+// mpichHandles returns the numbers of the MPICH ABI, unchanged since 2013.
 func mpichHandles() handles {
 	return handles{
 		world: 0x44000000, sum: 0x58000003, inPlace: ^uintptr(0), ignoreStatus: 1, returnErrors: 0x54000001, noInfo: 0x1c000000,

@@ -113,8 +113,8 @@ type Library struct {
 
 	Version     func() (int, error) // 22809 for 2.28.9
 	GetUniqueID func() (UniqueID, error)
-	// CommInit joins the group that id identifies. It blocks, without a time-out, until all
-	// ranks have joined.
+	// CommInit joins the group id. It blocks, without a time-out, until all ranks have
+	// joined.
 	CommInit func(ranks, rank int, id UniqueID) (Comm, error)
 	// CommDestroy ends a communicator after its work is done. It blocks until all graphs
 	// that captured one of its collectives are destroyed.

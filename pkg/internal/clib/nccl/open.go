@@ -110,8 +110,7 @@ func bindCollectives(l *Library, need func(string) uintptr) {
 	}
 }
 
-// addLastError adds NCCL's own description of the last error to err and returns err, which may be
-// nil.
+// addLastError adds NCCL's own description to err and returns err, which may be nil.
 func (l *Library) addLastError(err error, c Comm) error {
 	if e, ok := err.(*Error); ok && e != nil { //nolint:errorlint // created here, never wrapped
 		e.Message = l.LastError(c)

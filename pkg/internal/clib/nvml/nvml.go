@@ -15,8 +15,7 @@ import (
 // Device is the handle of a GPU.
 type Device uintptr
 
-// Memory contains the size of a device's memory, and how much of it is free and used, in
-// bytes.
+// Memory contains a device's memory, and how much is free and used, in bytes.
 type Memory struct{ Total, Free, Used uint64 }
 
 // Utilization contains the percentage of the last sample period in which a kernel ran (GPU),

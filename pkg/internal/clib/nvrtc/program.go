@@ -8,14 +8,12 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// programFunctions contains the addresses of the C functions that compile a program.
 type programFunctions struct {
 	create, compile, destroy uintptr
 	ptx, cubin, log          resultGetter
 }
 
-// resultGetter is a pair of C functions that return a result of a program: its size and its
-// content.
+// resultGetter is a pair of C functions that return the size and the content of a result.
 type resultGetter struct {
 	name      string
 	size, get uintptr
@@ -34,7 +32,6 @@ func (g resultGetter) read(program uintptr) ([]byte, error) {
 	return buf, clib.CheckResult(g.name, r)
 }
 
-// compileProgram compiles one program.
 func (p programFunctions) compileProgram(source, name string, options []string) (out Output, err error) {
 	var program uintptr
 	src, label := clib.CString(source), clib.CString(name)
@@ -61,8 +58,7 @@ func (p programFunctions) compileWithOptions(program uintptr, options []string) 
 	if len(options) == 0 {
 		return call(p.compile, program, 0, 0)
 	}
-	// C receives a list of pointers to Go memory, so this memory must be pinned during the
-	// call.
+	// C receives a list of pointers to Go memory, which must be pinned during the call.
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	list := make([]*byte, len(options))
@@ -73,8 +69,7 @@ func (p programFunctions) compileWithOptions(program uintptr, options []string) 
 	return call(p.compile, program, uintptr(len(options)), uintptr(unsafe.Pointer(&list[0])))
 }
 
-// addResults adds the PTX to out, and the machine code if the options select an sm_
-// architecture.
+// addResults adds the PTX to out, and for an sm_ architecture the machine code.
 func (p programFunctions) addResults(program uintptr, out Output, options []string) (Output, error) {
 	var err error
 	if out.PTX, err = p.ptx.read(program); err != nil {

@@ -24,8 +24,7 @@ func NewNoOp() *Library {
 	return &Library{Push: func(string) {}, Pop: func() {}}
 }
 
-// Open finds NVTX and looks up its functions. If it returns an error, it also returns the
-// result of NewNoOp.
+// Open finds NVTX and looks up its functions. With an error it also returns a NewNoOp.
 func Open(s *clib.Search) (*Library, error) {
 	l, err := clib.LoadTable(s, clib.NVTX, bind, clib.VersionCheck[Library]{})
 	if err != nil {

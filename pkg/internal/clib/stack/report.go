@@ -43,8 +43,8 @@ type Device struct {
 	BusID           string // "" if the driver does not report it
 }
 
-// Probe opens each library separately, so that the report lists the problems of all of them,
-// and lists the driver's devices. It does not create a context on a device.
+// Probe opens each library separately, so that the report lists all problems, and lists the
+// driver's devices. It creates no context on a device.
 func Probe(s *clib.Search) *Report {
 	r := &Report{}
 	if clib.Supported {
@@ -96,7 +96,6 @@ func (st *Stack) Report() *Report {
 	return r
 }
 
-// addDevices adds the devices to the report, and sets Problem if no GPU can be used.
 func (r *Report) addDevices(driver *cuda.Driver, st *Stack) {
 	for _, l := range r.Libraries {
 		if l.Problem == nil {
@@ -173,7 +172,7 @@ func (r *Report) addNCCL(n *nccl.Library, err error) {
 	r.Libraries = append(r.Libraries, l)
 }
 
-// describeDevices describes each device. The driver must be initialized.
+// describeDevices requires an initialized driver.
 func describeDevices(d *cuda.Driver) ([]Device, error) {
 	n, err := d.DeviceCount()
 	if err != nil {

@@ -28,8 +28,7 @@ type Stack struct {
 	NCCL     *nccl.Library     // nil: ranks exchange through the host
 	NVML     *nvml.Library     // nil: utilization, power and energy are not measured
 	NVTX     *nvtx.Library     // its functions do nothing if the library is missing
-	// CUPTI opens NVIDIA's profiling interface. It is opened only on request, because it
-	// hooks into the driver.
+	// CUPTI opens NVIDIA's profiling interface, only on request: it hooks into the driver.
 	CUPTI func() (*cupti.Library, error)
 
 	Missing map[clib.Name]error
@@ -74,8 +73,7 @@ func Open(s *clib.Search) (*Stack, error) {
 	return st, st.Check()
 }
 
-// preferDriverVersion calls s.PreferCUDA with the driver's CUDA version. If the driver does not
-// report its version, Check returns an error later.
+// preferDriverVersion ignores an unknown version: Check returns an error later.
 func preferDriverVersion(s *clib.Search, driver *cuda.Driver) {
 	if v, err := driver.Version(); err == nil {
 		s.PreferCUDA(v / 1000)
@@ -111,8 +109,8 @@ func (st *Stack) Check() error {
 	return nil
 }
 
-// checkMajorVersions returns an error if the major version of NVRTC is newer than the driver's,
-// because the driver would reject its PTX.
+// checkMajorVersions returns an error if NVRTC's major version is newer than the driver's,
+// which would reject its PTX.
 func (st *Stack) checkMajorVersions() error {
 	driver, err := st.Driver.Version()
 	if err != nil {
