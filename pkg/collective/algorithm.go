@@ -15,15 +15,14 @@ import (
 	"lockstep/pkg/internal/nearest"
 )
 
-// Values of Options.Algorithm besides the names of package schedule.
+// Values of Options.Algorithm, besides the names of package schedule.
 const (
 	// AlgorithmDirect lets all ranks add up their shards in shared memory. Sockets do not
 	// support it.
 	AlgorithmDirect = "direct"
 	// AlgorithmAuto selects an algorithm for each size of buffer after a short measurement
 	// (see Tune). With three or more ranks the algorithms add in different orders, so two
-	// runs may differ in the last bits; the result of Name shows what to select by name to get
-	// the same again.
+	// runs may differ in the last bits; select what Name lists to repeat a run exactly.
 	AlgorithmAuto = "auto"
 )
 
@@ -40,11 +39,9 @@ func CheckAlgorithm(name string) error {
 	return fmt.Errorf("unknown algorithm %q of all-reduce%s: use %s, or leave it unset", name, nearest.Hint(name, Algorithms()), english.Either(Algorithms()))
 }
 
-// algorithmNumber returns a number that identifies an algorithm in the signature of a call; 0
-// means AlgorithmDirect.
+// algorithmNumber is for the signature of a call; 0 means AlgorithmDirect.
 func algorithmNumber(name string) int { return slices.Index(schedule.Names(), name) + 1 }
 
-// algorithmName returns the name of the algorithm with the given number.
 func algorithmName(number uint64) string {
 	if names := schedule.Names(); number >= 1 && number <= uint64(len(names)) {
 		return names[number-1]
@@ -63,20 +60,18 @@ type algorithm struct {
 	candidates []string // for AlgorithmAuto
 }
 
-// scheduleKey identifies a schedule of one group.
 type scheduleKey struct {
 	name   string
 	pieces int
 }
 
-// rankSchedule is one rank's part of a schedule.
 type rankSchedule struct {
 	chunks int
 	steps  []rankStep
 	record func(t schedule.Transfer, e transferEvent) // is called at each event of a transfer; nil: not recorded
 }
 
-// transferEvent is an event in the life of a transfer, whose time is recorded.
+// transferEvent is an event of a transfer whose time is recorded.
 type transferEvent int
 
 const (
@@ -86,7 +81,6 @@ const (
 	transferEvents // number of events
 )
 
-// recordEvent records an event of a transfer if the schedule is recorded.
 func (s *rankSchedule) recordEvent(t schedule.Transfer, e transferEvent) {
 	if s.record != nil {
 		s.record(t, e)
@@ -116,10 +110,9 @@ func newAlgorithm(o Options, native string, rank, size int) algorithm {
 	return a
 }
 
-// tunedBytes returns the sizes of the buffers for which Tune compares the algorithms.
+// tunedBytes returns the buffer sizes for which Tune compares the algorithms.
 func tunedBytes() []int { return []int{1 << 10, 1 << 14, 1 << 18, 1 << 22} }
 
-// choose returns the algorithm for a buffer of n bytes.
 func (a *algorithm) choose(n int) string {
 	if a.name != AlgorithmAuto {
 		return a.name
@@ -133,8 +126,8 @@ func (a *algorithm) choose(n int) string {
 	return best
 }
 
-// describe adds the algorithm to the name of a transport unless it is the native one, as in
-// "tcp, halving" for "tcp ring". With AlgorithmAuto it lists the algorithms by size.
+// describe adds the algorithm to a transport's name, as in "tcp, halving" for "tcp ring",
+// unless it is the native one. With AlgorithmAuto it lists the algorithms by size.
 func (a *algorithm) describe(transport string) string {
 	if a.name == a.native {
 		return transport
@@ -189,7 +182,6 @@ type exchanger interface {
 	flush(ctx context.Context) error
 }
 
-// runSchedule executes one rank's part of a schedule on its buffer b.
 func runSchedule[T numbers.Number](ctx context.Context, x exchanger, s *rankSchedule, b []T) error {
 	part := func(t schedule.Transfer) []T {
 		lo, _ := Shard(len(b), s.chunks, t.Lo)
@@ -225,7 +217,7 @@ func runSchedule[T numbers.Number](ctx context.Context, x exchanger, s *rankSche
 	return nil
 }
 
-// runScheduleOn executes one rank's part of a schedule on a buffer in host memory.
+// runScheduleOn is runSchedule for a device.Buffer.
 func runScheduleOn(ctx context.Context, x exchanger, s *rankSchedule, b device.Buffer) error {
 	if b.F64 != nil {
 		return runSchedule(ctx, x, s, b.F64)
@@ -236,8 +228,8 @@ func runScheduleOn(ctx context.Context, x exchanger, s *rankSchedule, b device.B
 // The measurement of Tune.
 const (
 	tuneRepeats = 3
-	// maxTuneTime is how long Tune measures before it leaves out larger sizes, for which it
-	// then selects the algorithm of the largest size that was measured.
+	// maxTuneTime is how long Tune measures. For sizes that are left out, it selects the
+	// algorithm of the largest size that was measured.
 	maxTuneTime = time.Second
 )
 
@@ -302,8 +294,7 @@ func tune(ctx context.Context, g tuned) error {
 	return nil
 }
 
-// timeAllReduce returns the shortest time of some all-reduces of n bytes, in seconds, after one
-// that does not count.
+// timeAllReduce returns the shortest time of some all-reduces in seconds, without the first.
 func timeAllReduce(ctx context.Context, g Group, n int) (float64, error) {
 	b := device.Buffer{F32: make([]float32, n/4)}
 	best := math.Inf(1)

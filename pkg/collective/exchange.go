@@ -81,7 +81,6 @@ func sumRanks[T numbers.Number](g *memoryGroup, sum, own []T) {
 	}
 }
 
-// gather copies each rank's shard of b to the buffers b of all ranks.
 func gather[T numbers.Number](ctx context.Context, g *memoryGroup, b []T) error {
 	p, m := newPieceLayout[T](g, len(b)), g.memory
 	for step := range p.steps {
@@ -104,7 +103,7 @@ func gather[T numbers.Number](ctx context.Context, g *memoryGroup, b []T) error 
 	return nil
 }
 
-// broadcast copies root's b to all ranks, in parts that fit into root's slot.
+// broadcast copies b in parts that fit into root's slot.
 func broadcast[T numbers.Number](ctx context.Context, g *memoryGroup, b []T, root int) error {
 	slot := numbers.FromBytes[T](g.memory.Slot(root))
 	for lo := 0; lo < len(b); lo += len(slot) {

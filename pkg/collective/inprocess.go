@@ -5,9 +5,8 @@ import (
 )
 
 // InProcess returns one group per rank for n ranks that are goroutines of this process. The
-// ranks exchange data as with SharedMemory, but through ordinary memory. The replicas of a
-// strategy that has several in a process use these groups, and so do tests. If n is below 1,
-// InProcess returns the group of a single rank.
+// ranks exchange data as with SharedMemory, but through ordinary memory. Strategies with
+// several replicas in a process use these groups. If n is below 1, there is one rank.
 func InProcess(n int) []Group { return InProcessWith(n, Options{}) }
 
 // InProcessWith is InProcess with options, which must be valid.

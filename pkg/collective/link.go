@@ -23,7 +23,7 @@ type link struct {
 	reader *bufio.Reader
 }
 
-// newLinks returns a link for each connection that is not nil.
+// newLinks returns nil for connections that are nil.
 func newLinks(conns []net.Conn) []*link {
 	links := make([]*link, len(conns))
 	for i, conn := range conns {
@@ -49,7 +49,7 @@ func noteError(what string, f wire.Frame) error {
 	return fmt.Errorf("%s: rank %d %w (%s); see the error message of that rank", what, f.Rank, ErrRankFailed, seen)
 }
 
-// Send sends the elements of b to rank to, as Group describes.
+// Send implements Group.
 func (r *Ring) Send(ctx context.Context, b device.Buffer, to int) error {
 	return r.runMessage(ctx, kindSend, b, r.rank, r.size, to, func(m *message) error {
 		l := r.links[to]
@@ -69,7 +69,7 @@ func (r *Ring) Send(ctx context.Context, b device.Buffer, to int) error {
 	}, r.notifyFailure)
 }
 
-// Recv receives the elements of b from rank from, as Group describes.
+// Recv implements Group.
 func (r *Ring) Recv(ctx context.Context, b device.Buffer, from int) error {
 	return r.runMessage(ctx, kindReceive, b, r.rank, r.size, from, func(m *message) error {
 		l := r.links[from]
@@ -86,9 +86,8 @@ func (r *Ring) Recv(ctx context.Context, b device.Buffer, from int) error {
 	}, r.notifyFailure)
 }
 
-// messageCheck returns a function to be called again and again while m waits. The function
-// returns nil to keep waiting, and an error to stop. idle measures the time since the other rank
-// last made progress.
+// messageCheck returns a function that returns nil as long as m may go on waiting. idle
+// measures the time since the other rank last made progress.
 func (r *Ring) messageCheck(ctx context.Context, m *message, idle *process.Stopwatch) func() error {
 	return func() error {
 		if err := r.checkFailure(m.what); err != nil {
@@ -102,7 +101,7 @@ func (r *Ring) messageCheck(ctx context.Context, m *message, idle *process.Stopw
 	}
 }
 
-// describePeer describes the last operation of the other rank of m that this rank knows.
+// describePeer describes what this rank knows of the other rank's last operation.
 func (r *Ring) describePeer(m *message) string {
 	if m.kind != kindSend && m.kind != kindReceive {
 		return formatLastCall(m.header.Number, m.header.What)
@@ -117,7 +116,7 @@ func (r *Ring) describePeer(m *message) string {
 	return formatLastCall(m.header.Number-1, uint64(last))
 }
 
-// readLink receives len(p) bytes of m into p. The caller has locked the link.
+// readLink receives len(p) bytes. The caller has locked the link.
 func (r *Ring) readLink(ctx context.Context, l *link, m *message, p []byte) error {
 	var idle process.Stopwatch
 	err := wire.ReadFull(l.conn, l.reader, p, func() { idle = process.Stopwatch{} }, r.messageCheck(ctx, m, &idle))
@@ -127,9 +126,8 @@ func (r *Ring) readLink(ctx context.Context, l *link, m *message, p []byte) erro
 	return err
 }
 
-// readHeader receives the header of a message. It returns an error if a note arrives in its
-// place, which reports that a rank has failed or left the group. The caller has locked the
-// link.
+// readHeader receives the header of a message, or returns an error for a note that a rank
+// has failed or left the group. The caller has locked the link.
 func (r *Ring) readHeader(ctx context.Context, l *link, m *message) (wire.Frame, error) {
 	var header [wire.FrameBytes]byte
 	if err := r.readLink(ctx, l, m, header[:]); err != nil {
@@ -147,14 +145,12 @@ func (r *Ring) readHeader(ctx context.Context, l *link, m *message) (wire.Frame,
 	return f, noteError(m.what, f)
 }
 
-// peerIsGone returns the error for a connection that has ended, and records it for the other
-// ranks.
+// peerIsGone records, and returns as an error, that a connection has ended.
 func (r *Ring) peerIsGone(m *message) error {
 	m.note = wire.Frame{Kind: wire.KindNote, State: wire.NoteGone, Rank: m.peer}
 	return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", m.what, m.peer, r.describePeer(m))
 }
 
-// payloadBytes returns the number of bytes that follow the frame f.
 func payloadBytes(f wire.Frame) uint64 {
 	switch f.Kind {
 	case wire.KindNumbers:
@@ -192,7 +188,6 @@ func (r *Ring) findReason(l *link, m *message) error {
 	}
 }
 
-// closeLinks sends note on all links and closes them.
 func (r *Ring) closeLinks(note wire.Frame) error {
 	links := slices.Concat(r.links, r.scheduled)
 	errs := make([]error, len(links))

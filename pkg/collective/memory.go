@@ -101,7 +101,7 @@ func (g *memoryGroup) Barrier(ctx context.Context) error {
 	return g.runOperation(ctx, kindBarrier, device.Buffer{}, 0, func() error { return nil })
 }
 
-// Close leaves the group. Ranks that are waiting for this one get an error.
+// Close leaves the group. Ranks that wait for this one get an error.
 func (g *memoryGroup) Close() error {
 	return g.closeOnce(func() error {
 		if !g.notified {
@@ -124,9 +124,8 @@ func (g *memoryGroup) leave(state uint32) {
 	}
 }
 
-// runOperation runs an operation: it announces the operation to the other ranks, checks
-// that all ranks have announced the same one, and runs body. After an error the group
-// refuses further operations.
+// runOperation announces an operation, checks that all ranks have announced the same one,
+// and runs body. After an error the group refuses further operations.
 func (g *memoryGroup) runOperation(ctx context.Context, k opKind, b device.Buffer, root int, body func() error) error {
 	return g.runExclusive(ctx, k, b, g.size, func() error {
 		g.announceCall(k, b, root)
@@ -140,7 +139,7 @@ func (g *memoryGroup) runOperation(ctx context.Context, k opKind, b device.Buffe
 	}, g.leaveAfterFailure)
 }
 
-// announceCall stores this rank's operation, which the others see after the next synchronization.
+// announceCall stores an operation for the other ranks to see after synchronizing.
 func (g *memoryGroup) announceCall(k opKind, b device.Buffer, root int) {
 	c := &g.control.Calls[g.number%2]
 	c.What.Store(callSignature(k, b, root))
@@ -148,8 +147,7 @@ func (g *memoryGroup) announceCall(k opKind, b device.Buffer, root int) {
 	c.Number.Store(g.number)
 }
 
-// compareCalls returns an error if the ranks call different operations, or the same operation
-// with buffers of different sizes.
+// compareCalls returns an error if the ranks' operations or buffer sizes differ.
 func (g *memoryGroup) compareCalls() error {
 	at := func(rank int) *segment.Call { return &g.memory.ControlBlock(rank).Calls[g.number%2] }
 	mine := at(g.rank)
@@ -178,9 +176,9 @@ func (g *memoryGroup) checkWait(ctx context.Context, rank int, waited time.Durat
 	return nil
 }
 
-// checkRank returns an error if rank has left the group, or if another operation of this rank
-// has failed. what describes the operation that waits. If checkProcess is true, checkRank
-// also checks that the rank's process exists.
+// checkRank returns an error if rank has left the group, or another operation of this rank
+// has failed, or, with checkProcess, rank's process does not exist. what describes the
+// operation that waits.
 func (g *memoryGroup) checkRank(what string, rank int, checkProcess bool) error {
 	// The other rank may have failed because of this one.
 	if err := g.checkFailure(what); err != nil {
@@ -198,12 +196,11 @@ func (g *memoryGroup) checkRank(what string, rank int, checkProcess bool) error 
 	return nil
 }
 
-// rankFailedError returns the error of an operation after the failure of rank, whose control block is c.
+// rankFailedError is about the rank whose control block is c.
 func rankFailedError(what string, rank int, c *segment.ControlBlock) error {
 	return fmt.Errorf("%s: rank %d %w (%s); see the error message of that rank", what, rank, ErrRankFailed, describeLastCall(c))
 }
 
-// describeMissing lists the ranks that have not arrived, each with its last operation.
 func (g *memoryGroup) describeMissing() string {
 	var names []string
 	for rank := range g.size {
@@ -215,7 +212,6 @@ func (g *memoryGroup) describeMissing() string {
 	return strings.Join(names, ", ")
 }
 
-// describeLastCall describes the last operation that the rank with control block c announced.
 func describeLastCall(c *segment.ControlBlock) string {
 	last := c.LastCall()
 	return formatLastCall(last.Number.Load(), last.What.Load())

@@ -11,7 +11,6 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// Send sends the elements of b to rank to, as Group describes.
 func (g *memoryGroup) Send(ctx context.Context, b device.Buffer, to int) error {
 	return g.runMessage(ctx, kindSend, b, g.rank, g.size, to, func(m *message) error {
 		c, header := g.memory.Channel(segment.ForMessages, g.rank, to), m.header.Encode()
@@ -25,7 +24,6 @@ func (g *memoryGroup) Send(ctx context.Context, b device.Buffer, to int) error {
 	}, g.leaveAfterFailure)
 }
 
-// Recv receives the elements of b from rank from, as Group describes.
 func (g *memoryGroup) Recv(ctx context.Context, b device.Buffer, from int) error {
 	return g.runMessage(ctx, kindReceive, b, g.rank, g.size, from, func(m *message) error {
 		c := g.memory.Channel(segment.ForMessages, from, g.rank)
@@ -40,11 +38,9 @@ func (g *memoryGroup) Recv(ctx context.Context, b device.Buffer, from int) error
 	}, g.leaveAfterFailure)
 }
 
-// leaveAfterFailure notifies the other ranks that this one has failed.
 func (g *memoryGroup) leaveAfterFailure() { g.leave(segment.StateFailed) }
 
-// transfer writes p to a channel, or receives it from a channel: move is the channel's write or
-// receive.
+// transfer moves p by move, a channel's Write or Receive.
 func (g *memoryGroup) transfer(ctx context.Context, m *message, p []byte, move func([]byte) int) error {
 	for len(p) > 0 {
 		n := move(p)
@@ -59,8 +55,7 @@ func (g *memoryGroup) transfer(ctx context.Context, m *message, p []byte, move f
 	return nil
 }
 
-// notifyEvent notifies rank that this rank has written to a channel between the two, or read
-// from one.
+// notifyEvent notifies rank that this rank has used a channel between them.
 func (g *memoryGroup) notifyEvent(rank int) {
 	c := g.memory.ControlBlock(rank)
 	c.Events.Add(1)
@@ -69,9 +64,9 @@ func (g *memoryGroup) notifyEvent(rank int) {
 	}
 }
 
-// waitForChannels waits until move returns true: it moves bytes through channels, and reports
-// whether there were any. m is the message that waits. Like synchronize, waitForChannels
-// first polls for spinTime, and then sleeps.
+// waitForChannels waits until move, which moves bytes through channels, reports that there
+// were any. m is the message that waits. Like synchronize, it polls for spinTime and then
+// sleeps.
 func (g *memoryGroup) waitForChannels(ctx context.Context, m *message, move func() bool) error {
 	for begin := time.Now(); time.Since(begin) < spinTime; runtime.Gosched() {
 		for range 64 {
@@ -99,8 +94,7 @@ func (g *memoryGroup) waitForChannels(ctx context.Context, m *message, move func
 	}
 }
 
-// checkMessageWait returns the error that ends the wait for the other rank of m, or nil if the
-// wait goes on. If checkProcess is true, it also checks that the rank's process exists.
+// checkMessageWait is checkWait for a message.
 func (g *memoryGroup) checkMessageWait(ctx context.Context, m *message, waited time.Duration, checkProcess bool) error {
 	if err := g.checkRank(m.what, m.peer, checkProcess); err != nil {
 		return err

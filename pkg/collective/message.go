@@ -22,13 +22,12 @@ type message struct {
 	note    wire.Frame // reports the failure of this call to the other ranks
 }
 
-// peerCalls contains the calls of Send, or of Recv, for one other rank.
 type peerCalls struct {
 	running bool
 	number  uint64 // calls so far
 }
 
-// asMemory returns the memory of b, which must be in host memory.
+// asMemory requires that b is in host memory.
 func asMemory(b device.Buffer) []byte {
 	if b.F64 != nil {
 		return numbers.Bytes(b.F64)
@@ -36,9 +35,9 @@ func asMemory(b device.Buffer) []byte {
 	return numbers.Bytes(b.F32)
 }
 
-// runMessage runs a call of Send or Recv on rank of size ranks. operation exchanges the
-// message. If the group has failed and no collective operation is running, which would do
-// the same, runMessage calls notify, which notifies the other ranks.
+// runMessage runs a call of Send or Recv; operation exchanges the message. If the group has
+// failed and no collective operation, which would do the same, is running, runMessage calls
+// notify, which notifies the other ranks.
 func (t *serializer) runMessage(ctx context.Context, k opKind, b device.Buffer, rank, size, peer int, operation func(*message) error, notify func()) error {
 	if err := checkOnHost(k, b); err != nil {
 		return err
@@ -121,16 +120,16 @@ func (t *serializer) failMessage(m *message, err error) bool {
 	return notify
 }
 
-// failureReason returns the note about the failure of this group if a call of Send or Recv
-// has broken it, and nil otherwise.
+// failureReason returns the note about the failure if a call of Send or Recv has broken
+// this group, or nil.
 func (t *serializer) failureReason() *wire.Frame {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.reason
 }
 
-// compare returns an error if got, the header that has arrived, is not the header of a message
-// with as many elements, and of the same type, as the buffer of this call of Recv.
+// compare returns an error if got, the header that has arrived, is for another number or
+// type of elements than the buffer of this call of Recv.
 func (m *message) compare(got wire.Frame) error {
 	if got.Kind != wire.KindMessage || got.Number != m.header.Number || got.Rank != m.header.Rank {
 		return fmt.Errorf("%s: an unexpected frame arrived (kind %d, number %d, of rank %d): the connection is damaged or used by another program", m.what, got.Kind, got.Number, got.Rank)
@@ -142,7 +141,7 @@ func (m *message) compare(got wire.Frame) error {
 	return nil
 }
 
-// checkWait returns an error if ctx has ended, or if the other rank has made no progress for
+// checkWait returns an error if ctx has ended, or the other rank has made no progress for
 // timeout. seen describes its last operation.
 func (m *message) checkWait(ctx context.Context, waited, timeout time.Duration, seen string) error {
 	if ctx.Err() != nil {

@@ -73,23 +73,23 @@ func JoinMPI(ctx context.Context, o Options) (*MPI, error) {
 	}, nil
 }
 
-// Rank returns this process's rank in MPI_COMM_WORLD.
+// Rank returns the rank in MPI_COMM_WORLD.
 func (g *MPI) Rank() int { return g.rank }
 
 // Size returns the number of ranks.
 func (g *MPI) Size() int { return g.size }
 
-// Name returns the implementation and its version, such as "Open MPI v4.1.4".
+// Name returns, for example, "Open MPI v4.1.4".
 func (g *MPI) Name() string { return g.name }
 
-// AllReduce replaces b by the sum over all ranks.
+// AllReduce implements Group.
 func (g *MPI) AllReduce(ctx context.Context, b device.Buffer) error {
 	return g.runCollective(ctx, kindAllReduce, b, 0, func(r *mpi.Request, p unsafe.Pointer, n int, t mpi.DataType) error {
 		return g.thread.lib.IAllReduce(r, p, n, t)
 	})
 }
 
-// Broadcast copies root's b to every rank.
+// Broadcast implements Group.
 func (g *MPI) Broadcast(ctx context.Context, b device.Buffer, root int) error {
 	if root < 0 || root >= g.size {
 		return fmt.Errorf("broadcast: invalid root %d: use 0 to %d", root, g.size-1)
@@ -99,7 +99,7 @@ func (g *MPI) Broadcast(ctx context.Context, b device.Buffer, root int) error {
 	})
 }
 
-// ReduceScatter replaces this rank's shard of b by the sum over all ranks.
+// ReduceScatter implements Group.
 func (g *MPI) ReduceScatter(ctx context.Context, b device.Buffer) error {
 	// MPICH 4.0 copies within the buffer in a way that it refuses itself ("memcpy argument
 	// memory ranges overlap").
@@ -123,20 +123,20 @@ func (g *MPI) ReduceScatter(ctx context.Context, b device.Buffer) error {
 	return nil
 }
 
-// AllGather copies each rank's shard of b to all ranks.
+// AllGather implements Group.
 func (g *MPI) AllGather(ctx context.Context, b device.Buffer) error {
 	return g.runCollective(ctx, kindAllGather, b, 0, func(r *mpi.Request, p unsafe.Pointer, _ int, t mpi.DataType) error {
 		return g.thread.lib.IAllGather(r, p, g.counts, g.offsets, t)
 	})
 }
 
-// Barrier returns once every rank has called it.
+// Barrier implements Group.
 func (g *MPI) Barrier(ctx context.Context) error {
 	return g.runCollective(ctx, kindBarrier, device.Buffer{}, 0, nil)
 }
 
-// runCollective runs a collective operation, which start starts with the memory of b, its
-// number of elements and their type. An operation on an empty buffer is a barrier.
+// runCollective runs the collective operation that start starts. An operation on an empty
+// buffer is a barrier.
 func (g *MPI) runCollective(ctx context.Context, k opKind, b device.Buffer, root int, start func(*mpi.Request, unsafe.Pointer, int, mpi.DataType) error) error {
 	if b.Len() > math.MaxInt32 {
 		return fmt.Errorf("%v: got %d elements, but MPI supports at most %d: use smaller buffers", k, b.Len(), math.MaxInt32)
@@ -164,7 +164,6 @@ func (g *MPI) runCollective(ctx context.Context, k opKind, b device.Buffer, root
 	}, g.notifyFailure)
 }
 
-// setShards sets the counts and offsets of the shards of n elements.
 func (g *MPI) setShards(n int) {
 	g.counts, g.offsets = make([]int32, g.size), make([]int32, g.size) // MPI uses the previous ones only until its operation ends
 	for rank := range g.size {
@@ -180,7 +179,7 @@ const (
 	tagNote    = 3
 )
 
-// Send sends the elements of b to rank to, as Group describes.
+// Send implements Group.
 func (g *MPI) Send(ctx context.Context, b device.Buffer, to int) error {
 	return g.runMessage(ctx, kindSend, b, g.rank, g.size, to, func(m *message) error {
 		header := m.header.Encode()
@@ -191,7 +190,7 @@ func (g *MPI) Send(ctx context.Context, b device.Buffer, to int) error {
 	}, g.notifyFailure)
 }
 
-// Recv receives the elements of b from rank from, as Group describes.
+// Recv implements Group.
 func (g *MPI) Recv(ctx context.Context, b device.Buffer, from int) error {
 	return g.runMessage(ctx, kindReceive, b, g.rank, g.size, from, func(m *message) error {
 		var header [wire.FrameBytes]byte
@@ -246,8 +245,7 @@ func (g *MPI) wait(what string, op *mpiOperation, check func() error) error {
 	}
 }
 
-// collectiveCheck returns a function to be called again and again while a rank waits for a
-// collective operation. The function returns nil to keep waiting, and an error to stop.
+// collectiveCheck returns a function that returns nil while a rank may go on waiting.
 func (g *MPI) collectiveCheck(ctx context.Context) func() error {
 	var waited process.Stopwatch
 	reported := false
@@ -285,7 +283,8 @@ func (g *MPI) collectiveCheck(ctx context.Context) func() error {
 	}
 }
 
-// describeMissing lists the ranks that have not reported that they wait in this operation too.
+// describeMissing lists the ranks that have not sent a note that they wait in this
+// operation too.
 func (g *MPI) describeMissing() string {
 	var names []string
 	for rank, f := range g.thread.notes() {
@@ -299,8 +298,7 @@ func (g *MPI) describeMissing() string {
 	return strings.Join(names, ", ")
 }
 
-// messageCheck returns a function that returns the error that ends the wait for a message, or nil
-// if the wait goes on.
+// messageCheck is collectiveCheck for a message.
 func (g *MPI) messageCheck(ctx context.Context, m *message) func() error {
 	var waited, left process.Stopwatch
 	return func() error {
@@ -330,7 +328,7 @@ func (g *MPI) notifyFailure() {
 	g.thread.stop(wire.CloseTimeout)
 }
 
-// Close leaves the group. It waits until all other ranks have left it too, as MPI_Finalize does.
+// Close leaves the group when all other ranks do, as MPI_Finalize does.
 func (g *MPI) Close() error {
 	return g.closeOnce(func() error {
 		if g.notified {

@@ -30,7 +30,6 @@ type mpiThread struct {
 	state []wire.Frame // by rank: its last note
 }
 
-// mpiOperation is an operation of MPI.
 type mpiOperation struct {
 	request mpi.Request
 	memory  []byte     // must not be freed before the operation is complete
@@ -58,7 +57,7 @@ func startMPI(ctx context.Context, lib *mpi.Library) (*mpiThread, error) {
 	}
 }
 
-// initialize initializes MPI and begins to receive notes.
+// initialize also begins to receive notes.
 func (t *mpiThread) initialize() (err error) {
 	if err = t.lib.Init(); err != nil {
 		return err
@@ -80,7 +79,6 @@ func (t *mpiThread) initialize() (err error) {
 	return nil
 }
 
-// errMPIEnded is the error of a call after the thread has ended.
 var errMPIEnded = errors.New("this rank no longer uses MPI after an error")
 
 // start starts an operation on memory, which must not be empty.
@@ -94,7 +92,7 @@ func (t *mpiThread) start(memory []byte, begin func(*mpi.Request, unsafe.Pointer
 	return op
 }
 
-// begin starts an operation on the thread.
+// begin is start on the thread itself.
 func (t *mpiThread) begin(op *mpiOperation, begin func(*mpi.Request, unsafe.Pointer) error) {
 	if err := begin(&op.request, unsafe.Pointer(&op.memory[0])); err != nil {
 		op.done <- err
@@ -152,7 +150,6 @@ func (t *mpiThread) advance() bool {
 	return len(t.active) < n
 }
 
-// receiveNote begins to receive the next note of a rank.
 func (t *mpiThread) receiveNote(rank int) {
 	op := &mpiOperation{memory: t.buffers[rank], done: make(chan error, 1)}
 	if err := t.lib.IReceive(&op.request, unsafe.Pointer(&op.memory[0]), wire.FrameBytes, mpi.Byte, rank, tagNote); err != nil {
@@ -161,7 +158,6 @@ func (t *mpiThread) receiveNote(rank int) {
 	t.receives[rank] = op
 }
 
-// advanceNotes records the notes that have arrived.
 func (t *mpiThread) advanceNotes() {
 	for rank, op := range t.receives {
 		if op == nil {
@@ -185,14 +181,12 @@ func (t *mpiThread) advanceNotes() {
 	}
 }
 
-// notes returns the last note of each rank.
 func (t *mpiThread) notes() []wire.Frame {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.state)
 }
 
-// sendNote begins to send a note to all other ranks.
 func (t *mpiThread) sendNote(f wire.Frame) {
 	for rank := range t.size {
 		if rank != t.rank {
@@ -207,8 +201,8 @@ func (t *mpiThread) sendNote(f wire.Frame) {
 // errStuckMPI is the error of call for a call of MPI that does not return.
 var errStuckMPI = errors.New("MPI did not return")
 
-// call runs f on the thread. It returns an error if f has not returned after limit, because an
-// earlier call of MPI, or f, does not return. f may then still run.
+// call runs f on the thread. It returns an error, although f may still run later, if f or
+// an earlier call of MPI does not return within limit.
 func (t *mpiThread) call(limit time.Duration, f func()) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -228,8 +222,8 @@ func (t *mpiThread) call(limit time.Duration, f func()) error {
 	}
 }
 
-// stop ends the thread. For up to d, the thread still sends notes. If the thread is in a call of
-// MPI that does not return, stop returns without it.
+// stop ends the thread, which still sends notes for up to d. It does not wait for a call of
+// MPI that does not return.
 func (t *mpiThread) stop(d time.Duration) {
 	time.Sleep(d)
 	if t.call(wire.CloseTimeout, func() { t.stopped = true }) == nil {

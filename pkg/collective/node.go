@@ -30,9 +30,9 @@ type nodeGroup struct {
 }
 
 // JoinNodes returns one group per local rank for the ranks of this process, which is one of
-// several nodes with equal numbers of ranks. inner contains the groups that connect the
-// ranks of this process, and rails those that connect each of them with the ranks of the
-// other nodes that have the same local rank, both by local rank. The rank in rails is the
+// several nodes with equal numbers of ranks. By local rank, inner contains the groups that
+// connect the ranks of this process, and rails the groups that connect each of them with
+// the ranks of the other nodes that have the same local rank. The rank in rails is the
 // number of the node.
 //
 // The new groups own inner and rails. Their Send and Recv support ranks of the same node and
@@ -74,12 +74,10 @@ func (g *nodeGroup) Name() string {
 	return fmt.Sprintf("%s inside each of %d nodes, %s between them", g.inner.Name(), g.rail.Size(), g.rail.Name())
 }
 
-// locate returns the node and the local rank of a rank.
 func (g *nodeGroup) locate(rank int) (node, local int) {
 	return rank / g.inner.Size(), rank % g.inner.Size()
 }
 
-// AllReduce implements Group.
 func (g *nodeGroup) AllReduce(ctx context.Context, b device.Buffer) error {
 	if err := g.runWithinNode(func() error { return g.inner.ReduceScatter(ctx, b) }); err != nil {
 		return err
@@ -92,14 +90,13 @@ func (g *nodeGroup) AllReduce(ctx context.Context, b device.Buffer) error {
 	return g.runWithinNode(func() error { return g.inner.AllGather(ctx, b) })
 }
 
-// ReduceScatter implements Group by an all-reduce: it moves more than necessary inside a
-// node, but nothing more between nodes that ends in this rank's shard.
+// ReduceScatter is an all-reduce: it moves more than necessary inside a node, but nothing
+// more between nodes that ends in this rank's shard.
 func (g *nodeGroup) ReduceScatter(ctx context.Context, b device.Buffer) error {
 	return g.AllReduce(ctx, b)
 }
 
-// AllGather implements Group. The shards of ranks may differ in length by one, so they are
-// exchanged in blocks of equal length.
+// AllGather exchanges the shards in blocks of equal length, as their lengths may differ.
 func (g *nodeGroup) AllGather(ctx context.Context, b device.Buffer) error {
 	nodes, size := g.rail.Size(), g.Size()
 	block := (b.Len() + size - 1) / size
@@ -128,8 +125,8 @@ func (g *nodeGroup) AllGather(ctx context.Context, b device.Buffer) error {
 	return nil
 }
 
-// Broadcast implements Group: the ranks with root's local rank receive b from root's node,
-// and pass it on inside their nodes.
+// Broadcast lets the ranks with root's local rank receive b from root's node and pass it on
+// inside their nodes.
 func (g *nodeGroup) Broadcast(ctx context.Context, b device.Buffer, root int) error {
 	if root < 0 || root >= g.Size() {
 		return fmt.Errorf("broadcast: invalid root %d: use 0 to %d", root, g.Size()-1)
@@ -143,8 +140,8 @@ func (g *nodeGroup) Broadcast(ctx context.Context, b device.Buffer, root int) er
 	return g.runWithinNode(func() error { return g.inner.Broadcast(ctx, b, local) })
 }
 
-// Barrier implements Group by a barrier within each node and then one across nodes. A rank that
-// leaves the second one knows that all ranks of each node have entered the first one.
+// Barrier is a barrier within each node and then one across nodes. A rank that leaves the
+// second one knows that all ranks of each node have entered the first one.
 func (g *nodeGroup) Barrier(ctx context.Context) error {
 	if err := g.runWithinNode(func() error { return g.inner.Barrier(ctx) }); err != nil {
 		return err
@@ -152,7 +149,6 @@ func (g *nodeGroup) Barrier(ctx context.Context) error {
 	return g.runAcrossNodes(func() error { return g.rail.Barrier(ctx) })
 }
 
-// Send implements Group for ranks that connectionTo accepts.
 func (g *nodeGroup) Send(ctx context.Context, b device.Buffer, to int) error {
 	group, peer, run, err := g.connectionTo(to)
 	if err != nil {
@@ -161,7 +157,6 @@ func (g *nodeGroup) Send(ctx context.Context, b device.Buffer, to int) error {
 	return run(func() error { return group.Send(ctx, b, peer) })
 }
 
-// Recv implements Group for ranks that connectionTo accepts.
 func (g *nodeGroup) Recv(ctx context.Context, b device.Buffer, from int) error {
 	group, peer, run, err := g.connectionTo(from)
 	if err != nil {
@@ -170,9 +165,9 @@ func (g *nodeGroup) Recv(ctx context.Context, b device.Buffer, from int) error {
 	return run(func() error { return group.Recv(ctx, b, peer) })
 }
 
-// connectionTo returns the group that contains this rank and the given one, the rank of the
-// latter in that group, and the method that runs an operation of it. It returns an error if
-// the ranks differ in both their node and their local rank, or are equal.
+// connectionTo returns the group that connects this rank with the given one, that rank's
+// number in the group, and the method that runs the group's operations. The two ranks must
+// share either the node or the local rank.
 func (g *nodeGroup) connectionTo(rank int) (group Group, peer int, run func(func() error) error, err error) {
 	node, local := g.locate(rank)
 	switch {
@@ -186,22 +181,19 @@ func (g *nodeGroup) connectionTo(rank int) (group Group, peer int, run func(func
 	return nil, 0, nil, fmt.Errorf("ranks %d and %d have no connection: a message can reach ranks of the same node, and ranks with the same local rank on other nodes", g.Rank(), rank)
 }
 
-// Close leaves both groups. Ranks that are waiting for this one get an error.
 func (g *nodeGroup) Close() error { return errors.Join(g.inner.Close(), g.rail.Close()) }
 
-// runWithinNode runs an operation of the inner group, the ranks of this node.
 func (g *nodeGroup) runWithinNode(operation func() error) error {
 	return g.run(operation, "inside the node", func(local int) int { return g.rail.Rank()*g.inner.Size() + local })
 }
 
-// runAcrossNodes runs an operation of the rail, the ranks with this local rank on all nodes.
 func (g *nodeGroup) runAcrossNodes(operation func() error) error {
 	return g.run(operation, "between nodes", func(node int) int { return node*g.inner.Size() + g.inner.Rank() })
 }
 
-// run runs an operation of one of the two groups. After an error it leaves both groups, so
-// that no rank waits for this one, and refuses further operations. rankOf returns the rank in
-// g of a rank of that group, and where describes the group, for errors.
+// run runs an operation of one of the two groups. After an error it leaves both, so that no
+// rank waits for this one, and refuses further operations. rankOf converts a rank of that
+// group to a rank in g; where describes the group in errors.
 func (g *nodeGroup) run(operation func() error, where string, rankOf func(int) int) error {
 	g.mu.Lock()
 	err := g.broken
@@ -218,7 +210,7 @@ func (g *nodeGroup) run(operation func() error, where string, rankOf func(int) i
 		g.broken = err
 	}
 	g.mu.Unlock()
-	_ = g.Close() // err is the error to report; a Send or Recv that is still running gets its own
+	_ = g.Close() // err is the error to report; a running Send or Recv gets its own
 	return err
 }
 
@@ -250,7 +242,7 @@ func translateRanks(err error, where string, rankOf func(int) int) error {
 	return &translatedError{lastSeenInError.ReplaceAllString(text, "(last seen in $1 "+where+")"), err}
 }
 
-// newBufferLike returns a buffer of n elements of b's type.
+// newBufferLike returns a buffer of b's type.
 func newBufferLike(b device.Buffer, n int) device.Buffer {
 	if b.F64 != nil {
 		return device.Buffer{F64: make([]float64, n)}
@@ -258,7 +250,6 @@ func newBufferLike(b device.Buffer, n int) device.Buffer {
 	return device.Buffer{F32: make([]float32, n)}
 }
 
-// copyBuffer copies the elements of from to the beginning of to.
 func copyBuffer(to, from device.Buffer) {
 	copy(to.F64, from.F64)
 	copy(to.F32, from.F32)

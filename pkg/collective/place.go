@@ -29,7 +29,6 @@ type place struct {
 // hostBytes is the longest host name that ShareHosts sends; a longer one is cut.
 const hostBytes = 63
 
-// ownPlace returns the place of this process.
 func ownPlace() place {
 	p := place{pid: os.Getpid(), namespace: process.PIDNamespace()}
 	p.startTime, _ = process.Stat(p.pid)
@@ -43,7 +42,6 @@ func ownPlace() place {
 	return p
 }
 
-// encode writes p to v, which has placeNumbers elements.
 func (p place) encode(v []float64) {
 	v[0], v[1], v[2], v[3] = float64(p.pid), float64(p.startTime), float64(p.namespace), float64(p.boot)
 	v[4] = float64(min(len(p.host), hostBytes))
@@ -52,10 +50,9 @@ func (p place) encode(v []float64) {
 	}
 }
 
-// placeNumbers is the number of elements that encode a place.
+// placeNumbers is the length of an encoded place.
 const placeNumbers = 5 + hostBytes
 
-// decodePlace returns the place that encode wrote to v.
 func decodePlace(v []float64) place {
 	name := make([]byte, min(hostBytes, max(0, int(v[4]))))
 	for i := range name {
@@ -64,9 +61,9 @@ func decodePlace(v []float64) place {
 	return place{int(v[0]), uint64(v[1]), uint64(v[2]), uint64(v[3]), string(name)}
 }
 
-// ShareHosts gives all ranks the host and the process ID of each rank, which their errors then name.
-// All ranks must call it, and HandleRequests before it, because the others may send a request to
-// this process from then on.
+// ShareHosts exchanges the hosts and process IDs that errors name. All ranks must call it,
+// and HandleRequests before it, because the others may send a request to this process from
+// then on.
 func (r *Recorder) ShareHosts(ctx context.Context) error {
 	all := make([]float64, placeNumbers*r.Size())
 	own := ownPlace()
@@ -124,15 +121,13 @@ type lostRankFinder struct {
 }
 
 const (
-	// stackTimeout limits how long a rank waits for the stack of another.
-	stackTimeout = 5 * time.Second
-	// stackInterval is the time between two looks at the other rank's record.
+	stackTimeout  = 5 * time.Second
 	stackInterval = 20 * time.Millisecond
 )
 
-// find asks rank for its stack, and returns a description of the stack, or of why there is none,
-// which it also adds to the record of r. For ranks other than the first it returns only that
-// they were not asked.
+// find asks the first rank for which it is called for its stack. It returns the stack or
+// why there is none, and adds this to the record of r. Of other ranks it returns that they
+// were not asked.
 func (f *lostRankFinder) find(r *Recorder, rank int) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,8 +155,7 @@ func (f *lostRankFinder) find(r *Recorder, rank int) string {
 	return f.text
 }
 
-// askForStack sends SIGUSR2 to the process of rank, and returns the stack that it then writes, or
-// the reason why it has none.
+// askForStack sends SIGUSR2 to rank's process, and returns its stack or why there is none.
 func (r *Recorder) askForStack(rank int) (frames []string, reason string) {
 	r.mu.Lock()
 	p, own := r.places[rank], r.places[r.Rank()]
@@ -199,11 +193,9 @@ func (r *Recorder) askForStack(rank int) (frames []string, reason string) {
 	return nil, fmt.Sprintf("its process did not answer SIGUSR2 within %v%s", stackTimeout, p.describeKernelState())
 }
 
-// endedReason is the reason of a rank whose process is gone.
 const endedReason = "its process has ended"
 
-// explainState returns why the process at p, which runs on this host, cannot write its stack, or
-// "" if it can.
+// explainState returns why the process, on this host, cannot write its stack, or "".
 func (p place) explainState() string {
 	startTime, state := process.Stat(p.pid)
 	switch {
@@ -217,7 +209,7 @@ func (p place) explainState() string {
 	return ""
 }
 
-// describeKernelState returns the state of the process at p and the kernel function in which it
+// describeKernelState returns the state of the process and the kernel function in which it
 // sleeps, as far as they can be read.
 func (p place) describeKernelState() string {
 	_, state := process.Stat(p.pid)

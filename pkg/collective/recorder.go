@@ -54,7 +54,7 @@ type recordedCall struct {
 	failed           bool
 }
 
-// noBucket is the bucket of an operation that does not exchange a gradient bucket.
+// noBucket is for operations that exchange no gradient bucket.
 const noBucket = -1
 
 // NewRecorder returns a Recorder of group's operations that writes to the run folder dir.
@@ -154,9 +154,8 @@ func (r *Recorder) begin(k opKind, b device.Buffer, peer int) uint64 {
 	return c.sequence
 }
 
-// end records the end of the operation with the given sequence number, which returned err. If
-// err is not nil, end writes the record, and returns err with what it knows about the rank
-// that err names.
+// end records the end of an operation that returned err. If err is not nil, end writes the
+// record, and adds to err what it knows about the rank that err names.
 func (r *Recorder) end(sequence uint64, err error) error {
 	now := time.Now().UnixNano()
 	r.mu.Lock()
@@ -245,7 +244,6 @@ func (r *Recorder) Write(cause error) error {
 	return errors.Join(err, r.writeRecord(cause))
 }
 
-// writeRecord writes the recorded operations with the last stack.
 func (r *Recorder) writeRecord(cause error) error {
 	out := flight.Record{Header: flight.Header{Rank: r.Rank(), World: r.Size(), PID: os.Getpid(), Transport: r.Name(), Written: time.Now()}}
 	out.Host, _ = os.Hostname() // for messages only
@@ -265,7 +263,6 @@ func (r *Recorder) writeRecord(cause error) error {
 	return flight.Write(r.dir, out)
 }
 
-// export returns the operation as written to a file.
 func (c recordedCall) export() flight.Call {
 	out := flight.Call{
 		Number: c.number, Kind: c.kind.String(), Elements: c.elements, Bits: int(c.bits), Peer: c.peer, Step: c.step,

@@ -69,7 +69,7 @@ func RecordAllReduce(ctx context.Context, g Group, b device.Buffer, algorithm st
 	return newRecording(full, a.topology, transportOf(g), b, times.F64), nil
 }
 
-// transportOf returns the name of a group's transport without an algorithm.
+// transportOf returns the transport without an algorithm.
 func transportOf(g Group) string {
 	name, _, _ := strings.Cut(g.Name(), ",")
 	return strings.TrimSuffix(name, " ring")

@@ -18,8 +18,7 @@ import (
 )
 
 // Ring is a Group of processes that are connected in a ring by stream sockets: each rank
-// sends to the next rank and receives from the previous one. rendezvous.Join creates
-// rings.
+// sends to the next rank and receives from the previous one. rendezvous.Join creates it.
 //
 // An all-reduce is a reduce-scatter followed by an all-gather (P. Patarasuk and X. Yuan,
 // "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009). Shard c
@@ -82,7 +81,6 @@ type Connections struct {
 	Messages, Scheduled []net.Conn
 }
 
-// all returns all connections.
 func (c Connections) all() []net.Conn {
 	all := []net.Conn{c.From, c.To}
 	for _, p := range slices.Concat(c.Messages, c.Scheduled) {
@@ -140,7 +138,7 @@ func NewRing(name string, rank, size int, c Connections, o Options) (*Ring, erro
 // that several pieces are in flight at a time.
 func ringPieceBytes(chunk int) int { return segment.PieceBytes(4, chunk) }
 
-// Rank returns this process's rank, from 0.
+// Rank returns this rank, from 0.
 func (r *Ring) Rank() int { return r.rank }
 
 // Size returns the number of ranks.
@@ -149,7 +147,7 @@ func (r *Ring) Size() int { return r.size }
 // Name returns the transport, such as "tcp ring", and the algorithm if it is not the ring.
 func (r *Ring) Name() string { return r.algorithm.describe(r.name) }
 
-// AllReduce replaces b by the sum over all ranks.
+// AllReduce implements Group.
 func (r *Ring) AllReduce(ctx context.Context, b device.Buffer) error {
 	if name := r.algorithm.choose(b.Bytes()); name != r.algorithm.native {
 		return r.allReduceBySchedule(ctx, b, name)
@@ -162,7 +160,7 @@ func (r *Ring) AllReduce(ctx context.Context, b device.Buffer) error {
 	})
 }
 
-// ReduceScatter replaces this rank's shard of b by the sum over all ranks.
+// ReduceScatter implements Group.
 func (r *Ring) ReduceScatter(ctx context.Context, b device.Buffer) error {
 	return r.runOperation(ctx, kindReduceScatter, b, 0, func() error {
 		if b.F64 != nil {
@@ -172,7 +170,7 @@ func (r *Ring) ReduceScatter(ctx context.Context, b device.Buffer) error {
 	})
 }
 
-// AllGather copies each rank's shard of b to all ranks.
+// AllGather implements Group.
 func (r *Ring) AllGather(ctx context.Context, b device.Buffer) error {
 	return r.runOperation(ctx, kindAllGather, b, 0, func() error {
 		if b.F64 != nil {
@@ -182,7 +180,7 @@ func (r *Ring) AllGather(ctx context.Context, b device.Buffer) error {
 	})
 }
 
-// Broadcast copies root's b to every rank.
+// Broadcast implements Group.
 func (r *Ring) Broadcast(ctx context.Context, b device.Buffer, root int) error {
 	if root < 0 || root >= r.size {
 		return fmt.Errorf("broadcast: invalid root %d: use 0 to %d", root, r.size-1)
@@ -195,7 +193,7 @@ func (r *Ring) Broadcast(ctx context.Context, b device.Buffer, root int) error {
 	})
 }
 
-// Barrier returns once every rank has called it.
+// Barrier implements Group.
 func (r *Ring) Barrier(ctx context.Context) error {
 	return r.runOperation(ctx, kindBarrier, device.Buffer{}, 0, func() error {
 		if err := r.compareCalls(ctx); err != nil {
@@ -223,21 +221,17 @@ func (r *Ring) Close() error {
 	})
 }
 
-// previousRank returns the rank that this one receives from.
 func (r *Ring) previousRank() int { return (r.rank + r.size - 1) % r.size }
 
-// nextRank returns the rank that this one sends to.
 func (r *Ring) nextRank() int { return (r.rank + 1) % r.size }
 
-// newStateNote returns the note that reports this rank's state to the other ranks.
 func (r *Ring) newStateNote(state uint8) wire.Frame {
 	return wire.Frame{Kind: wire.KindNote, State: state, Rank: r.rank, Number: r.mine.Number, What: r.mine.What}
 }
 
-// runOperation runs an operation. It announces the operation to the next rank, and body
-// compares the operation with the one that the previous rank announced, so that all ranks
-// of the ring are compared. runOperation returns once everything is sent, because the
-// caller may then change b.
+// runOperation announces an operation to the next rank, and body compares it with the
+// previous rank's announcement, so that all ranks are compared. runOperation returns once
+// everything is sent, because the caller may then change b.
 func (r *Ring) runOperation(ctx context.Context, k opKind, b device.Buffer, root int, body func() error) error {
 	return r.runExclusive(ctx, k, b, r.size, func() error {
 		r.missing, r.missingReported, r.idle = nil, false, process.Stopwatch{}
@@ -250,9 +244,8 @@ func (r *Ring) runOperation(ctx context.Context, k opKind, b device.Buffer, root
 	}, r.notifyFailure)
 }
 
-// compareCalls receives the operation that the previous rank announces, and returns an
-// error if its kind, root or size differs from this rank's operation. This rank may have
-// sent pieces already.
+// compareCalls receives the previous rank's announcement, and returns an error if its kind,
+// root or size differs. This rank may have sent pieces already.
 func (r *Ring) compareCalls(ctx context.Context) error {
 	theirs, err := r.receiveKind(ctx, wire.KindCall)
 	if err != nil {
@@ -266,8 +259,7 @@ func (r *Ring) compareCalls(ctx context.Context) error {
 	return nil
 }
 
-// notifyFailure sends the other ranks a note with the reason why this rank leaves the group,
-// and closes the senders.
+// notifyFailure sends a note why this rank leaves the group, and closes the senders.
 func (r *Ring) notifyFailure() {
 	f := r.newStateNote(wire.NoteFailed)
 	if r.failureNote != nil {
@@ -279,8 +271,8 @@ func (r *Ring) notifyFailure() {
 	_ = r.closeLinks(f)
 }
 
-// receive handles notes until another frame arrives, and returns that frame. If numbers
-// follow the frame, the caller reads them.
+// receive handles notes until another frame arrives, and returns that. The caller reads the
+// numbers that follow it.
 func (r *Ring) receive(ctx context.Context) (wire.Frame, error) {
 	var header [wire.FrameBytes]byte
 	for {
@@ -299,8 +291,7 @@ func (r *Ring) receive(ctx context.Context) (wire.Frame, error) {
 	}
 }
 
-// receiveKind receives the next frame. It returns an error if the frame is of another kind
-// or belongs to another operation.
+// receiveKind returns an error if the next frame is of another kind or another operation.
 func (r *Ring) receiveKind(ctx context.Context, kind wire.FrameKind) (wire.Frame, error) {
 	f, err := r.receive(ctx)
 	if err == nil && (f.Kind != kind || f.Number != r.number) {
@@ -309,9 +300,8 @@ func (r *Ring) receiveKind(ctx context.Context, kind wire.FrameKind) (wire.Frame
 	return f, err
 }
 
-// recordNote records a note: a frame that reports the state of a rank and passes from rank to
-// rank around the ring. It returns an error if that rank, which is another one, has failed or
-// left the group.
+// recordNote records a note, which reports the state of a rank and passes around the ring.
+// It returns an error if that rank has failed or left the group.
 func (r *Ring) recordNote(f wire.Frame) error {
 	if f.Rank == r.rank {
 		return nil // the note has come around the ring
@@ -325,8 +315,7 @@ func (r *Ring) recordNote(f wire.Frame) error {
 	return noteError(r.what(), f)
 }
 
-// readFull receives len(p) bytes into p. It returns an error if ctx ends, the wait times
-// out or the connection ends.
+// readFull fills p. The end of ctx, a time-out and the end of the connection are errors.
 func (r *Ring) readFull(ctx context.Context, p []byte) error {
 	progressed := func() { r.idle, r.missing = process.Stopwatch{}, nil }
 	err := wire.ReadFull(r.in, r.reader, p, progressed, func() error { return r.checkWait(ctx, r.describeMissing) })
@@ -357,8 +346,7 @@ func (r *Ring) checkWait(ctx context.Context, who func() string) error {
 	return nil
 }
 
-// newMissingNote returns the note that the previous rank is missing, because it has not
-// called this operation.
+// newMissingNote reports that the previous rank has not called this operation.
 func (r *Ring) newMissingNote() wire.Frame {
 	return wire.Frame{Kind: wire.KindNote, State: wire.NoteMissing, Rank: r.previousRank(), Number: r.last.Number, What: r.last.What}
 }
@@ -373,8 +361,7 @@ func (r *Ring) describeMissing() string {
 	return fmt.Sprintf("rank %d (%s)", f.Rank, formatLastCall(f.Number, f.What))
 }
 
-// recordLostConnection records that the connection to a neighbor has ended, and returns
-// the error that reports it.
+// recordLostConnection records, and returns as an error, a lost connection to a neighbor.
 func (r *Ring) recordLostConnection(rank int) error {
 	f := wire.Frame{Kind: wire.KindNote, State: wire.NoteGone, Rank: rank}
 	seen := "it no longer receives"
@@ -386,8 +373,7 @@ func (r *Ring) recordLostConnection(rank int) error {
 	return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", r.what(), rank, seen)
 }
 
-// waitUntilSent waits until the first n pieces are written or, if complete is true, until
-// every queued frame is written.
+// waitUntilSent waits for the first n pieces or, if complete is set, for everything.
 func (r *Ring) waitUntilSent(ctx context.Context, n int, complete bool) error {
 	restart := func() { r.idle = process.Stopwatch{} }
 	restart()
@@ -406,8 +392,7 @@ func (r *Ring) waitUntilSent(ctx context.Context, n int, complete bool) error {
 	return r.checkSend(ctx)
 }
 
-// checkSend returns an error if this rank can no longer send to the next rank, and nil
-// otherwise.
+// checkSend returns an error if this rank can no longer send to the next rank.
 func (r *Ring) checkSend(ctx context.Context) error {
 	if r.out.LastError() == nil {
 		return nil

@@ -16,7 +16,6 @@ func forEachShardPiece[T numbers.Number](r *Ring, b []T, rank int, f func(part [
 	return forEachPiece(r, b[lo:hi], f)
 }
 
-// forEachPiece calls f for each piece of b, in order.
 func forEachPiece[T numbers.Number](r *Ring, b []T, f func(part []T) error) error {
 	var v T
 	length := r.piece / int(unsafe.Sizeof(v))
@@ -35,7 +34,6 @@ func sendPiece[T numbers.Number](r *Ring, part []T) error {
 	return nil
 }
 
-// receivePiece receives the next piece into part.
 func receivePiece[T numbers.Number](ctx context.Context, r *Ring, part []T) error {
 	f, err := r.receiveKind(ctx, wire.KindNumbers)
 	if err != nil {
@@ -84,7 +82,6 @@ func ringReduce[T numbers.Number](ctx context.Context, r *Ring, b []T, complete 
 	})
 }
 
-// ringGather copies each rank's shard of b to the buffers b of all ranks.
 func ringGather[T numbers.Number](ctx context.Context, r *Ring, b []T) error {
 	if err := forEachShardPiece(r, b, r.rank, func(part []T) error { return sendPiece(r, part) }); err != nil {
 		return err
@@ -117,7 +114,6 @@ func ringReceiveAndForward[T numbers.Number](ctx context.Context, r *Ring, b []T
 	return nil
 }
 
-// ringBroadcast sends root's b around the ring, piece by piece.
 func ringBroadcast[T numbers.Number](ctx context.Context, r *Ring, b []T, root int) error {
 	if err := r.compareCalls(ctx); err != nil {
 		return err

@@ -23,7 +23,6 @@ type memoryExchange struct {
 // scratchBytes is the size of the memory that receives bytes which are then added.
 const scratchBytes = 64 << 10
 
-// reduceBySchedule executes an algorithm of all-reduce.
 func (g *memoryGroup) reduceBySchedule(ctx context.Context, b device.Buffer, name string) error {
 	s, err := g.algorithm.find(name, b.Bytes())
 	if err != nil {
@@ -43,7 +42,7 @@ func (x *memoryExchange) post(to int, p []byte) {
 	x.push()
 }
 
-// push moves bytes from the queues to the channels, and reports whether there were any.
+// push moves bytes from the queues to the channels, and reports whether it moved any.
 func (x *memoryExchange) push() bool {
 	moved := false
 	for to, queue := range x.queues {
@@ -106,7 +105,6 @@ func (x *memoryExchange) flush(ctx context.Context) error {
 	return nil
 }
 
-// wait returns the description of a wait for a rank.
 func (x *memoryExchange) wait(peer int) *message {
 	return &message{kind: kindAllReduce, peer: peer, what: x.g.what()}
 }
@@ -132,7 +130,6 @@ func newLinkExchange(r *Ring) *linkExchange {
 // must itself wait for another one. The latter's error then names the missing rank.
 const calledGrace = 2 * time.Second
 
-// allReduceBySchedule executes an algorithm of all-reduce.
 func (r *Ring) allReduceBySchedule(ctx context.Context, b device.Buffer, name string) error {
 	return r.runExclusive(ctx, kindAllReduce, b, r.size, func() error {
 		s, err := r.algorithm.find(name, b.Bytes())

@@ -2,7 +2,6 @@ package collective
 
 import "lockstep/pkg/internal/device"
 
-// sentCounter is a Group that counts the bytes that it sends.
 type sentCounter interface{ sentBytes() uint64 }
 
 // Sent returns the number of bytes that this rank has sent to other ranks through group so far:
@@ -21,7 +20,6 @@ func Sent(group Group) (n uint64, ok bool) {
 	return c.sentBytes(), true
 }
 
-// sentBytes returns what this rank has sent inside its node and between the nodes.
 func (g *nodeGroup) sentBytes() uint64 {
 	inside, _ := Sent(g.inner)
 	between, _ := Sent(g.rail)
@@ -52,7 +50,6 @@ func (g *MPI) countSent(k opKind, b device.Buffer, root int) {
 
 func (g *MPI) sentBytes() uint64 { return g.sent.Load() }
 
-// countSent counts p, which this rank passes to the given number of ranks.
 func (g *memoryGroup) countSent(p []byte, ranks int) { g.sent.Add(uint64(len(p) * ranks)) }
 
 func (g *memoryGroup) sentBytes() uint64 { return g.sent.Load() }

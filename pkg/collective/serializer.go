@@ -10,7 +10,6 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// opKind is the kind of a collective operation.
 type opKind uint8
 
 const (
@@ -60,15 +59,13 @@ type serializer struct {
 	reason   *wire.Frame    // the note about the failure, if a call of Send or Recv has broken the group
 }
 
-// what describes the current collective operation, such as "all-reduce 17".
+// what returns, for example, "all-reduce 17".
 func (t *serializer) what() string { return fmt.Sprintf("%v %d", t.kind, t.number) }
 
-// operations returns the number of collective operations so far.
 func (t *serializer) operations() uint64 { return t.number }
 
-// runExclusive runs a collective operation of a group of size ranks, or returns an error if
-// another one is running. If the group has failed, it calls notify, which notifies the other
-// ranks.
+// runExclusive runs a collective operation, or returns an error if another one is running.
+// If the group has failed, it calls notify, which notifies the other ranks.
 func (t *serializer) runExclusive(ctx context.Context, k opKind, b device.Buffer, size int, operation func() error, notify func()) error {
 	if err := checkOnHost(k, b); err != nil {
 		return err
@@ -136,8 +133,8 @@ func (t *serializer) checkUsable(k opKind) error {
 	return nil
 }
 
-// checkFailure returns an error if another operation has broken the group while the
-// operation that what describes waits.
+// checkFailure returns an error if another operation has broken the group. what describes
+// the operation that waits.
 func (t *serializer) checkFailure(what string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -147,7 +144,7 @@ func (t *serializer) checkFailure(what string) error {
 	return nil
 }
 
-// closeOnce closes the group by calling release. Further calls do nothing.
+// closeOnce calls release once.
 func (t *serializer) closeOnce(release func() error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -161,7 +158,6 @@ func (t *serializer) closeOnce(release func() error) error {
 	return release()
 }
 
-// checkOnHost returns an error if b is in GPU memory.
 func checkOnHost(k opKind, b device.Buffer) error {
 	if !b.OnHost() {
 		return fmt.Errorf("%v: the buffer is in GPU memory, but this group exchanges host memory", k)
@@ -180,8 +176,7 @@ func callSignature(k opKind, b device.Buffer, root int) uint64 {
 	return uint64(k) | element<<8 | uint64(root)<<16
 }
 
-// formatCall describes a call of a collective operation, given its signature and length,
-// such as "all-reduce of 8 float32".
+// formatCall returns, for example, "all-reduce of 8 float32" for a signature and a length.
 func formatCall(what, length uint64) string {
 	k := opKind(what)
 	if k == kindBarrier || k == 0 {
@@ -197,17 +192,14 @@ func formatCall(what, length uint64) string {
 	return text
 }
 
-// formatElements describes a buffer, given the signature of its operation and its length, such
-// as "8 float32".
+// formatElements returns, for example, "8 float32" for a signature and a length.
 func formatElements(what, length uint64) string {
 	return fmt.Sprintf("%d float%d", length, 8*elementBytes(what))
 }
 
-// elementBytes returns the size of an element, given the signature of the operation.
 func elementBytes(what uint64) uint64 { return what >> 8 & 0xff }
 
-// formatLastCall describes the last operation of a rank, given its number and signature;
-// number 0 means that there was none.
+// formatLastCall describes a rank's last operation; number 0 means that there was none.
 func formatLastCall(number, what uint64) string {
 	if number == 0 {
 		return "not seen in any operation"

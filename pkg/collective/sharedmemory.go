@@ -81,7 +81,6 @@ func OpenSharedMemory(path string, rank, size int, o Options) (*SharedMemory, er
 	return s, errors.Join(err, f.Close()) // the mapping stays
 }
 
-// mapSharedMemory maps the n bytes of f and joins the group as rank.
 func mapSharedMemory(f *os.File, n, rank, size int, o Options) (*SharedMemory, error) {
 	memory, err := unix.Mmap(int(f.Fd()), 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {

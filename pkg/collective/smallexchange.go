@@ -37,7 +37,6 @@ func (g *memoryGroup) reduceSmall(ctx context.Context, b device.Buffer) error {
 	}, g.leaveAfterFailure)
 }
 
-// addSmall sets b to the sum of both ranks' small buffers.
 func addSmall[T numbers.Number](g *memoryGroup, b []T) {
 	of := func(rank int) []T { return numbers.FromBytes[T](g.memory.Small(rank, g.number))[:len(b)] }
 	numbers.Add(b, of(0), of(1))
@@ -75,8 +74,8 @@ const (
 	decisionPause   = 50 * time.Microsecond
 )
 
-// waitForDecision waits until the other rank, which has arrived, decides, and reports whether it
-// completes the operation.
+// waitForDecision waits for the decision of the other rank, which has arrived, and reports
+// whether it completes the operation.
 func (g *memoryGroup) waitForDecision(peer int) bool {
 	c := g.memory.ControlBlock(peer)
 	agreed := func() bool { return c.Agreed.Load() >= g.number }

@@ -22,7 +22,6 @@ const (
 	checkEvery = 5
 )
 
-// arrive notifies the other ranks that this one has reached its next synchronization.
 func (g *memoryGroup) arrive() {
 	c := g.control
 	g.syncs++
@@ -32,8 +31,6 @@ func (g *memoryGroup) arrive() {
 	}
 }
 
-// synchronize notifies the other ranks that this one has arrived, and waits until they have
-// arrived too.
 func (g *memoryGroup) synchronize(ctx context.Context) error {
 	g.arrive()
 	var waited process.Stopwatch
@@ -78,8 +75,8 @@ func (g *memoryGroup) spinUntilArrived(c *segment.ControlBlock) bool {
 	}
 }
 
-// sleepUntilArrived sleeps until rank has arrived. It returns an error if the wait must
-// end; waited measures the time of the whole synchronization.
+// sleepUntilArrived returns an error if the wait must end; waited measures the whole
+// synchronization.
 func (g *memoryGroup) sleepUntilArrived(ctx context.Context, rank int, waited *process.Stopwatch) error {
 	c := g.memory.ControlBlock(rank)
 	c.Waiters.Add(1)

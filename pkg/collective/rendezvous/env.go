@@ -87,7 +87,7 @@ func FindFreePort(ctx context.Context) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
-// checkCollectiveName returns an error if v is not a value of LOCKSTEP_COLLECTIVE.
+// checkCollectiveName checks a value of LOCKSTEP_COLLECTIVE.
 func checkCollectiveName(v string) error {
 	switch v {
 	case "", transportShared, transportUnix, transportTCP, transportMPI:
@@ -96,13 +96,12 @@ func checkCollectiveName(v string) error {
 	return fmt.Errorf("invalid %s %q: use %s (shared memory), %s or %s (a ring of sockets), %s (under mpirun), or leave it unset", collectiveVariable, v, transportShared, transportUnix, transportTCP, transportMPI)
 }
 
-// CheckVariables returns an error if one of the variables that choose how workers exchange data has
-// an invalid value. getenv is os.Getenv except in tests.
+// CheckVariables returns an error for the first invalid variable that chooses how workers
+// exchange data. getenv is os.Getenv except in tests.
 func CheckVariables(getenv func(string) string) error {
 	return new(Env).readTransport(getenv)
 }
 
-// readTransport reads the variables that choose how workers exchange data.
 func (e *Env) readTransport(getenv func(string) string) (err error) {
 	e.Collective = strings.TrimSpace(getenv(collectiveVariable))
 	if err := checkCollectiveName(e.Collective); err != nil {
@@ -146,8 +145,7 @@ func FromEnv(getenv func(string) string) (Env, error) {
 	return e, nil
 }
 
-// findMaster sets the address of rank 0 from MASTER_ADDR and MASTER_PORT, if they are set. It
-// returns an error if the address is still unknown.
+// findMaster applies MASTER_ADDR and MASTER_PORT. An unknown address is an error.
 func (e *Env) findMaster(getenv func(string) string) error {
 	if v := strings.TrimSpace(getenv(addrVariable)); v != "" {
 		e.MasterAddr = v

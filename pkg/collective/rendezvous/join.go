@@ -106,9 +106,8 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	return group, nil
 }
 
-// machineID returns a text that identifies this machine since its last boot. Workers get
-// the same text if they run on the same machine and it has not been restarted in between.
-// On systems without boot IDs the text is the host name, or "unknown".
+// machineID returns a text that identifies this boot of this machine. On systems without
+// boot IDs it is the host name, or "unknown".
 func machineID() string {
 	if id := process.BootID(); id != "" {
 		return id
@@ -124,8 +123,7 @@ func machineID() string {
 // knows which ranks are missing, and it sends the other ranks an error that names them.
 const extraWorkerTimeout = 3 * time.Second
 
-// joinAtServer runs the rendezvous on a rank other than 0: it connects to rank 0 and follows
-// its commands.
+// joinAtServer runs on ranks other than 0: it connects to rank 0 and follows its commands.
 func joinAtServer(ctx context.Context, e Env, o Options, me claim) (collective.Group, error) {
 	w, err := connectToServer(ctx, e, o, me)
 	if err != nil {
@@ -159,8 +157,7 @@ func joinAtServer(ctx context.Context, e Env, o Options, me claim) (collective.G
 	return group, nil
 }
 
-// receiveCommand waits for the next command of rank 0. It returns an error if the command
-// contains an error.
+// receiveCommand waits for a command of rank 0, or returns the error that it contains.
 func (w *jsonConn) receiveCommand(ctx context.Context, o Options) (command, error) {
 	var cmd command
 	if err := w.receive(&cmd); err != nil {
@@ -172,13 +169,12 @@ func (w *jsonConn) receiveCommand(ctx context.Context, o Options) (command, erro
 	return cmd, nil
 }
 
-// reportError sends err to rank 0 and returns it.
 func (w *jsonConn) reportError(err error) error {
 	_ = w.send(report{Error: err.Error()}) // rank 0 may be gone
 	return err
 }
 
-// lostServerError returns the error to report when a receive from rank 0 fails with err.
+// lostServerError explains err, the error of a receive from rank 0.
 func lostServerError(ctx context.Context, o Options, err error) error {
 	switch {
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
@@ -191,8 +187,8 @@ func lostServerError(ctx context.Context, o Options, err error) error {
 	return fmt.Errorf("rank 0 is gone (%w)", err)
 }
 
-// connectToServer connects to rank 0 and authenticates. Rank 0 may start later than this
-// rank, so connectToServer tries again until the time-out.
+// connectToServer connects to rank 0 and authenticates. It tries again until the time-out,
+// because rank 0 may start later.
 func connectToServer(ctx context.Context, e Env, o Options, me claim) (*jsonConn, error) {
 	ctx, cancel := process.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -261,7 +257,7 @@ func connect(ctx context.Context, network, address, token string, me claim) (*js
 	return w, nil
 }
 
-// closeConnection closes c. It returns nil if c is already closed.
+// closeConnection returns nil if c is already closed.
 func closeConnection(c net.Conn) error {
 	if err := c.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err
@@ -269,8 +265,7 @@ func closeConnection(c net.Conn) error {
 	return nil
 }
 
-// listen listens on the address in e only, not on all interfaces, so that 127.0.0.1 is not
-// reachable from other machines.
+// listen does not listen on all interfaces: 127.0.0.1 must not be reachable from outside.
 func listen(ctx context.Context, e Env) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", e.Address())
 	switch {

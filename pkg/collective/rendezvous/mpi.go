@@ -11,8 +11,7 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// joinMPI joins the group of the processes that mpirun has started. mpirun decides who joins, so
-// no token is needed.
+// joinMPI needs no token, because mpirun decides which processes join.
 func joinMPI(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	if e.TLS {
 		return nil, fmt.Errorf("TLS was asked for, but Lockstep does not control the connections of MPI: use another %s, or no TLS", collectiveVariable)
@@ -39,8 +38,8 @@ func joinMPI(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	return g, nil
 }
 
-// countDifferences returns how many ranks have another build than rank 0, or a rank or a number of
-// ranks that differ from those of MPI.
+// countDifferences returns how many ranks have another build than rank 0, or another rank
+// or number of ranks than MPI's.
 func countDifferences(ctx context.Context, e Env, o Options, g collective.Group) (int, error) {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(o.BuildID)) // never fails

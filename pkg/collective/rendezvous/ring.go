@@ -64,8 +64,7 @@ func chooseTransport(me claim, ranks []*member) (string, error) {
 		collectiveVariable, me.Collective, remote.Rank, remote.Host, me.Host, transportTCP)
 }
 
-// ringListener accepts the connections of the other ranks of a ring. It is open only while
-// the ring is being created.
+// ringListener accepts the other ranks' connections while a ring is being created.
 type ringListener struct {
 	net.Listener
 	network string
@@ -146,7 +145,6 @@ func (d *ringListener) connectRing(ctx context.Context, e Env, o Options, me cla
 	return group, nil
 }
 
-// connectToRanks connects to the next rank and to each higher rank.
 func (d *ringListener) connectToRanks(ctx context.Context, e Env, me claim, addresses []string, all *collective.Connections) error {
 	dial := func(rank int, link string) (net.Conn, error) {
 		me.Link = link
@@ -181,8 +179,8 @@ func mayListenStill(err error) bool {
 	return true
 }
 
-// acceptRanks accepts the connection of the previous rank for the ring, and two of each lower
-// rank, and refuses all others.
+// acceptRanks accepts one connection of the previous rank and two of each lower rank, and
+// refuses all others.
 func (d *ringListener) acceptRanks(ctx context.Context, e Env, all *collective.Connections) error {
 	accepting, stop := context.WithCancel(ctx)
 	var connections sync.WaitGroup
@@ -215,7 +213,6 @@ func (d *ringListener) acceptRanks(ctx context.Context, e Env, all *collective.C
 	return nil
 }
 
-// previousRank returns the rank before this one in the ring.
 func (e Env) previousRank() int { return (e.Rank + e.World - 1) % e.World }
 
 // findPlace returns the element of all to which the connection of g belongs. It returns an
@@ -243,7 +240,6 @@ func findPlace(g *member, e Env, all *collective.Connections) (*net.Conn, error)
 	return place, nil
 }
 
-// describeMissingPeers lists the ranks that have not connected to this one yet.
 func describeMissingPeers(e Env, all *collective.Connections) string {
 	var names []string
 	if all.From == nil {
@@ -261,7 +257,6 @@ func describeMissingPeers(e Env, all *collective.Connections) string {
 // maxMessageBytes: a unix socket's path has at most 108 bytes.
 const addressesPerCommand = 100
 
-// sendAddresses sends the addresses of all ranks to the rank.
 func (g *member) sendAddresses(ctx context.Context, addresses []string) error {
 	for part := range slices.Chunk(addresses, addressesPerCommand) {
 		if err := g.sendCommand(ctx, command{Addresses: part}); err != nil {
@@ -271,7 +266,6 @@ func (g *member) sendAddresses(ctx context.Context, addresses []string) error {
 	return nil
 }
 
-// receiveAddresses receives the addresses of all ranks from rank 0.
 func (w *jsonConn) receiveAddresses(ctx context.Context, e Env, o Options) ([]string, error) {
 	var addresses []string
 	for len(addresses) < e.World {
@@ -287,7 +281,7 @@ func (w *jsonConn) receiveAddresses(ctx context.Context, e Env, o Options) ([]st
 	return addresses, nil
 }
 
-// serveRing creates the ring on rank 0, which sends commands to the other ranks.
+// serveRing creates the ring on rank 0.
 func serveRing(ctx context.Context, e Env, o Options, me claim, network string, ranks []*member) (_ collective.Group, err error) {
 	d, err := listenForRing(ctx, network, ranks[1].LocalAddr())
 	if err != nil {
@@ -323,12 +317,10 @@ func serveRing(ctx context.Context, e Env, o Options, me claim, network string, 
 	return group, err
 }
 
-// errOtherRank is the cause that ends a wait for reports after another rank's error.
 var errOtherRank = errors.New("another rank failed")
 
-// connectAll connects rank 0 to the other ranks and waits until the other ranks report that
-// they are connected too. If one rank fails, others soon fail too, so the error
-// contains the reports of all ranks.
+// connectAll connects rank 0 to the other ranks and waits for their reports that they are
+// connected. If one rank fails, others soon fail too, so the error contains all reports.
 func connectAll(ctx context.Context, e Env, o Options, me claim, d *ringListener, addresses []string, ranks []*member) (collective.Group, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -355,7 +347,7 @@ func connectAll(ctx context.Context, e Env, o Options, me claim, d *ringListener
 	return group, errors.Join(errs...)
 }
 
-// joinRing joins the ring on a rank other than 0. cmd is the first command of rank 0.
+// joinRing runs on ranks other than 0. cmd is rank 0's first command.
 func joinRing(ctx context.Context, e Env, o Options, me claim, w *jsonConn, cmd command) (collective.Group, error) {
 	if cmd.ChunkBytes != o.Group.ChunkBytes {
 		return nil, w.reportError(fmt.Errorf("invalid chunk size %d bytes: rank 0 has %d (0 is the default): use the same chunk size on all ranks", o.Group.ChunkBytes, cmd.ChunkBytes))

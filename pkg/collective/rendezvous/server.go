@@ -100,7 +100,6 @@ func acceptMembers(ctx context.Context, l net.Listener, e Env, o Options, me cla
 	return nil
 }
 
-// maxRefusals limits the number of refused connections that an error lists.
 const maxRefusals = 8
 
 // acceptConnections accepts connections from l until ctx ends. It authenticates each client
@@ -181,12 +180,10 @@ type pendingConnections struct {
 	conns []net.Conn // oldest first
 }
 
-// newPendingConnections returns the pending connections of a run of world workers.
 func newPendingConnections(world int) *pendingConnections {
 	return &pendingConnections{limit: max(minConnections, world), perAddress: max(minConnectionsPerAddress, world)}
 }
 
-// remoteAddress returns the address of the other end of c, without its port.
 func remoteAddress(c net.Conn) string {
 	text := c.RemoteAddr().String()
 	if host, _, err := net.SplitHostPort(text); err == nil {
@@ -195,8 +192,8 @@ func remoteAddress(c net.Conn) string {
 	return text
 }
 
-// add adds c. If there are then more connections than allowed, from the address of c or in
-// total, add closes the oldest of them.
+// add adds c, and closes the oldest connection, from the address of c or of all, if there
+// are more than allowed.
 func (h *pendingConnections) add(c net.Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -221,14 +218,14 @@ func (h *pendingConnections) add(c net.Conn) {
 	h.conns = slices.Delete(h.conns, oldest, oldest+1)
 }
 
-// remove removes c after it has authenticated or ended.
+// remove is called when c has authenticated or ended.
 func (h *pendingConnections) remove(c net.Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.conns = slices.DeleteFunc(h.conns, func(o net.Conn) bool { return o == c })
 }
 
-// checkMember returns an error if the claim of a worker does not match this run.
+// checkMember returns an error if a worker's claim does not match this run.
 func checkMember(g *member, me claim, ranks []*member) error {
 	name := fmt.Sprintf("rank %d (process %d on %s)", g.Rank, g.PID, g.Host)
 	switch {
@@ -277,7 +274,6 @@ func missingRanksError(ctx context.Context, o Options, ranks []*member, refusals
 	return fmt.Errorf("not all of %d ranks joined within %v: missing %s", len(ranks), o.Timeout, text)
 }
 
-// shareMemory creates the shared memory and waits until all ranks have mapped it.
 func shareMemory(ctx context.Context, e Env, o Options, ranks []*member) (collective.Group, error) {
 	group, err := collective.CreateSharedMemory(e.World, o.Group)
 	if err != nil {
@@ -294,8 +290,7 @@ func shareMemory(ctx context.Context, e Env, o Options, ranks []*member) (collec
 	return group, nil
 }
 
-// mapOnAllRanks sends cmd, with the path of the shared memory, to all ranks and waits until each rank
-// has mapped it.
+// mapOnAllRanks sends cmd, with a path, and waits until each rank has mapped the file.
 func mapOnAllRanks(ctx context.Context, cmd command, ranks []*member) error {
 	for _, g := range ranks[1:] {
 		if err := g.sendCommand(ctx, cmd); err != nil {
@@ -310,9 +305,8 @@ func mapOnAllRanks(ctx context.Context, cmd command, ranks []*member) error {
 	return nil
 }
 
-// receiveReport waits for the rank's report on a command. It returns an error if the report
-// contains an error, the rank is gone, or ctx ends first. what describes the command in the
-// error message.
+// receiveReport waits for the rank's report, and returns an error if it contains one, the
+// rank is gone, or ctx ends first. what describes the command in the error.
 func (g *member) receiveReport(ctx context.Context, what string) (report, error) {
 	// The end of ctx ends only the read and keeps the connection open: rank 0 still sends
 	// the reason to the rank.
@@ -345,7 +339,6 @@ func (g *member) sendCommand(ctx context.Context, cmd command) error {
 	return nil
 }
 
-// sendStartCommand notifies the other ranks that all ranks are ready.
 func sendStartCommand(ctx context.Context, ranks []*member) error {
 	for _, g := range ranks[1:] {
 		if err := g.sendCommand(ctx, command{}); err != nil {

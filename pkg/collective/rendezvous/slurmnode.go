@@ -23,8 +23,7 @@ func (e Env) ResolveMaster(ctx context.Context) Env {
 	return e
 }
 
-// resolveNode returns an address of a node of the job that this machine can connect to, as ResolveMaster
-// describes, or the name of the node if there is none.
+// resolveNode returns an address of the node, as ResolveMaster describes, or node itself.
 func (e Env) resolveNode(ctx context.Context, node string) string {
 	if resolves(ctx, node) {
 		return node
@@ -37,7 +36,7 @@ func (e Env) resolveNode(ctx context.Context, node string) string {
 	return node
 }
 
-// resolves reports whether host is an IP address or the name of one.
+// resolves reports whether host is an IP address or has one.
 func resolves(ctx context.Context, host string) bool {
 	if net.ParseIP(host) != nil {
 		return true
@@ -48,8 +47,7 @@ func resolves(ctx context.Context, host string) bool {
 	return err == nil && len(all) > 0
 }
 
-// slurmNodeAddress returns the address of a node in Slurm's configuration, or "" if Slurm does
-// not answer.
+// slurmNodeAddress returns a node's address in Slurm's configuration, or "".
 func slurmNodeAddress(ctx context.Context, node string) string {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()

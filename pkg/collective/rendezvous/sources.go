@@ -94,7 +94,6 @@ func readRank(getenv func(string) string) (Env, error) {
 	return Env{World: 1, LocalWorld: 1}, nil
 }
 
-// read reads the variables of s.
 func (s source) read(getenv func(string) string) (Env, error) {
 	e := Env{World: 1, LocalWorld: 1, Source: s.name}
 	if _, v := firstSet(getenv, s.job); v != "" {
@@ -127,8 +126,7 @@ func (s source) readNumbers(e *Env, getenv func(string) string) error {
 	return errors.Join(errs[:]...)
 }
 
-// firstSet returns the first of the variables names that is set, and its value. If none is set,
-// it returns the first name, or "" if there are no names.
+// firstSet returns the first variable that is set, with its value, or else the first name.
 func firstSet(getenv func(string) string, names []string) (name, value string) {
 	for _, n := range names {
 		if v := getenv(n); v != "" {
@@ -141,8 +139,8 @@ func firstSet(getenv func(string) string, names []string) (name, value string) {
 	return names[0], ""
 }
 
-// number returns the whole number from low to high in the first of the variables names that is
-// set. If none is set, it returns fallback, or an error if fallback is below low.
+// number returns the whole number from low to high in the first variable that is set, or
+// else fallback, which is an error if it is below low.
 func (s source) number(getenv func(string) string, names []string, fallback, low, high int) (int, error) {
 	name, v := firstSet(getenv, names)
 	n, err := strconv.Atoi(strings.TrimSpace(v))
@@ -320,7 +318,7 @@ func finishTFConfig(e *Env, getenv func(string) string) error {
 	return nil
 }
 
-// defaultPort is the port of a run whose job has no identifier. torchrun has the same default.
+// defaultPort, for a job without an identifier, is torchrun's default.
 const defaultPort = 29500
 
 // portOfJob returns a port that is the same on all ranks of a job and probably different for

@@ -25,7 +25,6 @@ func (e Env) TFConfig(ctx context.Context, getenv func(string) string) (string, 
 	return FormatTFConfig(addresses, e.Rank), nil
 }
 
-// hosts returns the address of each rank's machine.
 func (e Env) hosts(ctx context.Context, getenv func(string) string) ([]string, error) {
 	var hosts []string
 	if e.LocalWorld == e.World {
@@ -60,8 +59,7 @@ func (e Env) hosts(ctx context.Context, getenv func(string) string) ([]string, e
 	return hosts, nil
 }
 
-// nodeNames returns the names in a list in Slurm's notation, such as n[1-3,7]. It does not ask the
-// controller.
+// nodeNames expands a list such as n[1-3,7] without asking Slurm's controller.
 func nodeNames(ctx context.Context, list string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()

@@ -19,7 +19,6 @@ import (
 // tlsVariable is the environment variable that makes the ranks encrypt their connections.
 const tlsVariable = "LOCKSTEP_TLS"
 
-// readTLS reads LOCKSTEP_TLS.
 func readTLS(getenv func(string) string) (bool, error) {
 	v := strings.TrimSpace(getenv(tlsVariable))
 	if v == "" {
@@ -32,9 +31,9 @@ func readTLS(getenv func(string) string) (bool, error) {
 	return on, nil
 }
 
-// newCertificate returns a new certificate for this process. Nobody needs to know it: the proof
-// of the secret covers the keys of the connection (see proofKey), so a program in the middle,
-// which has another connection to each side, cannot pass a proof on.
+// newCertificate returns a certificate that nobody needs to know: the proof of the secret
+// covers the connection's keys (see proofKey), so that a program in the middle, with a
+// connection to each side, cannot pass it on.
 func newCertificate() (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -48,14 +47,12 @@ func newCertificate() (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// differentTLS returns the error on the side that listens for a worker with another LOCKSTEP_TLS.
-// workerTLS is the worker's.
 func differentTLS(workerTLS bool) error {
 	return &refusalError{fmt.Sprintf("the worker has %s %t, rank 0 has %t: set the same value on all workers", tlsVariable, workerTLS, !workerTLS)}
 }
 
-// encrypt continues the connection with TLS 1.3: as the server if certificate is not nil, and
-// otherwise as the client. The deadline of the connection limits the handshake.
+// encrypt continues the connection with TLS 1.3, as the client if certificate is nil. The
+// connection's deadline limits the handshake.
 func (w *jsonConn) encrypt(certificate *tls.Certificate) error {
 	var c *tls.Conn
 	if certificate != nil {
@@ -82,8 +79,7 @@ func (w *jsonConn) encrypt(certificate *tls.Certificate) error {
 	return nil
 }
 
-// stream returns the connection on which data are sent and received: the encrypted one, if
-// there is one.
+// stream returns the connection for data: the encrypted one, if there is one.
 func (w *jsonConn) stream() net.Conn {
 	if w.secure != nil {
 		return encryptedConn{w.secure}
@@ -95,7 +91,6 @@ func (w *jsonConn) stream() net.Conn {
 // last frame of their own, and the other end may be gone.
 type encryptedConn struct{ *tls.Conn }
 
-// Close closes the connection below TLS.
 func (c encryptedConn) Close() error { return c.NetConn().Close() }
 
 // proofKey returns the key of the proofs on this connection: the token, and with TLS a value

@@ -25,7 +25,7 @@ import (
 // published.
 func TokenPath(getenv func(string) string) (string, error) {
 	state := getenv("XDG_STATE_HOME")
-	if !filepath.IsAbs(state) { // the XDG specification says to ignore relative paths
+	if !filepath.IsAbs(state) { // the XDG specification says to ignore it
 		home := getenv("HOME")
 		if !filepath.IsAbs(home) {
 			return "", errors.New("find token file: neither XDG_STATE_HOME nor HOME is the path of a folder")
@@ -68,7 +68,6 @@ func CreateToken(getenv func(string) string) (path string, err error) {
 	return path, err
 }
 
-// maxTokenBytes limits the size of a token file.
 const maxTokenBytes = 4096
 
 // minTokenLength is the shortest secret that a token file may have: 80 bits, if it is random
@@ -112,16 +111,16 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// tokenOfJob returns a secret for one job, derived from the user's secret, so that ranks of two
-// jobs of a user do not join each other. The job may be "".
+// tokenOfJob derives a secret for a job, which may be "", so that ranks of two jobs of a
+// user do not join each other.
 func tokenOfJob(secret, job string) string {
 	m := hmac.New(sha256.New, []byte(secret))
 	_, _ = io.WriteString(m, "lockstep job|"+job)
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-// findToken sets the token of e from LOCKSTEP_TOKEN or the file of TokenPath. Without both, the
-// token stays empty, which is allowed only if rank 0 listens on a loopback address.
+// findToken reads LOCKSTEP_TOKEN or the file of TokenPath. The token may be missing only if
+// rank 0 listens on a loopback address.
 func (e *Env) findToken(getenv func(string) string) error {
 	if e.Token = getenv(tokenVariable); e.Token != "" {
 		e.TokenFrom = tokenVariable

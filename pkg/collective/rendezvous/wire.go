@@ -48,7 +48,6 @@ import (
 // of the connection. Both ranks exchange greeting, hello and reply as above.
 const protocolVersion = 3
 
-// handshakeTimeout limits the duration of a handshake.
 const handshakeTimeout = 10 * time.Second
 
 // maxMessageBytes limits the size of a message in bytes, because programs that do not know the
@@ -100,7 +99,6 @@ type hello struct {
 	TLS bool `json:"tls,omitempty"`
 }
 
-// reply is the answer to a hello.
 type reply struct {
 	Proof string `json:"proof,omitempty"`
 	Error string `json:"error,omitempty"`
@@ -118,13 +116,11 @@ type command struct {
 	Error        string   `json:"error,omitempty"`
 }
 
-// report is a rank's answer to a command.
 type report struct {
 	Address string `json:"address,omitempty"`
 	Error   string `json:"error,omitempty"`
 }
 
-// jsonConn sends and receives lines of JSON on a connection.
 type jsonConn struct {
 	net.Conn
 	lines *bufio.Reader
@@ -147,8 +143,6 @@ func (w *jsonConn) send(v any) error {
 	return err
 }
 
-// errForeignProtocol is the error for a program at the other end that does not use this
-// protocol.
 var errForeignProtocol = errors.New("the program at the other end is not a lockstep worker")
 
 func (w *jsonConn) receive(v any) error {
@@ -168,14 +162,14 @@ func (w *jsonConn) receive(v any) error {
 	return nil
 }
 
-// closeWhenDone closes the connection when ctx ends, which ends a blocked read. stop undoes
-// closeWhenDone, as in context.AfterFunc.
+// closeWhenDone closes the connection, which ends a blocked read, when ctx ends. stop is as
+// in context.AfterFunc.
 func (w *jsonConn) closeWhenDone(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = w.Close() })
 }
 
-// computeProof returns the proof, in hexadecimal, by which a worker (if side is workerSide)
-// or rank 0 (if side is serverSide) shows that it knows the token.
+// computeProof returns the proof, in hexadecimal, that a worker or rank 0 (side is
+// workerSide or serverSide) knows the token.
 func computeProof(token, side, verifierNonce, ownNonce string, claim []byte) string {
 	m := hmac.New(sha256.New, []byte(token))
 	// Nonces are hexadecimal and side is a constant, so the separator occurs in no part.
@@ -184,8 +178,8 @@ func computeProof(token, side, verifierNonce, ownNonce string, claim []byte) str
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-// proofMatches reports whether got is the proof that computeProof returns for the process at
-// the other end of the connection, whose nonce is theirNonce.
+// proofMatches reports whether got proves that the process at the other end, whose nonce is
+// theirNonce, knows the token.
 func proofMatches(token, side, ownNonce, theirNonce string, claim []byte, got string) bool {
 	return hmac.Equal([]byte(got), []byte(computeProof(token, side, ownNonce, theirNonce, claim)))
 }
@@ -201,9 +195,8 @@ const (
 	serverSide = "rank 0"
 )
 
-// clientHandshake runs the handshake on a worker that has connected to another process. It
-// proves that this worker knows the token, and returns an error unless the other process
-// proves that it knows the token too.
+// clientHandshake proves to the process to which a worker has connected that the worker
+// knows the token, and returns an error unless that process proves it too.
 func clientHandshake(w *jsonConn, token string, c claim) error {
 	var g greeting
 	if err := w.receive(&g); err != nil {
@@ -242,15 +235,15 @@ func clientHandshake(w *jsonConn, token string, c claim) error {
 	return nil
 }
 
-// refusalError reports that the other end has refused this worker for a reason that will
-// not change, so it is useless to connect again.
+// refusalError reports a refusal for a reason that will not change, so that it is useless
+// to connect again.
 type refusalError struct{ reason string }
 
 func (r *refusalError) Error() string { return r.reason }
 
-// serverHandshake runs the handshake on a rank that has accepted a connection. It returns
-// the worker's claim if the worker knows the token, and a reply that proves that this rank
-// knows the token too. The caller sends the reply once it has checked the claim.
+// serverHandshake returns the claim of a worker that knows the token, and a reply that
+// proves that this rank knows it too. The caller sends the reply once it has checked the
+// claim.
 func serverHandshake(w *jsonConn, token string) (claim, reply, error) {
 	var c claim
 	mine := newNonce()

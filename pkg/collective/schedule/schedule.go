@@ -121,7 +121,6 @@ func (s *Schedule) Of(rank int) []Transfer {
 
 func (s *Schedule) add(t Transfer) { s.Transfers = append(s.Transfers, t) }
 
-// ranksFrom returns count ranks: first, first+stride, and so on.
 func ranksFrom(first, count, stride int) []int {
 	ranks := make([]int, count)
 	for i := range ranks {
@@ -146,7 +145,6 @@ func (s *Schedule) addRing(step int, ranks []int) {
 	}
 }
 
-// addHalving adds recursive halving and doubling.
 func (s *Schedule) addHalving() {
 	power, levels := 1, 0
 	for 2*power <= s.Ranks {
@@ -177,8 +175,7 @@ func (s *Schedule) addHalving() {
 	}
 }
 
-// depthOf returns the depth of member i in a binary tree, whose members 2i+1 and 2i+2 are the
-// children of member i.
+// depthOf returns the depth of member i of a binary tree, whose children are 2i+1 and 2i+2.
 func depthOf(i int) int {
 	depth := 0
 	for ; i > 0; i = (i - 1) / 2 {
@@ -187,7 +184,6 @@ func depthOf(i int) int {
 	return depth
 }
 
-// treeDepth returns the largest depth in a tree of n members.
 func treeDepth(n int) int { return depthOf(n - 1) }
 
 // addReduceTree adds the reduction of all chunks to ranks[0] up a binary tree. Each transfer
@@ -205,7 +201,6 @@ func (s *Schedule) addReduceTree(step int, ranks []int, chunks int) {
 	}
 }
 
-// addBroadcastTree adds the broadcast of all chunks from ranks[0] down a binary tree.
 func (s *Schedule) addBroadcastTree(step int, ranks []int, chunks int) {
 	for lo := 0; lo < s.Chunks; lo += chunks {
 		for i := 1; i < len(ranks); i++ {
@@ -217,8 +212,8 @@ func (s *Schedule) addBroadcastTree(step int, ranks []int, chunks int) {
 	}
 }
 
-// addHierarchical adds the reduction within each node, the ring of the nodes' first ranks, and
-// the broadcast within each node.
+// addHierarchical reduces within each node, adds the ring of the nodes' first ranks, and
+// broadcasts within each node.
 func (s *Schedule) addHierarchical(t Topology) {
 	perNode := t.PerNode
 	if perNode == 0 {

@@ -32,9 +32,8 @@ func AllocateAligned(n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), n)
 }
 
-// Add sets dst = a + b. The loop is unrolled, because one iteration's bookkeeping
-// costs as much as an addition, and because slices of a constant length need no
-// bounds checks.
+// Add sets dst = a + b. The loop is unrolled, because bookkeeping costs as much as an
+// addition, and slices of a constant length need no bounds checks.
 func Add[T Number](dst, a, b []T) {
 	n := len(dst)
 	a, b = a[:n], b[:n]

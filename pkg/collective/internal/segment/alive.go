@@ -15,7 +15,7 @@ func (c *ControlBlock) RecordProcess() {
 	startTime, _ := process.Stat(pid)
 	c.startTime.Store(startTime)
 	c.Namespace.Store(process.PIDNamespace())
-	c.PID.Store(int64(pid)) // last, because the other ranks read the other two only once it is set
+	c.PID.Store(int64(pid)) // last: the others read the other two only once it is set
 }
 
 // ProcessExists reports whether the rank's process still exists, be it running or stopped. It

@@ -31,7 +31,7 @@ func CreateFile(dir string, n int) (*os.File, error) {
 	return f, nil
 }
 
-// newNamedFile creates a file in dir with an unpredictable name. Only this user may open it.
+// newNamedFile creates a file with an unpredictable name, which only this user may open.
 func newNamedFile(dir string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(dir, "lockstep-"+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
@@ -43,9 +43,9 @@ var (
 	unnamedFile = regexp.MustCompile(`^/proc/[0-9]+/fd/[0-9]+$`)
 )
 
-// OpenFile opens the file that CreateFile has created in another process, given its name there. It
-// returns an error for every other file, so that a wrong path never leads to a file of the user:
-// the file must belong to this user, and have a name that CreateFile chooses, or no name.
+// OpenFile opens the file that CreateFile has created in another process, given its name
+// there. So that a wrong path never leads to a file of the user, the file must belong to
+// this user and have no name or one that CreateFile chooses.
 func OpenFile(path string) (*os.File, error) {
 	refused := func(reason string) error {
 		return fmt.Errorf("%s is not the memory of a run: %s; was it sent by another program?", path, reason)

@@ -94,11 +94,10 @@ func Bytes(ranks, bytesPerPiece int) int {
 // with its call: a multiple of the cache line.
 const SmallBytes = 4096
 
-// channelBytes returns the size in bytes of a channel whose queue has room for
-// bytesPerPiece bytes.
+// channelBytes is for a channel whose queue has room for bytesPerPiece bytes.
 func channelBytes(bytesPerPiece int) int { return 2*cacheLine + bytesPerPiece }
 
-// ControlBlock returns the control block of rank.
+// ControlBlock returns the control block of a rank.
 func (s Segment) ControlBlock(rank int) *ControlBlock {
 	return (*ControlBlock)(unsafe.Pointer(&s.Memory[rank*controlStride]))
 }
@@ -155,7 +154,7 @@ func (s Segment) Channel(use Use, from, to int) Channel {
 	return Channel{(*channelCounters)(unsafe.Pointer(&s.Memory[begin])), s.Memory[begin+2*cacheLine : begin+n]}
 }
 
-// NewHeap allocates a segment for the ranks of one process.
+// NewHeap allocates a segment in the memory of one process.
 func NewHeap(size, chunk int) Segment {
 	piece := PieceBytes(size, chunk)
 	n := Bytes(size, piece)

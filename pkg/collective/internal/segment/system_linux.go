@@ -57,7 +57,6 @@ func hasName(f *os.File) bool {
 	return unix.Fstat(int(f.Fd()), &stat) != nil || stat.Nlink > 0
 }
 
-// allocateFile sets the size of f to n bytes and allocates them in the file system.
 func allocateFile(f *os.File, n int64) error { return unix.Fallocate(int(f.Fd()), 0, 0, n) }
 
 // Liveness detects when the process of a rank ends. Each process locks one byte of the
@@ -83,8 +82,7 @@ func LockRankByte(f *os.File, rank int) (Liveness, error) {
 	return l, nil
 }
 
-// newByteLock returns a description of a write lock on the byte of a file at offset rank.
-// The lock does not affect the content of the byte.
+// newByteLock describes a write lock on the byte at offset rank, which it does not change.
 func newByteLock(rank int) *unix.Flock_t {
 	return &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: int64(rank), Len: 1}
 }

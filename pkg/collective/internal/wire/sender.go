@@ -36,8 +36,8 @@ type outgoingFrame struct {
 // is known only after the call.
 const maxBatchFrames = 4
 
-// NewSender returns a Sender that writes to conn and closes it in Close. It calls failed once if
-// writing fails.
+// NewSender returns a Sender that writes to conn, and calls failed once if that fails.
+// Close closes conn.
 func NewSender(conn net.Conn, failed func()) *Sender {
 	s := &Sender{Conn: conn, failed: failed, exited: make(chan struct{}), progress: make(chan struct{}, 1)}
 	s.changed.L = &s.mu
@@ -107,8 +107,7 @@ func (s *Sender) Bytes() uint64 {
 	return s.bytes
 }
 
-// writeBatch writes the frames of a batch with as few system calls as possible, and returns the
-// number of bytes.
+// writeBatch uses as few system calls as possible, and returns the number of bytes.
 func writeBatch(conn net.Conn, batch []outgoingFrame) (int64, error) {
 	parts := make(net.Buffers, 0, 2*maxBatchFrames)
 	for i := range batch {
@@ -149,8 +148,7 @@ func (s *Sender) Wait(n int, complete bool, progressed func(), check func() erro
 	return nil
 }
 
-// QueuedPieces returns the number of pieces queued so far, including pieces that are already
-// written.
+// QueuedPieces returns the number of pieces queued so far, written or not.
 func (s *Sender) QueuedPieces() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
