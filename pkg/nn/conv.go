@@ -47,8 +47,8 @@ func ConvTranspose2D(x, weight, bias *gorgonia.Node, stride, pad int) (*gorgonia
 	return ConvTranspose(x, weight, bias, []int{stride}, []int{pad})
 }
 
-// newConvolution checks the operands of Conv or ConvTranspose (selected by kind) and returns
-// the operation, with its attributes and the shape of its result but without gradient.
+// newConvolution checks the operands of Conv or ConvTranspose. The result has no gradient
+// yet.
 func newConvolution(kind Kind, x, weight, bias *gorgonia.Node, stride, pad []int) (*operation, error) {
 	name, in, out := "conv", 1, 0 // axes of the channels in weight
 	if kind == KindConvTranspose {
@@ -99,9 +99,9 @@ func newConvolution(kind Kind, x, weight, bias *gorgonia.Node, stride, pad []int
 	return o, nil
 }
 
-// expandPerDimension returns one number for each of n spatial dimensions. If v has one
-// number, it is used for all dimensions; if v is empty, defaultValue is used. A number below
-// minimum is an error. op and what describe v in error messages.
+// expandPerDimension returns one number for each of n spatial dimensions: v, its only
+// number, or defaultValue if v is empty. A number below minimum is an error. op and what
+// describe v in errors.
 func expandPerDimension(op, what string, v []int, n, defaultValue, minimum int) ([]int, error) {
 	if len(v) == 0 {
 		v = []int{defaultValue}
@@ -119,8 +119,7 @@ func expandPerDimension(op, what string, v []int, n, defaultValue, minimum int) 
 	return all, nil
 }
 
-// formatPadding formats padding: as one number if it is the same in all dimensions,
-// otherwise as in 1x2.
+// formatPadding returns, for example, "1", or "1x2" if the dimensions differ.
 func formatPadding(v []int) string {
 	if slices.Min(v) == slices.Max(v) {
 		return fmt.Sprint(v[0])
@@ -128,7 +127,6 @@ func formatPadding(v []int) string {
 	return formatWindow(v)
 }
 
-// formatWindow formats the size of a window as in 3x3.
 func formatWindow(v []int) string {
 	s := make([]string, len(v))
 	for i, n := range v {
@@ -137,9 +135,8 @@ func formatWindow(v []int) string {
 	return strings.Join(s, "x")
 }
 
-// newConvGradient returns the gradient function of a convolution or linear layer. An
-// operation of kind data computes the gradient of the input, and an operation of kind
-// weights the gradient of the weight.
+// newConvGradient returns the gradient function of a convolution or linear layer. data and
+// weights are the kinds of the operations that compute the gradients of input and weight.
 func newConvGradient(data, weights Kind) gradientFunc {
 	return func(in gorgonia.Nodes, out, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 		attr := mustOperationInfoOf(out).Attr
@@ -156,7 +153,6 @@ func newConvGradient(data, weights Kind) gradientFunc {
 	}
 }
 
-// removeNil returns the nodes that are not nil.
 func removeNil(in ...*gorgonia.Node) []*gorgonia.Node {
 	var out []*gorgonia.Node
 	for _, n := range in {
@@ -167,8 +163,7 @@ func removeNil(in ...*gorgonia.Node) []*gorgonia.Node {
 	return out
 }
 
-// mustOperationInfoOf returns the OperationInfo of n, which must be a node of this package's
-// operations.
+// mustOperationInfoOf requires a node of this package's operations.
 func mustOperationInfoOf(n *gorgonia.Node) OperationInfo {
 	c, _ := OperationInfoOf(n)
 	return c

@@ -101,7 +101,7 @@ func (g *Graph) Outputs() []Variable { return slices.Clone(g.outputs) }
 // Layers returns the layers in the order in which they were created.
 func (g *Graph) Layers() []Layer { return slices.Clone(g.layers) }
 
-// Loss returns the scalar to be minimized, or nil if SetLoss was not called.
+// Loss returns the loss, or nil if SetLoss was not called.
 func (g *Graph) Loss() *gorgonia.Node { return g.loss }
 
 // ParameterCount returns the number of trainable elements.
@@ -129,8 +129,7 @@ func (g *Graph) State(name string, init Initializer, shape ...int) *gorgonia.Nod
 	return g.addVariable(&g.states, "state", name, init, shape)
 }
 
-// addVariable adds a tensor to the graph and appends it to list. what names the kind of
-// tensor in error messages.
+// addVariable adds a tensor to the graph and appends it to list.
 func (g *Graph) addVariable(list *[]Variable, what, name string, init Initializer, shape []int) (n *gorgonia.Node) {
 	if g.err != nil {
 		return nil
@@ -233,7 +232,7 @@ func (g *Graph) Gradients() (grads gorgonia.Nodes, err error) {
 	return grads, nil
 }
 
-// findLossDependencies returns the set of nodes on which the loss depends, including the loss.
+// findLossDependencies returns the nodes on which the loss depends, including the loss.
 func (g *Graph) findLossDependencies() map[*gorgonia.Node]bool {
 	seen := map[*gorgonia.Node]bool{g.loss: true}
 	for todo := []*gorgonia.Node{g.loss}; len(todo) > 0; {
@@ -263,7 +262,6 @@ func Operands(g *gorgonia.ExprGraph, n *gorgonia.Node) []*gorgonia.Node {
 	return in
 }
 
-// elementCount returns the number of elements of a tensor with the given shape.
 func elementCount(shape []int) int {
 	n := 1
 	for _, d := range shape {

@@ -31,7 +31,6 @@ func KaimingUniform(fanIn int) Initializer {
 	return symmetricUniform(1 / math.Sqrt(float64(fanIn)))
 }
 
-// symmetricUniform returns an Initializer with the distribution U(−bound, bound).
 func symmetricUniform(bound float64) Initializer {
 	return func(uniform func() float64, v []float64) {
 		for i := range v {
@@ -81,9 +80,8 @@ func KaimingFanOut(_, fanOut int) Initializer { return KaimingNormal(fanOut) }
 // pytorchUniform is the Scheme that PyTorch uses by default for weights and biases.
 func pytorchUniform(fanIn, _ int) Initializer { return KaimingUniform(fanIn) }
 
-// newUniformStream returns a generator of uniform random numbers in [0, 1). The numbers
-// depend only on seed and name: not on the order in which parameters are created, nor on
-// the rank.
+// newUniformStream generates uniform random numbers in [0, 1). They depend only on seed and
+// name, not on the rank or the order in which parameters are created.
 func newUniformStream(seed int64, name string) func() float64 {
 	h := sha256.New()
 	var s [8]byte

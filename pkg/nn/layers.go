@@ -46,15 +46,12 @@ func (g *Graph) ConvTranspose2D(name string, x *gorgonia.Node, out, kernel, stri
 	return g.ConvTranspose(name, x, squareConvolution(out, kernel, stride, pad, bias))
 }
 
-// squareConvolution returns the configuration of a convolution with a kernel×kernel
-// window.
 func squareConvolution(out, kernel, stride, pad int, bias bool) Convolution {
 	return Convolution{Out: out, Kernel: []int{kernel}, Stride: []int{stride}, Pad: []int{pad}, Bias: bias}
 }
 
-// addConvolution adds a convolution or a transposed convolution layer. apply adds the
-// operation to the graph. If transposed is true, the weight has the shape [in,out,kernel…],
-// otherwise [out,in,kernel…].
+// addConvolution adds a layer whose operation apply adds to the graph. The weight has the
+// shape [out,in,kernel…], or [in,out,kernel…] if transposed is set.
 func (g *Graph) addConvolution(name, kind string, x *gorgonia.Node, c Convolution, apply func(x, w, b *gorgonia.Node, stride, pad []int) (*gorgonia.Node, error), transposed bool) *gorgonia.Node {
 	in, ok := g.checkLayerInput(name, x, imageOrVolume, c.Out)
 	if !ok {
@@ -83,9 +80,9 @@ func (g *Graph) addConvolution(name, kind string, x *gorgonia.Node, c Convolutio
 	return g.addLayer(name, fmt.Sprintf("%s%dD", kind, spatial), y, err, countParameters(w, b))
 }
 
-// addWeights adds the parameters of a layer: w with the given shape [a,c,window…] and, if
-// bias is true, b with the shape [out]; otherwise b is nil. As in PyTorch and Keras, the
-// fan-in is c·window and the fan-out a·window.
+// addWeights adds the parameters of a layer: w with the given shape [a,c,window…] and b
+// [out], which is nil if bias is not set. As in PyTorch and Keras, the fan-in is c·window
+// and the fan-out a·window.
 func (g *Graph) addWeights(name string, shape []int, out int, bias bool, weight, biasInit Scheme) (w, b *gorgonia.Node) {
 	window := elementCount(shape[2:])
 	initial := func(s Scheme) Initializer {
@@ -238,8 +235,8 @@ func (g *Graph) L1(y, t *gorgonia.Node, expWeight float64) *gorgonia.Node {
 }
 
 // checkLayerInput checks arguments that all layers with parameters have. It returns the
-// number of channels (or features) of x, and false after an error. dims is the required
-// number of dimensions of x, and out the number of output channels.
+// number of channels (or features) of x, and false after an error. x must have dims
+// dimensions; out is the number of output channels.
 func (g *Graph) checkLayerInput(name string, x *gorgonia.Node, dims, out int) (int, bool) {
 	switch {
 	case g.err != nil:
@@ -256,9 +253,9 @@ func (g *Graph) checkLayerInput(name string, x *gorgonia.Node, dims, out int) (i
 	return 0, false
 }
 
-// addLayerWithoutParameters adds a layer without parameters, whose operation apply adds to
-// the graph. The layer's name consists of its kind and the number of earlier layers of that
-// kind, such as "relu.0".
+// addLayerWithoutParameters adds a layer whose operation apply adds to the graph. The
+// layer's name is its kind with the number of earlier layers of that kind, such as
+// "relu.0".
 func (g *Graph) addLayerWithoutParameters(kind string, apply func() (*gorgonia.Node, error)) *gorgonia.Node {
 	if g.err != nil {
 		return nil
@@ -273,8 +270,7 @@ func (g *Graph) addLayerWithoutParameters(kind string, apply func() (*gorgonia.N
 	return g.addLayer(fmt.Sprintf("%s.%d", layerNamePrefix(kind), count), kind, y, err, 0)
 }
 
-// appendDims appends the number of spatial dimensions of x to kind, as in MaxPool2D. It
-// returns kind if x has no spatial dimensions.
+// appendDims appends the number of spatial dimensions to kind, as in MaxPool2D.
 func appendDims(kind string, x *gorgonia.Node) string {
 	if x == nil || x.Dims() < 3 {
 		return kind
@@ -282,9 +278,9 @@ func appendDims(kind string, x *gorgonia.Node) string {
 	return fmt.Sprintf("%s%dD", kind, x.Dims()-2)
 }
 
-// addLayer adds a layer with output y to g.layers and stores its name in the operation of y.
-// It returns y. err is the error of adding the operation: if it is not nil, addLayer passes it
-// to Fail and returns nil.
+// addLayer adds a layer to g.layers, stores its name in the operation of y, its output, and
+// returns y. If err, the error of adding the operation, is not nil, addLayer passes it to
+// Fail and returns nil.
 func (g *Graph) addLayer(name, kind string, y *gorgonia.Node, err error, parameters int) *gorgonia.Node {
 	if err != nil {
 		g.Fail(fmt.Errorf("layer %q: %w", name, err))
@@ -295,8 +291,7 @@ func (g *Graph) addLayer(name, kind string, y *gorgonia.Node, err error, paramet
 	return y
 }
 
-// countFLOPs returns the number of floating-point operations that compute y in the forward
-// pass (see Layer.FLOPs).
+// countFLOPs returns Layer.FLOPs of the layer that computes y.
 func (g *Graph) countFLOPs(y *gorgonia.Node) int64 {
 	in := Operands(g.expr, y)
 	switch mustOperationInfoOf(y).Kind {
@@ -310,8 +305,7 @@ func (g *Graph) countFLOPs(y *gorgonia.Node) int64 {
 	return 0
 }
 
-// layerNamePrefix returns the first part of the name of a layer without parameters, such as
-// "relu" for kind ReLU.
+// layerNamePrefix returns the first part of a layer's name, such as "relu" for kind ReLU.
 func layerNamePrefix(kind string) string {
 	switch kind {
 	case "MaxPool2D", "MaxPool3D", "MaxPool":
@@ -324,8 +318,7 @@ func layerNamePrefix(kind string) string {
 	return strings.ToLower(kind)
 }
 
-// countParameters returns the total number of elements of the given parameters, some of
-// which may be nil.
+// countParameters returns the total number of elements of nodes, some of which may be nil.
 func countParameters(nodes ...*gorgonia.Node) int {
 	n := 0
 	for _, p := range removeNil(nodes...) {

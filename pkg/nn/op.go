@@ -86,7 +86,7 @@ type Attr struct {
 	Result int
 }
 
-// OperationInfo describes a node of one of this package's operations, for code that lowers a
+// OperationInfo describes a node of this package's operations, for code that lowers a
 // graph.
 type OperationInfo struct {
 	Kind  Kind
@@ -197,7 +197,7 @@ func (o *operation) SymDiff(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgon
 	return o.grad(in, out, grad)
 }
 
-// errNilNode is the error for a nil input. An input is nil if an earlier layer failed.
+// errNilNode is the error for a nil input, the result of a layer that failed.
 var errNilNode = errors.New("the node is nil")
 
 // addOperation adds an operation to the graph of its inputs and returns the node of its
@@ -225,8 +225,8 @@ func addBackwardOperation(kind Kind, attr Attr, out, input *gorgonia.Node, opera
 	return addOperation(o, operands...)
 }
 
-// recoverAsError is a deferred function that converts a panic to an error, because this
-// package must not panic in a notebook. format and args describe the failed call.
+// recoverAsError, a deferred function, converts a panic to an error, because this package
+// must not panic in a notebook. format and args describe the failed call.
 func recoverAsError(err *error, format string, args ...any) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf(format+": gorgonia: %v", append(args, r)...)
@@ -246,9 +246,8 @@ const (
 	batched       = -2 // at least 2: a batch of tensors of any shape
 )
 
-// checkOperands returns an error if an operand is nil, has a wrong number of dimensions or
-// belongs to a different graph than the first operand. op is the operation's name in
-// messages.
+// checkOperands returns an error, which names op, if an operand is nil, has a wrong number
+// of dimensions or belongs to another graph than the first operand.
 func checkOperands(op string, operands ...operand) error {
 	for _, v := range operands {
 		if v.node == nil {
@@ -264,8 +263,7 @@ func checkOperands(op string, operands ...operand) error {
 	return nil
 }
 
-// dimsMatch reports whether a node with dims dimensions satisfies want, which is a number of
-// dimensions, imageOrVolume or batched.
+// dimsMatch reports whether dims dimensions satisfy want, a value of operand.dims.
 func dimsMatch(dims, want int) bool {
 	switch want {
 	case imageOrVolume:
@@ -276,8 +274,7 @@ func dimsMatch(dims, want int) bool {
 	return dims == want
 }
 
-// describeDims describes a required number of dimensions (see operand.dims) for error
-// messages.
+// describeDims describes a value of operand.dims for error messages.
 func describeDims(dims int) string {
 	switch dims {
 	case 1:

@@ -60,8 +60,7 @@ func AvgPool(x *gorgonia.Node, p Pool) (*gorgonia.Node, error) {
 	return addOperation(o, x)
 }
 
-// newPooling checks x and the windows p, and returns the operation, with its attributes and
-// the shape of its result but without gradient.
+// newPooling checks x and the windows p, and returns the operation, without gradient.
 func newPooling(name string, kind Kind, x *gorgonia.Node, p Pool) (*operation, error) {
 	if err := checkOperands(name, operand{"input", x, imageOrVolume}); err != nil {
 		return nil, err
