@@ -45,7 +45,7 @@ type Config struct {
 	// 0.01 for V2 networks (Keras calls this a momentum of 0.99).
 	BatchNormMomentum float64 `yaml:"batchnorm_momentum,omitempty" json:"batchnorm_momentum,omitempty"`
 
-	Task Task   `yaml:"task" json:"task,omitempty"` // own: what it learns; the others know
+	Task Task   `yaml:"task" json:"task,omitempty"` // own: what the network learns; the other kinds define it
 	File string `yaml:"file" json:"file,omitempty"` // spec: the YAML file that Resolve reads
 	Spec *Spec  `yaml:"spec" json:"spec,omitempty"` // spec: the graph itself
 
@@ -61,9 +61,9 @@ const (
 	KindUNet3D      = "unet3d"
 	KindResNet50V2  = "resnet50v2"  // as in keras.applications, blocks 3, 4, 6, 3
 	KindResNet152V2 = "resnet152v2" // the same, blocks 3, 8, 36, 3
-	KindResNetV2    = "resnetv2"    // the same with Blocks of one's own
+	KindResNetV2    = "resnetv2"    // the same with custom Blocks
 	KindResNet50    = "resnet50"    // v1.5 as in torchvision, blocks 3, 4, 6, 3
-	KindResNet      = "resnet"      // the same with Blocks of one's own
+	KindResNet      = "resnet"      // the same with custom Blocks
 	KindSpec        = "spec"        // a graph in YAML
 	KindOwn         = "own"         // built by the program that trains it
 )
@@ -99,7 +99,6 @@ func networkKinds() []networkKind {
 	}
 }
 
-// findNetworkKind returns the kind with the given name. ok is false if the name is unknown.
 func findNetworkKind(name string) (k networkKind, ok bool) {
 	all := networkKinds()
 	i := slices.IndexFunc(all, func(k networkKind) bool { return k.name == name })
@@ -118,13 +117,12 @@ func Kinds() []string {
 	return names
 }
 
-// configField is a field of Config that applies to only some kinds.
 type configField struct {
 	name string // in YAML
 	set  bool
 }
 
-// fields returns all fields of c except kind and weights, which apply to all kinds.
+// fields leaves out kind and weights, which apply to all kinds.
 func (c Config) fields() []configField {
 	return []configField{
 		{"base", c.Base != 0},
@@ -199,7 +197,6 @@ func (c Config) Network(image, target []int) (Network, error) {
 	return build()
 }
 
-// unet2DBuilder implements networkKind.build for the 2-D U-Net.
 func (c Config) unet2DBuilder(image, target []int) (build func() (Network, error), err error) {
 	if len(image) != 3 || len(target) != 3 {
 		return nil, fmt.Errorf("build %s: got image shape %v and target shape %v, want images and masks (channels, height, width)", c.Kind, image, target)
@@ -229,7 +226,6 @@ func (c Config) unet2DBuilder(image, target []int) (build func() (Network, error
 	return func() (Network, error) { return UNet2D(u) }, u.Validate()
 }
 
-// unet3DBuilder implements networkKind.build for the 3-D U-Net.
 func (c Config) unet3DBuilder(image, target []int) (build func() (Network, error), err error) {
 	if len(image) != 4 || len(target) != 4 || !slices.Equal(image[1:], target[1:]) {
 		return nil, fmt.Errorf("build %s: got image shape %v and target shape %v, want volumes of one size (channels, depth, height, width)", c.Kind, image, target)
@@ -248,9 +244,8 @@ const (
 	unet3DDepth = 6
 )
 
-// newResNetBuilder returns the function networkKind.build for a version of ResNet. newNetwork
-// makes a ResNet of this version, and validate checks its configuration. blocks is the
-// number of blocks in each stage if the config does not set it.
+// newResNetBuilder returns networkKind.build for the version of ResNet that newNetwork
+// makes. validate checks its configuration; blocks is the default of Config.Blocks.
 func newResNetBuilder(newNetwork func(ResNetConfig) (*ResNet, error), validate func(ResNetConfig) error, blocks ...int) func(Config, []int, []int) (func() (Network, error), error) {
 	return func(c Config, image, target []int) (func() (Network, error), error) {
 		if len(image) != 3 || !slices.Equal(target, []int{1}) {

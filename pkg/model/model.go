@@ -44,14 +44,13 @@ const (
 	LogitsOutput = "logits"
 )
 
-// namedNetwork is a network that Named supports.
 type namedNetwork struct {
 	name, about   string
 	image, target []int // of one sample
 	config        Config
 }
 
-// namedNetworks returns the networks that Named supports, with their published sizes.
+// namedNetworks returns the networks with their published sizes.
 func namedNetworks() []namedNetwork {
 	return []namedNetwork{
 		{

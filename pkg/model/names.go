@@ -60,14 +60,12 @@ func NamingOf(f *weights.File) Naming {
 	return NamesLockstep
 }
 
-// variable is a parameter or running statistic with its names in Lockstep and Keras.
 type variable struct {
 	lockstep, keras string
 	shape           []int
 }
 
-// kerasVariable returns Keras' name for a part of a layer, such as "kernel" for "weight", or
-// "" if Keras has no such part.
+// kerasVariable returns Keras' name for a part, such as "kernel" for "weight", or "".
 func kerasVariable(layerKind, part string) string {
 	if layerKind == "BatchNorm" {
 		return map[string]string{"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}[part]
@@ -75,8 +73,7 @@ func kerasVariable(layerKind, part string) string {
 	return map[string]string{"weight": "kernel", "bias": "bias"}[part]
 }
 
-// listVariables returns the parameters and running statistics of net, and reports whether net
-// has a Flatten layer.
+// listVariables also reports whether net has a Flatten layer.
 func listVariables(net Network) (all []variable, flattens bool, err error) {
 	g, err := net.Graph(1, nn.Eval)
 	if err != nil {
@@ -134,7 +131,7 @@ func ReadWeights(ctx context.Context, net Network, path string) (map[string][]fl
 	return values, nil
 }
 
-// renameTensors implements Rename, without the prefix of its errors.
+// renameTensors is Rename without the prefix of its errors.
 func renameTensors(net Network, f *weights.File, from, to Naming) ([]weights.Tensor, error) {
 	if err := cmp.Or(from.Validate(), to.Validate()); err != nil {
 		return nil, err
@@ -185,7 +182,6 @@ func renameTensors(net Network, f *weights.File, from, to Naming) ([]weights.Ten
 	return out, nil
 }
 
-// describeContents describes the tensors of a file for error messages.
 func describeContents(f *weights.File) string {
 	if len(f.Tensors) == 0 {
 		return "the file is empty"
@@ -193,7 +189,7 @@ func describeContents(f *weights.File) string {
 	return fmt.Sprintf("the file has %s and %d others", f.Tensors[0].Name, len(f.Tensors)-1)
 }
 
-// formatStoredShape formats a shape for error messages, such as "shape [8×3×3]".
+// formatStoredShape returns, for example, "shape [8×3×3]".
 func formatStoredShape(shape []int) string {
 	return "shape " + strings.ReplaceAll(fmt.Sprint(shape), " ", "×")
 }
@@ -251,13 +247,10 @@ func tensorKey(n Naming, name string) (key string, ok bool) {
 	return name, !isCheckpointState(name)
 }
 
-// isCheckpointState reports whether a tensor is part of a checkpoint but not of the
-// network.
 func isCheckpointState(name string) bool {
 	return strings.HasPrefix(name, "optimizer.") || strings.HasPrefix(name, AveragePrefix)
 }
 
-// variableKey returns the key (see tensorKey) of v's name in the naming n.
 func variableKey(n Naming, v variable) string {
 	if n == NamesKeras {
 		k, _ := tensorKey(n, v.keras)
@@ -266,7 +259,6 @@ func variableKey(n Naming, v variable) string {
 	return v.lockstep
 }
 
-// fullName returns v's full name in the naming n.
 func (v variable) fullName(n Naming) string {
 	if n == NamesKeras {
 		return v.keras
@@ -274,7 +266,6 @@ func (v variable) fullName(n Naming) string {
 	return v.lockstep
 }
 
-// storedShape returns v's shape in a file with the naming n.
 func (v variable) storedShape(n Naming) []int {
 	if n != NamesKeras {
 		return v.shape
@@ -306,7 +297,6 @@ func axesFromKeras(dims int) []int {
 	return axes
 }
 
-// permuteShape returns shape with its axes permuted.
 func permuteShape(shape, axes []int) []int {
 	out := make([]int, len(axes))
 	for i, a := range axes {
@@ -315,7 +305,6 @@ func permuteShape(shape, axes []int) []int {
 	return out
 }
 
-// convertLayout converts t from the layout of one naming to the layout of another.
 func convertLayout(t weights.Tensor, from, to Naming) weights.Tensor {
 	if (from == NamesKeras) == (to == NamesKeras) || len(t.Shape) < 2 {
 		return t
@@ -327,7 +316,6 @@ func convertLayout(t weights.Tensor, from, to Naming) weights.Tensor {
 	return weights.Tensor{Shape: permuteShape(t.Shape, axes), F32: permute(t.F32, t.Shape, axes), F64: permute(t.F64, t.Shape, axes)}
 }
 
-// permute returns the values v of a tensor of the given shape with the axes permuted.
 func permute[T any](v []T, shape, axes []int) []T {
 	if v == nil {
 		return nil

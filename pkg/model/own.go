@@ -16,7 +16,6 @@ import (
 // computed from the target, g.Inputs()[1].Node.
 type Builder func(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node
 
-// customNetwork is a network that is built by a Builder.
 type customNetwork struct {
 	name          string
 	task          Task

@@ -20,8 +20,8 @@ const (
 // ResNetConfig configures a ResNet with bottleneck blocks.
 type ResNetConfig struct {
 	Blocks         []int   // of each stage: 3, 4, 6, 3 is ResNet-50, 3, 8, 36, 3 is ResNet-152
-	Base           int     // channels within the first stage's blocks, 64 as published; each stage has twice those of the one before
-	Classes        int     // told apart
+	Base           int     // channels within the blocks of the first stage, 64 as published; each further stage has twice as many
+	Classes        int     // number of classes
 	InChannels     int     // of the image
 	Height         int     // of the image
 	Width          int     // of the image
@@ -33,8 +33,7 @@ type ResNetConfig struct {
 	BatchNormMomentum float64
 }
 
-// bottleneckExpansion is the ratio of the channels of a block's output to the channels within
-// the block.
+// bottleneckExpansion is the ratio of a block's output channels to its inner channels.
 const bottleneckExpansion = 4
 
 // Validate returns an error for the first invalid field.
@@ -115,7 +114,7 @@ func ResNetV2(c ResNetConfig) (*ResNet, error) {
 	return newResNet(c, true)
 }
 
-// validateV2 returns an error for the first field that is invalid for ResNetV2.
+// validateV2 is Validate for ResNetV2.
 func (c ResNetConfig) validateV2() error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -127,7 +126,6 @@ func (c ResNetConfig) validateV2() error {
 	return nil
 }
 
-// newResNet returns a ResNet of version 1 or 2.
 func newResNet(c ResNetConfig, v2 bool) (*ResNet, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -172,7 +170,7 @@ func (r *ResNet) Config() ResNetConfig {
 // IsV2 reports whether r is a ResNetV2.
 func (r *ResNet) IsV2() bool { return r.v2 }
 
-// BatchNormMomentum returns the weight of a batch in the running statistics.
+// BatchNormMomentum returns the batch's weight in the running statistics.
 func (r *ResNet) BatchNormMomentum() float64 {
 	if r.v2 {
 		return cmp.Or(r.config.BatchNormMomentum, kerasMomentum)

@@ -39,22 +39,22 @@ type Spec struct {
 	Image  []int       `yaml:"image,flow" json:"image"`   // shape of one sample's image, without the batch
 	Target []int       `yaml:"target,flow" json:"target"` // of its target
 	Layers []SpecLayer `yaml:"layers" json:"layers"`
-	Logits string      `yaml:"logits,omitempty" json:"logits,omitempty"` // the layer that gives them; empty: the last
-	Loss   *SpecLoss   `yaml:"loss,omitempty" json:"loss,omitempty"`     // nil: that of the task
+	Logits string      `yaml:"logits,omitempty" json:"logits,omitempty"` // the layer that computes them; empty: the last one
+	Loss   *SpecLoss   `yaml:"loss,omitempty" json:"loss,omitempty"`     // nil: the task's default
 }
 
 // SpecLayer is one layer of a Spec. Each kind uses only some of the fields.
 type SpecLayer struct {
 	Name string     `yaml:"name,omitempty" json:"name,omitempty"` // layers with parameters need one
 	Kind string     `yaml:"kind" json:"kind"`
-	In   LayerNames `yaml:"in,omitempty" json:"in,omitempty"` // the layers that it reads, or "image"; empty: the one before
+	In   LayerNames `yaml:"in,omitempty" json:"in,omitempty"` // the layers that it reads, or "image"; empty: the previous layer
 
 	Out      int     `yaml:"out,omitempty" json:"out,omitempty"`       // channels or features
-	Kernel   Sizes   `yaml:"kernel,omitempty" json:"kernel,omitempty"` // one number, or one each spatial dimension
+	Kernel   Sizes   `yaml:"kernel,omitempty" json:"kernel,omitempty"` // one number, or one per spatial dimension
 	Stride   Sizes   `yaml:"stride,omitempty" json:"stride,omitempty"` // empty: 1, of a pooling the kernel
 	Pad      Sizes   `yaml:"pad,omitempty" json:"pad,omitempty"`       // on each side; empty: 0
 	PadEnd   Sizes   `yaml:"pad_end,omitempty" json:"pad_end,omitempty"`
-	PadZeros bool    `yaml:"pad_zeros,omitempty" json:"pad_zeros,omitempty"` // of a max pool: padding takes part
+	PadZeros bool    `yaml:"pad_zeros,omitempty" json:"pad_zeros,omitempty"` // of a max pool: padding has the value 0
 	Bias     *bool   `yaml:"bias,omitempty" json:"bias,omitempty"`           // nil: true
 	Init     string  `yaml:"init,omitempty" json:"init,omitempty"`           // of the weight; see Inits
 	BiasInit string  `yaml:"bias_init,omitempty" json:"bias_init,omitempty"` // of the bias
@@ -62,7 +62,7 @@ type SpecLayer struct {
 	Momentum float64 `yaml:"momentum,omitempty" json:"momentum,omitempty"`   // of a batch norm, the batch's weight; 0: 0.1
 	Slope    float64 `yaml:"slope,omitempty" json:"slope,omitempty"`         // of a leaky ReLU; 0: 0.01
 
-	line int // in the file, 0 where it comes from none
+	line int // in the file; 0 if the layer is not from a file
 }
 
 // SpecLoss is a loss that differs from the task's default.
@@ -81,7 +81,7 @@ type LayerNames []string
 // UnmarshalYAML accepts one name or a list.
 func (v *LayerNames) UnmarshalYAML(n *yaml.Node) error { return decodeOneOrMore((*[]string)(v), n) }
 
-// MarshalYAML writes a list of one name as that name.
+// MarshalYAML writes a list of one name as the name.
 func (v LayerNames) MarshalYAML() (any, error) { return unwrapSingle(v), nil }
 
 // Sizes contains one number per spatial dimension: in YAML one number for all, or a list.
@@ -93,7 +93,7 @@ func (v *Sizes) UnmarshalYAML(n *yaml.Node) error { return decodeOneOrMore((*[]i
 // MarshalYAML writes a list of equal numbers as one number.
 func (v Sizes) MarshalYAML() (any, error) { return unwrapSingle(v.shorten()), nil }
 
-// shorten returns v, or a list of only its first number if all numbers are equal.
+// shorten returns v, or only its first number if all are equal.
 func (v Sizes) shorten() Sizes {
 	if len(v) > 1 && slices.Min(v) == slices.Max(v) {
 		return v[:1]
@@ -101,7 +101,7 @@ func (v Sizes) shorten() Sizes {
 	return v
 }
 
-// decodeOneOrMore decodes a list, or a single value as a list of length 1, into v.
+// decodeOneOrMore decodes a list, or a single value as a list of length 1.
 func decodeOneOrMore[T any](v *[]T, n *yaml.Node) error {
 	if n.Kind == yaml.SequenceNode {
 		return n.Decode(v)
@@ -114,8 +114,7 @@ func decodeOneOrMore[T any](v *[]T, n *yaml.Node) error {
 	return nil
 }
 
-// unwrapSingle returns the only value of a list of length 1. It returns other lists
-// unchanged.
+// unwrapSingle returns the only value of a list of length 1, and other lists unchanged.
 func unwrapSingle[T any](v []T) any {
 	if len(v) == 1 {
 		return v[0]
@@ -282,7 +281,7 @@ func (s *Spec) Network(image, target []int) (Network, error) {
 	})
 }
 
-// build adds the layers to g and returns the logits, or nil after an error.
+// build returns the logits, or nil after an error.
 func (s *Spec) build(g *nn.Graph, image *gorgonia.Node, w *layerConnections) *gorgonia.Node {
 	made := make([]*gorgonia.Node, len(s.Layers))
 	for _, i := range w.order {
@@ -311,7 +310,6 @@ func (s *Spec) build(g *nn.Graph, image *gorgonia.Node, w *layerConnections) *go
 	return logits
 }
 
-// isTooLarge reports whether a tensor of the given shape has more than maxElements elements.
 func isTooLarge(shape []int) bool {
 	n := 1
 	for _, d := range shape {
@@ -322,7 +320,6 @@ func isTooLarge(shape []int) bool {
 	return false
 }
 
-// checkShapes returns an error if the shape of a sample is not valid.
 func checkShapes(image, target []int) error {
 	for _, s := range []struct {
 		name  string

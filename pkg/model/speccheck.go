@@ -15,7 +15,6 @@ func (s *Spec) Validate() error {
 	return err
 }
 
-// layerConnections contains the connections of a spec's layers.
 type layerConnections struct {
 	reads  [][]int // by layer: the indexes of the layers that it reads, or imageIndex
 	order  []int   // the layers in an order in which they can be built
@@ -25,8 +24,7 @@ type layerConnections struct {
 // imageIndex represents the network's image in layerConnections.reads.
 const imageIndex = -1
 
-// connectLayers validates s, except for the shapes of layers, and returns the connections
-// between the layers.
+// connectLayers validates s, except for the shapes of layers.
 func (s *Spec) connectLayers() (*layerConnections, error) {
 	if s == nil {
 		return nil, errors.New("no spec was given")
@@ -61,7 +59,7 @@ func (s *Spec) connectLayers() (*layerConnections, error) {
 	return w, s.checkAllUsed(w)
 }
 
-// exampleInputs returns an example of the key "in" for a number of inputs, for error messages.
+// exampleInputs returns an example of the key "in" for error messages.
 func exampleInputs(inputs int) string {
 	if inputs == 2 {
 		return "[a, b]"
@@ -91,8 +89,7 @@ func (s *Spec) checkHeader() error {
 	return nil
 }
 
-// checkLayers checks the fields of each layer, and returns the index of each layer by
-// name.
+// checkLayers checks the layers' fields, and returns the layers' indexes by name.
 func (s *Spec) checkLayers() (map[string]int, error) {
 	index := map[string]int{}
 	for i, l := range s.Layers {
@@ -157,13 +154,12 @@ func (l SpecLayer) checkFields() error {
 	return nil
 }
 
-// layerField is a field of a layer, and whether it is set.
 type layerField struct {
 	name string
 	set  bool
 }
 
-// fields returns the fields that only some kinds use.
+// fields leaves out the fields that all kinds use.
 func (l SpecLayer) fields() []layerField {
 	return []layerField{
 		{"out", l.Out != 0},
@@ -181,8 +177,7 @@ func (l SpecLayer) fields() []layerField {
 	}
 }
 
-// resolveInputs returns the indexes of the layers that layer i reads; imageIndex represents
-// the image. index contains the index of each layer by name.
+// resolveInputs returns the layers, or imageIndex, that layer i reads. index is by name.
 func (s *Spec) resolveInputs(i int, index map[string]int) ([]int, error) {
 	if len(s.Layers[i].In) == 0 {
 		return []int{i - 1}, nil // imageIndex for the first layer
@@ -236,7 +231,6 @@ func (s *Spec) sortLayers(reads [][]int) ([]int, error) {
 	return order, nil
 }
 
-// cycleError returns an error that lists the layers of a cycle.
 func (s *Spec) cycleError(path []int) error {
 	const fullName = 8
 	var labels []string
@@ -269,7 +263,6 @@ func (s *Spec) checkAllUsed(w *layerConnections) error {
 	return nil
 }
 
-// layerLabel returns the name of layer i in error messages.
 func (s *Spec) layerLabel(i int) string {
 	l := s.Layers[i]
 	text := fmt.Sprintf("%q", l.Name)
@@ -282,7 +275,6 @@ func (s *Spec) layerLabel(i int) string {
 	return text
 }
 
-// validate returns an error for the first invalid field of the loss.
 func (l *SpecLoss) validate() error {
 	switch {
 	case !slices.Contains([]string{lossBCE, lossDice, lossSoftmax, lossPixel, lossL1}, l.Kind):

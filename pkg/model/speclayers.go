@@ -22,7 +22,6 @@ const (
 // defaultLeakySlope is the default slope of a leaky ReLU, as in PyTorch.
 const defaultLeakySlope = 0.01
 
-// specLayerKind is a kind of layer in a spec.
 type specLayerKind struct {
 	name       string
 	about      string
@@ -32,7 +31,6 @@ type specLayerKind struct {
 	build      func(g *nn.Graph, l SpecLayer, in []*gorgonia.Node) *gorgonia.Node
 }
 
-// specLayerKinds returns the kinds of layers of a spec.
 func specLayerKinds() []specLayerKind {
 	convolution := []string{"out", "kernel", "stride", "pad", "bias", "init", "bias_init"}
 	return []specLayerKind{
@@ -85,8 +83,6 @@ func specLayerKinds() []specLayerKind {
 	}
 }
 
-// findLayerKind returns the kind of layer with the given name, and false if the name is
-// unknown.
 func findLayerKind(name string) (specLayerKind, bool) {
 	all := specLayerKinds()
 	i := slices.IndexFunc(all, func(k specLayerKind) bool { return k.name == name })
@@ -108,7 +104,6 @@ func LayerKinds() []string {
 // hasBias reports whether the layer has a bias; the default is true.
 func (l SpecLayer) hasBias() bool { return l.Bias == nil || *l.Bias }
 
-// toConvolution returns the configuration of a convolution layer.
 func (l SpecLayer) toConvolution() nn.Convolution {
 	return nn.Convolution{
 		Out: l.Out, Kernel: l.Kernel, Stride: l.Stride, Pad: l.Pad,
@@ -116,7 +111,7 @@ func (l SpecLayer) toConvolution() nn.Convolution {
 	}
 }
 
-// setAsLoss sets l as the loss of g, computed from logits and g's second input, the target.
+// setAsLoss computes l from logits and g's second input, the target.
 func (l *SpecLoss) setAsLoss(g *nn.Graph, logits *gorgonia.Node) {
 	target := g.Inputs()[1].Node
 	switch l.Kind {

@@ -22,7 +22,7 @@ func SpecOf(net Network) (*Spec, error) {
 	return s, nil
 }
 
-// convertToSpec implements SpecOf, without the prefix of its errors.
+// convertToSpec is SpecOf without the prefix of its errors.
 func convertToSpec(net Network) (*Spec, error) {
 	g, err := net.Graph(1, nn.Eval)
 	if err != nil {
@@ -66,7 +66,6 @@ func convertToSpec(net Network) (*Spec, error) {
 	return s, nil
 }
 
-// specConverter converts nodes to the layers of a spec.
 type specConverter struct {
 	graph     *nn.Graph
 	names     map[*gorgonia.Node]string // name of each node that was converted
@@ -75,8 +74,7 @@ type specConverter struct {
 	initials  []initializerCandidates
 }
 
-// initializerCandidates contains the possible names of the initializer of a layer's weight or
-// bias.
+// initializerCandidates contains possible names of the initializer of a weight or bias.
 type initializerCandidates struct {
 	layer int
 	bias  bool
@@ -107,7 +105,6 @@ func (w *specConverter) chooseInits(layers []SpecLayer) {
 	}
 }
 
-// convertLayer converts a node of the graph to a layer of the spec.
 func (w *specConverter) convertLayer(n *gorgonia.Node, c nn.OperationInfo) (SpecLayer, error) {
 	if c.Layer == "" {
 		return SpecLayer{}, fmt.Errorf("%s %s is not a layer of the graph: use methods of nn.Graph, such as g.ReLU(x), instead of functions of package nn", c.Kind, n.Shape())
@@ -169,8 +166,7 @@ func (w *specConverter) convertLayer(n *gorgonia.Node, c nn.OperationInfo) (Spec
 	return l, nil
 }
 
-// recordInits records the possible names of the initializers of l's weight and bias for
-// chooseInits. operands are the inputs of l's operation.
+// recordInits records possible names of the initializers of l, whose inputs are operands.
 func (w *specConverter) recordInits(l *SpecLayer, operands []*gorgonia.Node) error {
 	bias := len(operands) > 2
 	l.Bias = &bias
@@ -193,8 +189,7 @@ func (w *specConverter) recordInits(l *SpecLayer, operands []*gorgonia.Node) err
 	return nil
 }
 
-// convertLoss converts the node of the loss. It returns nil without an error if the loss is
-// the task's default.
+// convertLoss returns nil without an error if the loss is the task's default.
 func (w *specConverter) convertLoss(n *gorgonia.Node, c nn.OperationInfo, task Task) (*SpecLoss, error) {
 	kinds := map[nn.Kind]string{nn.KindBCEWithLogits: lossBCE, nn.KindDiceBCE: lossDice, nn.KindSoftmaxCrossEntropy: lossSoftmax, nn.KindPixelCrossEntropy: lossPixel, nn.KindL1: lossL1}
 	l := &SpecLoss{Kind: kinds[c.Kind], Dice: c.Attr.DiceWeight, Smoothing: c.Attr.Smoothing, ExpWeight: c.Attr.ExpWeight, ClassWeights: c.Attr.ClassWeights}
@@ -212,7 +207,6 @@ func (w *specConverter) convertLoss(n *gorgonia.Node, c nn.OperationInfo, task T
 	return l, nil
 }
 
-// defaultLossKind returns the kind of loss that a network of a task has by default.
 func defaultLossKind(t Task) string {
 	return map[Task]string{Segmentation: lossBCE, Classification: lossSoftmax, Regression: lossL1}[t]
 }
@@ -286,7 +280,6 @@ func omitDefault(v []int, defaultValue int) Sizes {
 	return Sizes(v).shorten()
 }
 
-// zeroIfDefault returns v, or 0 if v is defaultValue.
 func zeroIfDefault(v, defaultValue float64) float64 {
 	if v == defaultValue {
 		return 0

@@ -48,7 +48,6 @@ func Summarize(net Network, batch int) (*Summary, error) {
 	return s, nil
 }
 
-// outputBytes returns the size of a layer's output in float32.
 func outputBytes(l nn.Layer) int64 {
 	bytes := int64(4)
 	for _, d := range l.Shape {
@@ -57,12 +56,10 @@ func outputBytes(l nn.Layer) int64 {
 	return bytes
 }
 
-// summaryHeader returns the column names of the table.
 func summaryHeader() []string {
 	return []string{"layer", "kind", "output", "parameters", "MFLOP forward", "MiB output"}
 }
 
-// formatRows returns the cells of the table.
 func (s *Summary) formatRows() [][]string {
 	var rows [][]string
 	for _, l := range s.Layers {
@@ -75,7 +72,6 @@ func (s *Summary) formatRows() [][]string {
 	return rows
 }
 
-// formatTotals returns the lines below the table.
 func (s *Summary) formatTotals() []string {
 	lines := []string{fmt.Sprintf("%s: %s parameters (%.1f MiB in fp32), %.3g GFLOP forward at batch %d, outputs of all layers %.1f MiB",
 		s.Name, formatThousands(int64(s.Parameters)), toMebibytes(int64(4*s.Parameters)), float64(s.FLOPs)/1e9, s.Batch, toMebibytes(s.OutputBytes))}
@@ -127,7 +123,7 @@ func (s *Summary) HTML() string {
 	return b.String()
 }
 
-// formatShape formats a shape as in 3×64×64, or "scalar".
+// formatShape returns, for example, "3×64×64", or "scalar".
 func formatShape(shape []int) string {
 	if len(shape) == 0 {
 		return "scalar"
@@ -139,7 +135,6 @@ func formatShape(shape []int) string {
 	return strings.Join(parts, "×")
 }
 
-// cellIf returns cell if shown is true, and an empty cell otherwise.
 func cellIf(shown bool, cell string) string {
 	if !shown {
 		return ""
@@ -147,7 +142,7 @@ func cellIf(shown bool, cell string) string {
 	return cell
 }
 
-// formatThousands formats n with a comma between groups of three digits.
+// formatThousands puts a comma between groups of three digits.
 func formatThousands(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {

@@ -29,7 +29,8 @@ type UNet2DConfig struct {
 	ClassWeights []float64
 }
 
-// maxUNetDepth is the largest depth: 1024 times fewer pixels a side is beyond any image.
+// maxUNetDepth limits the depth: with 10 levels the bridge has 1024 times fewer pixels per
+// side.
 const maxUNetDepth = 10
 
 // IgnoredTarget is the target of pixels that count in no loss and no score. It equals
@@ -186,7 +187,6 @@ func (u *UNet2DNetwork) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 	return g, nil
 }
 
-// addBlocks adds two blocks of 3×3 convolution, batch norm and ReLU.
 func (u *UNet2DNetwork) addBlocks(g *nn.Graph, name string, x *gorgonia.Node, channels int) *gorgonia.Node {
 	for _, part := range []string{".a", ".b"} {
 		// Without batch norm after it, a convolution needs a bias.

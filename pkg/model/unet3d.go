@@ -109,7 +109,7 @@ func (u *UNet3DNetwork) TargetShape() []int {
 // Parameters returns the number of trainable elements.
 func (u *UNet3DNetwork) Parameters() int { return u.parameters }
 
-// channels returns the number of channels of a level, from 0.
+// channels counts levels from 0.
 func (c UNet3DConfig) channels(level int) int { return c.Base << min(level, 3) }
 
 // Graph builds the network.

@@ -52,7 +52,6 @@ func newAttribute(name string, v any) message {
 	return m
 }
 
-// newTensor encodes a TensorProto of float32 values.
 func newTensor(name string, shape []int, values []float32) message {
 	raw := make([]byte, 0, 4*len(values))
 	for _, v := range values {
@@ -61,7 +60,7 @@ func newTensor(name string, shape []int, values []float32) message {
 	return encodeTensor(name, shape, dataFloat, raw)
 }
 
-// newIntTensor encodes a TensorProto with one dimension of integers.
+// newIntTensor encodes a TensorProto with one dimension.
 func newIntTensor(name string, values []int) message {
 	var raw []byte
 	for _, v := range values {

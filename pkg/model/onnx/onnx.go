@@ -36,7 +36,6 @@ func Write(path string, net model.Network, tensors []weights.Tensor, doc string)
 	return wholefile.WriteBytes(path, m, 0o666)
 }
 
-// encodeModel encodes a ModelProto.
 func encodeModel(net model.Network, tensors []weights.Tensor, doc string) (message, error) {
 	g, err := net.Graph(1, nn.Eval)
 	if err != nil {
@@ -83,7 +82,6 @@ func encodeModel(net model.Network, tensors []weights.Tensor, doc string) (messa
 	return m, nil
 }
 
-// converter converts the nodes of a graph to an encoded GraphProto.
 type converter struct {
 	graph   *nn.Graph
 	kinds   map[string]string // of each layer, by its name
@@ -93,8 +91,7 @@ type converter struct {
 	encoded message
 }
 
-// findNodes returns the operations that compute the logits, each after its operands. It finds what reads
-// each node, and names the values.
+// findNodes returns the logits' operations in order, and sets readers and names.
 func (c *converter) findNodes() []*gorgonia.Node {
 	logits := c.graph.Outputs()[0].Node
 	found, nodes := map[*gorgonia.Node]bool{logits: true}, []*gorgonia.Node{logits}
@@ -116,7 +113,6 @@ func (c *converter) findNodes() []*gorgonia.Node {
 	return nodes
 }
 
-// dims returns the dimensions of the image and of the logits.
 func (c *converter) dims(nodes []*gorgonia.Node) (image, logits []any) {
 	names := []string{"n", "channels", "height", "width"}
 	in, out := c.graph.Inputs()[0].Shape, c.graph.Outputs()[0].Shape
@@ -143,7 +139,7 @@ func (c *converter) dims(nodes []*gorgonia.Node) (image, logits []any) {
 	return name(in), name(out)
 }
 
-// add adds a node with the output named output.
+// add adds a node with one output.
 func (c *converter) add(op, output string, inputs []string, attributes ...message) {
 	var m message
 	for _, name := range inputs {
@@ -169,7 +165,6 @@ func (c *converter) addWithWeights(op, output string, in []*gorgonia.Node, attri
 	c.add(op, output, inputs, attributes...)
 }
 
-// convert adds a node of the graph.
 func (c *converter) convert(n *gorgonia.Node) error {
 	info, _ := nn.OperationInfoOf(n)
 	in := nn.Operands(c.graph.Expr(), n)
@@ -227,7 +222,6 @@ func (c *converter) convert(n *gorgonia.Node) error {
 	return nil
 }
 
-// windowAttributes returns the attributes of an operation on windows.
 func windowAttributes(kernel []int, a nn.Attr) []message {
 	all := []message{newAttribute("kernel_shape", kernel), newAttribute("strides", a.Stride)}
 	if len(a.Pad) > 0 {
@@ -236,14 +230,12 @@ func windowAttributes(kernel []int, a nn.Attr) []message {
 	return all
 }
 
-// addPad adds a padding of zeros around the spatial dimensions.
 func (c *converter) addPad(output string, inputs []string, before, after []int) {
 	c.encoded.addMessage(5, newIntTensor(output+".pads", slices.Concat([]int{0, 0}, before, []int{0, 0}, after)))
 	c.add("Pad", output, append(inputs, output+".pads"))
 }
 
-// normOf returns the batch norm that is folded into n: if n is a convolution that only a batch norm
-// reads. Otherwise it returns nil.
+// normOf returns the batch norm to fold into n, or nil.
 func (c *converter) normOf(n *gorgonia.Node) *gorgonia.Node {
 	info, _ := nn.OperationInfoOf(n)
 	if info.Kind != nn.KindConv || len(c.readers[n]) != 1 || c.names[n] == model.LogitsOutput {
@@ -256,7 +248,7 @@ func (c *converter) normOf(n *gorgonia.Node) *gorgonia.Node {
 	return norm
 }
 
-// addConv adds the convolution n with the given operands, and the batch norm that is folded into it.
+// addConv adds the convolution n with the batch norm that is folded into it.
 func (c *converter) addConv(n *gorgonia.Node, in []*gorgonia.Node) {
 	info, _ := nn.OperationInfoOf(n)
 	attributes := windowAttributes(in[1].Shape()[2:], info.Attr)
