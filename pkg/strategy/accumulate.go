@@ -10,9 +10,9 @@ import (
 )
 
 // Accumulator is a GradSync for optimizer steps that use several batches, one after
-// another. It adds up their gradients. During the last batch, it passes the mean of each
-// bucket to another GradSync while the backward pass continues, so the exchange takes as
-// long as for one batch.
+// another. During the last batch, it passes each bucket's mean over the batches to another
+// GradSync while the backward pass continues, so the exchange takes as long as for one
+// batch.
 //
 //	acc.Begin(2)
 //	timing, err := exe.Step(ctx, acc, nil)      // gradients only
@@ -68,9 +68,8 @@ func (a *Accumulator) ReduceBucket(i int, b device.Buffer, s device.Stream) erro
 	return a.inner.ReduceBucket(i, b, s)
 }
 
-// ShareStatistics calls ShareStatistics of the inner GradSync, so that batch norms use the
-// statistics of all workers' current batches. It returns an error if the inner GradSync is
-// not an engine.NormSync.
+// ShareStatistics calls ShareStatistics of the inner GradSync, which must be an
+// engine.NormSync, so that batch norms use the statistics of all workers' current batches.
 func (a *Accumulator) ShareStatistics(own []float64) ([]float64, error) {
 	g, ok := a.inner.(engine.NormSync)
 	if !ok {
@@ -90,8 +89,7 @@ func (a *Accumulator) Wait() error {
 	return a.inner.Wait()
 }
 
-// Part returns the number of the current batch from 1, the number of batches of the
-// optimizer step, and the inner GradSync, as engine.AccumulatingSync requires.
+// Part implements engine.AccumulatingSync.
 func (a *Accumulator) Part() (part, parts int, inner engine.GradSync) {
 	return a.part, max(1, a.parts), a.inner
 }
@@ -108,6 +106,6 @@ func (a *Accumulator) Reduced() []engine.Reduction {
 	return nil
 }
 
-// Capturable reports whether the optimizer step uses a single batch and the inner GradSync
-// is capturable.
+// Capturable returns false if the optimizer step uses several batches or the inner GradSync
+// is not capturable.
 func (a *Accumulator) Capturable() bool { return a.parts <= 1 && a.inner.Capturable() }

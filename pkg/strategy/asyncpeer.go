@@ -20,24 +20,19 @@ const NameAsyncPeer = "async_peer"
 
 // asyncPeer is asynchronous decentralized parallel SGD (AD-PSGD; Lian et al. 2018,
 // arXiv:1710.06952): each worker updates its own parameters by its own gradients, and pairs of
-// workers average their parameters; server.Peer describes how. A worker applies its gradient to
-// its parameters, which may have been averaged meanwhile. An active worker then averages with a
-// random passive one.
+// workers average their parameters; server.Peer describes how.
 type asyncPeer struct {
 	*queue
 	shard shard.Shard // all parameters of this worker
 	core  *server.Peer
 }
 
-// newAsyncPeer creates the strategy of one worker.
 func newAsyncPeer(ctx context.Context, _ Config, _ engine.Engine, group collective.Group) (Strategy, error) {
 	a := &asyncPeer{queue: newQueue(ctx, group, nil), core: server.NewPeer(group)}
 	a.silent = true // workers are in different steps, so each normalizes its own batch
 	return a, nil
 }
 
-// Start copies rank 0's parameters and running statistics to all ranks, and restores each
-// rank's optimizer slots.
 func (a *asyncPeer) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
 	all := func(n int) (lo, hi int) { return 0, n }
 	own := saved
@@ -57,9 +52,9 @@ func (a *asyncPeer) Start(ctx context.Context, exe engine.Executable, saved map[
 	return nil
 }
 
-// Step computes the gradients of one batch for a copy of this worker's parameters. After the
-// last batch of an optimizer step, it updates the parameters, which may have been averaged
-// meanwhile, and an active worker averages them with a random passive one.
+// Step computes gradients for a copy of this worker's parameters. After the last batch of
+// an optimizer step, it updates the parameters, which may have been averaged meanwhile, and
+// an active worker averages them with a random passive one.
 func (a *asyncPeer) Step(ctx context.Context, exe engine.Executable, s Step) (t engine.Timing, err error) {
 	a.core.Begin(a.ctx, s.Update)
 	if s.Batch <= 1 {
@@ -130,7 +125,6 @@ func (a *asyncPeer) State(context.Context, engine.Executable) (map[string][]floa
 	return all, err
 }
 
-// Close ends the exchange and all goroutines. It does not close the group.
 func (a *asyncPeer) Close() error {
 	err := a.queue.Close() // ends the context of the core
 	a.core.Close()

@@ -26,8 +26,7 @@ func NewDDP(ctx context.Context, group collective.Group) *DDP {
 	return &DDP{queue: newQueue(ctx, group, averageBucket), replicas: replicas{group}}
 }
 
-// Step computes the gradients of one batch, and lets the executable update its parameters by
-// the mean gradient over all workers.
+// Step implements Strategy. The executable updates its parameters by the mean gradient.
 func (d *DDP) Step(ctx context.Context, exe engine.Executable, s Step) (engine.Timing, error) {
 	var broadcast time.Duration
 	if d.broadcasts {
@@ -45,7 +44,6 @@ func (d *DDP) Step(ctx context.Context, exe engine.Executable, s Step) (engine.T
 	return t, err
 }
 
-// broadcastStates copies rank 0's running statistics to all ranks.
 func (d *DDP) broadcastStates(exe engine.Executable) error {
 	p := exe.Program()
 	if d.queue.group.Size() == 1 || len(p.States) == 0 {
@@ -86,12 +84,10 @@ func newDDPOrNCCL(ctx context.Context, c Config, e engine.Engine, group collecti
 	return n, nil
 }
 
-// replicas is the part of a strategy whose workers have equal parameters and optimizer slots
-// after each step.
+// replicas is for workers with equal parameters and optimizer slots after each step.
 type replicas struct{ group collective.Group }
 
-// Start restores the saved tensors, if there are any, and copies rank 0's persistent tensors
-// to all ranks.
+// Start restores saved tensors and copies rank 0's persistent tensors to all ranks.
 func (r replicas) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
 	if err := restoreTensors(exe, saved, exe.Names()); err != nil {
 		return err
@@ -99,7 +95,6 @@ func (r replicas) Start(ctx context.Context, exe engine.Executable, saved map[st
 	return BroadcastState(ctx, exe, r.group)
 }
 
-// Equalize does nothing, because the parameters are equal.
 func (replicas) Equalize(context.Context, engine.Executable) error { return nil }
 
 // State returns nil, because rank 0's executable has the complete state.
@@ -107,10 +102,8 @@ func (replicas) State(context.Context, engine.Executable) (map[string][]float64,
 	return nil, nil
 }
 
-// averageBucket replaces one bucket by its mean over all workers.
 func averageBucket(q *queue, b bucket) error { return averageBuffer(q.ctx, q.group, b.buffer) }
 
-// averageBuffer replaces b by its mean over all ranks of group.
 func averageBuffer(ctx context.Context, group collective.Group, b device.Buffer) error {
 	if err := group.AllReduce(ctx, b); err != nil {
 		return err

@@ -37,7 +37,6 @@ type horovodStrategy struct {
 	names      []string // of the tensors, by bucket
 }
 
-// newHorovod creates the strategy of one worker.
 func newHorovod(ctx context.Context, c Config, _ engine.Engine, group collective.Group) (Strategy, error) {
 	h := &horovodStrategy{replicas: replicas{group}}
 	h.controller = horovod.New(group, horovod.Options{
@@ -50,16 +49,12 @@ func newHorovod(ctx context.Context, c Config, _ engine.Engine, group collective
 	return h, nil
 }
 
-// cycleMilliseconds returns the least time between two negotiations.
 func (c Config) cycleMilliseconds() float64 { return cmp.Or(c.CycleTime, defaultCycleMilliseconds) }
 
-// fusionMiB returns the size up to which tensors are reduced together.
 func (c Config) fusionMiB() float64 { return cmp.Or(c.FusionThreshold, defaultFusionMiB) }
 
-// cacheCapacity returns the number of tensors in the response cache.
 func (c Config) cacheCapacity() int { return cmp.Or(c.CacheCapacity, defaultCacheCapacity) }
 
-// checkHorovod returns an error for an invalid option.
 func checkHorovod(c Config) error {
 	switch {
 	case !(c.CycleTime >= 0 && c.CycleTime <= 1e6):
@@ -72,8 +67,9 @@ func checkHorovod(c Config) error {
 	return nil
 }
 
-// BucketBytes returns the size at which a bucket of gradients is complete. of is the size in
-// the config. Horovod exchanges each gradient as a tensor of its own, and fuses them itself.
+// BucketBytes returns the size at which a bucket of gradients is complete: of, the size in
+// the config, except with Horovod, which exchanges each gradient separately and fuses them
+// itself.
 func (c Config) BucketBytes(of int) int {
 	if c.Name == NameHorovod {
 		return 1
@@ -89,7 +85,6 @@ type TimelineWriter interface {
 	StartTimeline(path string) error
 }
 
-// StartTimeline implements TimelineWriter.
 func (h *horovodStrategy) StartTimeline(path string) (err error) {
 	if h.queue.group.Size() == 1 || h.queue.group.Rank() != 0 {
 		return nil
@@ -99,14 +94,12 @@ func (h *horovodStrategy) StartTimeline(path string) (err error) {
 	return err
 }
 
-// Start restores the saved tensors, if there are any, and copies rank 0's parameters, running
-// statistics and optimizer slots to all ranks.
 func (h *horovodStrategy) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
 	h.names = tensorNames(exe.Program())
 	return h.replicas.Start(ctx, exe, saved)
 }
 
-// tensorNames returns the name of the tensor of each bucket: that of its parameter.
+// tensorNames returns, for each bucket, the name of its parameter.
 func tensorNames(p *plan.Program) []string {
 	names := make([]string, len(p.Buckets))
 	for i, b := range p.Buckets {
@@ -119,13 +112,10 @@ func tensorNames(p *plan.Program) []string {
 	return names
 }
 
-// Step computes the gradients of one batch, and lets the executable update its parameters by
-// the mean gradient over all workers.
 func (h *horovodStrategy) Step(ctx context.Context, exe engine.Executable, s Step) (engine.Timing, error) {
 	return h.run(ctx, exe, h.queue, s, &s.Update)
 }
 
-// cycle takes part in one cycle of Horovod.
 func (h *horovodStrategy) cycle(q *queue) ([]exchange, error) {
 	operations, err := h.controller.Cycle(q.ctx, func() (tensors []horovod.Tensor, complete bool) {
 		waiting, complete := q.snapshot()

@@ -17,7 +17,6 @@ import (
 // NameLocalSGD is the name of the strategy that averages parameters in place of gradients.
 const NameLocalSGD = "local_sgd"
 
-// defaultLocalSteps is the number of local steps of local SGD if the config does not set it.
 const defaultLocalSteps = 8
 
 // localSGD is local SGD (Stich 2019, arXiv:1805.09767): every worker updates its own
@@ -32,7 +31,6 @@ type localSGD struct {
 	staging       device.Buffer
 }
 
-// newLocalSGD creates the strategy of one worker.
 func newLocalSGD(ctx context.Context, c Config, _ engine.Engine, group collective.Group) (Strategy, error) {
 	return &localSGD{queue: newQueue(ctx, group, nil), every: c.localSteps(), averagesSlots: c.AverageOptimizer}, nil
 }
@@ -59,7 +57,7 @@ func (l *localSGD) Start(ctx context.Context, exe engine.Executable, saved map[s
 	}
 	own := map[string][]float64{}
 	for name, v := range saved {
-		// Rank 1 stands for all: either every rank's parameters were saved, or none.
+		// Rank 1 is enough: either every rank's parameters were saved, or none.
 		if of, ok := strings.CutPrefix(name, RankPrefix(1)); ok && !strings.HasPrefix(of, shard.SlotPrefix) {
 			l.differ = true
 		}
@@ -75,8 +73,7 @@ func (l *localSGD) Start(ctx context.Context, exe engine.Executable, saved map[s
 	return restoreTensors(exe, own, exe.Names())
 }
 
-// Step computes the gradients of one batch and lets the executable update its parameters with
-// these gradients. After every l.every optimizer steps, it averages the parameters of all ranks.
+// Step averages the parameters of all ranks after every l.every optimizer steps.
 func (l *localSGD) Step(ctx context.Context, exe engine.Executable, s Step) (engine.Timing, error) {
 	t, err := l.run(ctx, exe, l.queue, s, &s.Update)
 	if err != nil || !s.isLast() {
@@ -119,7 +116,6 @@ func (l *localSGD) Equalize(_ context.Context, exe engine.Executable) error {
 	})
 }
 
-// averageParameters replaces the parameters of one bucket by their mean over all ranks.
 func (l *localSGD) averageParameters(ctx context.Context, b engine.BucketMemory) error {
 	stage := l.staging.Slice(0, b.Gradients.Len())
 	for _, p := range b.Parameters {
@@ -134,7 +130,6 @@ func (l *localSGD) averageParameters(ctx context.Context, b engine.BucketMemory)
 	return nil
 }
 
-// averageSlots replaces the optimizer's slots by their mean over all ranks.
 func (l *localSGD) averageSlots(ctx context.Context, exe engine.Executable) error {
 	for _, name := range l.slotNames(exe) {
 		v, err := exe.Get(name)
@@ -161,7 +156,6 @@ func (l *localSGD) averageSlots(ctx context.Context, exe engine.Executable) erro
 	return nil
 }
 
-// slotNames returns the names of the optimizer's state tensors that the updates use.
 func (l *localSGD) slotNames(exe engine.Executable) []string {
 	return slices.DeleteFunc(slices.Clone(exe.Names()), func(name string) bool {
 		rest, ok := strings.CutPrefix(name, shard.SlotPrefix)
@@ -171,8 +165,8 @@ func (l *localSGD) slotNames(exe engine.Executable) []string {
 }
 
 // State returns, on rank 0, the tensors of the other ranks that differ from those of rank 0:
-// the optimizer's slots unless they are averaged, and between two averages everything.
-// Running statistics of other ranks than rank 0 are never used.
+// the optimizer's slots unless they are averaged, and between two averages everything. Only
+// rank 0's running statistics are used.
 func (l *localSGD) State(_ context.Context, exe engine.Executable) (map[string][]float64, error) {
 	n, rank := l.group.Size(), l.group.Rank()
 	var names []string

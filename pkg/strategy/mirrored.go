@@ -11,8 +11,8 @@ import (
 )
 
 // The names of the strategies whose processes contain several replicas of the network. The
-// replicas compute what the workers of NameDDP compute; the strategies differ from it in the
-// processes of a run and in the group that connects the replicas.
+// replicas compute what the workers of NameDDP compute; only the processes of a run and the
+// group that connects the replicas differ.
 const (
 	NameMirrored    = "mirrored"
 	NameMultiWorker = "multiworker"
@@ -36,7 +36,6 @@ func newMirrored(ctx context.Context, _ Config, _ engine.Engine, group collectiv
 	return NewDDP(ctx, group), nil
 }
 
-// checkReplicas returns an error if the number of replicas per process is negative.
 func checkReplicas(c Config) error {
 	if c.Replicas < 0 {
 		return fmt.Errorf("strategy.replicas is %d: use the number of replicas in each process, at least 1, or 0 for 1", c.Replicas)
@@ -44,8 +43,7 @@ func checkReplicas(c Config) error {
 	return nil
 }
 
-// checkNodes returns an error if the workers cannot be divided evenly among processes with
-// the replicas of NameMultiWorker.
+// checkNodes returns an error if the workers cannot be divided evenly among processes.
 func checkNodes(c Config, workers int) error {
 	if n := c.ReplicasPerProcess(workers); workers%n != 0 {
 		return fmt.Errorf("strategy %s: %s cannot be divided among processes with %d replicas each: use a multiple of %d, or other strategy.replicas", NameMultiWorker, english.Count(workers, "worker"), n, n)

@@ -47,7 +47,6 @@ type NCCLOptions struct {
 	SearchTimeout time.Duration
 }
 
-// withDefaults returns o with the default values of fields that are 0.
 func (o NCCLOptions) withDefaults() NCCLOptions {
 	if o.Timeout == 0 {
 		o.Timeout = collective.DefaultTimeout
@@ -83,8 +82,7 @@ type NCCL struct {
 	group   collective.Group // connects the ranks on the host
 	options NCCLOptions
 
-	// mu is never held during an NCCL call, which may block until another rank calls NCCL
-	// too.
+	// mu is never held during an NCCL call, which may block until other ranks call NCCL.
 	mu    sync.Mutex
 	comm  nccl.Comm  // 0 after an abort or Close
 	ended chan error // receives the result of an abort in progress; nil: no abort
@@ -106,7 +104,6 @@ func NewNCCL(ctx context.Context, gpu GPU, group collective.Group, o NCCLOptions
 	return n, nil
 }
 
-// start loads the library and creates the communicator.
 func (n *NCCL) start(ctx context.Context) error {
 	lib, err := n.gpu.NCCL()
 	// If one rank has no library, no rank may continue.
@@ -162,8 +159,8 @@ func (n *NCCL) createCommunicator(ctx context.Context, id nccl.UniqueID) error {
 	}
 }
 
-// addMissingRank synchronizes with the other ranks in the group on the host. If a rank is
-// missing, it returns cause with the error that names that rank, else cause.
+// addMissingRank synchronizes with the other ranks on the host. If a rank is missing, it
+// adds the error that names the rank to cause.
 func (n *NCCL) addMissingRank(ctx context.Context, cause error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.options.SearchTimeout, errors.New("the rank did not join the search for the missing rank"))
 	defer cancel()
@@ -173,9 +170,8 @@ func (n *NCCL) addMissingRank(ctx context.Context, cause error) error {
 	return cause
 }
 
-// shareError returns an error on every rank if err is not nil on any rank. A rank whose err
-// is not nil returns err; the other ranks return an error with the number of ranks that
-// failed.
+// shareError returns err, or, if it is nil but another rank's is not, an error with the
+// number of ranks that failed.
 func (n *NCCL) shareError(ctx context.Context, err error) error {
 	failed := []float64{0}
 	if err != nil {
@@ -190,7 +186,6 @@ func (n *NCCL) shareError(ctx context.Context, err error) error {
 	return err
 }
 
-// checkDistinctGPUs returns an error if two ranks use the same GPU.
 func (n *NCCL) checkDistinctGPUs(ctx context.Context) error {
 	uuid := n.gpu.UUID()
 	all := make([]float64, n.group.Size()*len(uuid))
@@ -261,7 +256,6 @@ func (n *NCCL) ReduceBucket(i int, b device.Buffer, s device.Stream) error {
 	return nil
 }
 
-// allReduce enqueues an in-place all-reduce of b in stream s, and counts its bytes.
 func (n *NCCL) allReduce(b device.Buffer, typ nccl.DataType, op nccl.ReduceOp, s device.Stream) error {
 	n.mu.Lock()
 	comm, err := n.comm, n.err
@@ -298,8 +292,8 @@ func (n *NCCL) SumStatistics(v device.Buffer, s device.Stream) error {
 	return nil
 }
 
-// Wait returns at once, because the GPU itself waits for the exchange in its streams. It
-// returns the watchdog's error, or nil.
+// Wait returns at once, with the watchdog's error or nil, because the GPU itself waits for
+// the exchange in its streams.
 func (n *NCCL) Wait() error { return n.watchError() }
 
 // Capturable returns true, because a CUDA graph may contain NCCL's operations.
@@ -378,7 +372,6 @@ func (n *NCCL) abort(ctx context.Context, cause error) {
 	}
 }
 
-// watchError returns the watchdog's error, or nil.
 func (n *NCCL) watchError() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

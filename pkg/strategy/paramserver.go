@@ -28,7 +28,6 @@ type paramServer struct {
 	incoming device.Buffer // gradients that this server has received from one worker
 }
 
-// newParamServer creates the strategy of one worker.
 func newParamServer(ctx context.Context, c Config, _ engine.Engine, group collective.Group) (Strategy, error) {
 	if c.MaxStaleness > 0 {
 		return newAsyncServer(ctx, c, group), nil
@@ -89,7 +88,6 @@ func (p *paramServer) push(b device.Buffer) error {
 	})
 }
 
-// pull copies each server's shard of b to all ranks.
 func (p *paramServer) pull(ctx context.Context, b device.Buffer) error {
 	n, rank := p.group.Size(), p.group.Rank()
 	return forEachServer(b, p.servers, func(server int, shard device.Buffer) error {
@@ -108,7 +106,6 @@ func (p *paramServer) pull(ctx context.Context, b device.Buffer) error {
 	})
 }
 
-// collectFromServers copies each server's shard of b to rank 0.
 func collectFromServers(ctx context.Context, group collective.Group, b device.Buffer, servers int) error {
 	rank := group.Rank()
 	return forEachServer(b, servers, func(server int, shard device.Buffer) error {
@@ -124,8 +121,6 @@ func collectFromServers(ctx context.Context, group collective.Group, b device.Bu
 	})
 }
 
-// Start copies rank 0's parameters and running statistics to all ranks, and restores the
-// servers' optimizer slots.
 func (p *paramServer) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
 	return startSharded(ctx, exe, p.group, &p.shard, ownedByServer(p.servers, p.group.Rank()), saved)
 }
@@ -141,8 +136,8 @@ func ownedByServer(servers, rank int) func(n int) (lo, hi int) {
 	}
 }
 
-// Step computes the gradients of one batch and sends them to the servers. After the last
-// batch of an optimizer step, the servers update the parameters and all ranks receive them.
+// Step sends the gradients of one batch to the servers. After the last batch of an
+// optimizer step, the servers update the parameters and all ranks receive them.
 func (p *paramServer) Step(ctx context.Context, exe engine.Executable, s Step) (engine.Timing, error) {
 	t, err := p.run(ctx, exe, p.queue, s, nil)
 	if err != nil || !s.isLast() {
@@ -152,7 +147,6 @@ func (p *paramServer) Step(ctx context.Context, exe engine.Executable, s Step) (
 	return t, err
 }
 
-// Equalize does nothing, because the parameters are equal after each step.
 func (*paramServer) Equalize(context.Context, engine.Executable) error { return nil }
 
 // State returns the servers' optimizer slots on rank 0.
@@ -162,8 +156,6 @@ func (p *paramServer) State(_ context.Context, _ engine.Executable) (map[string]
 	})
 }
 
-// OptimizerBytes returns the size of the optimizer's state on this rank, and of the state
-// that a rank has with NameDDP.
 func (p *paramServer) OptimizerBytes(u optim.Update) (own, replicated int64) {
 	return p.shard.OptimizerBytes(u)
 }

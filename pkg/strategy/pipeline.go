@@ -48,7 +48,6 @@ type BubbleMeasurer interface {
 	TakeBubble() Bubble
 }
 
-// newPipeline creates the strategy of one worker.
 func newPipeline(ctx context.Context, c Config, e engine.Engine, group collective.Group) (Strategy, error) {
 	p := &pipeline{queue: newQueue(ctx, group, nil)}
 	p.accumulator = NewAccumulator(p.queue)
@@ -57,8 +56,7 @@ func newPipeline(ctx context.Context, c Config, e engine.Engine, group collectiv
 	return p, nil
 }
 
-// countMessage adds a message of the given size, which was queued for another stage, to the
-// statistics.
+// countMessage counts a message to another stage.
 func (p *pipeline) countMessage(size int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,7 +64,6 @@ func (p *pipeline) countMessage(size int) {
 	p.stats.Bytes += size
 }
 
-// stageOf returns exe as a stage of the group's pipeline.
 func (p *pipeline) stageOf(exe engine.Executable) (*stage.Executable, error) {
 	if x, ok := exe.(*stage.Executable); ok {
 		if stages, own := x.Stages(); stages == p.group.Size() && own == p.group.Rank() {
@@ -140,8 +137,7 @@ func (p *pipeline) Step(ctx context.Context, exe engine.Executable, s Step) (t e
 	return t, err
 }
 
-// finishStep waits for this rank's messages, exchanges the losses and updates the parameters
-// of this rank's stage.
+// finishStep waits for messages, exchanges the losses and updates this stage.
 func (p *pipeline) finishStep(x *stage.Executable, u optim.Update, t *engine.Timing) error {
 	begin := time.Now()
 	end := p.runner.BeginFinalWait()
@@ -232,26 +228,22 @@ func (p *pipeline) State(_ context.Context, exe engine.Executable) (map[string][
 	return all, err
 }
 
-// OptimizerBytes returns the size of the optimizer's state of this rank's stage, and of the
-// whole network.
+// OptimizerBytes implements OptimizerSharder.
 func (p *pipeline) OptimizerBytes(u optim.Update) (own, complete int64) {
 	own, _ = p.shard.OptimizerBytes(u)
 	return own, int64(len(u.Slots())) * p.complete
 }
 
-// SentBytes implements SentEstimator.
 func (p *pipeline) SentBytes(batches float64) float64 {
 	return batches * float64(p.perBatch) / float64(p.group.Size())
 }
 
-// TakeBubble returns the bubble of this rank's stage in the steps since the previous call.
 func (p *pipeline) TakeBubble() Bubble {
 	b := p.bubble
 	p.bubble = Bubble{}
 	return b
 }
 
-// Close cancels operations in progress and ends all goroutines.
 func (p *pipeline) Close() error {
 	err := p.queue.Close()
 	p.runner.Close()

@@ -71,9 +71,9 @@ var (
 	_ engine.ReductionReporter = (*queue)(nil)
 )
 
-// newQueue returns a queue of the given rank's buckets. one exchanges one bucket; it is not
-// called in a group of one rank. nil: the strategy does not exchange gradients. If ctx is
-// canceled, operations in progress are canceled too.
+// newQueue returns a queue whose buckets one exchanges; nil: the strategy does not exchange
+// gradients. one is not called in a group of one rank. If ctx is canceled, operations in
+// progress are canceled too.
 func newQueue(ctx context.Context, group collective.Group, one func(q *queue, b bucket) error) *queue {
 	if one == nil {
 		return newNegotiatingQueue(ctx, group, nil)
@@ -83,8 +83,8 @@ func newQueue(ctx context.Context, group collective.Group, one func(q *queue, b 
 	})
 }
 
-// exchangeFirst exchanges the first of the waiting buckets by one, which returns the number of bytes
-// that this worker contributes.
+// exchangeFirst exchanges the first waiting bucket by one, which returns the bytes
+// contributed.
 func exchangeFirst(q *queue, one func(q *queue, b bucket) (int, error)) ([]exchange, error) {
 	q.mu.Lock()
 	b := q.waiting[0]
@@ -119,7 +119,6 @@ func (q *queue) snapshot() (waiting []bucket, complete bool) {
 	return slices.Clone(q.waiting), q.draining
 }
 
-// Name returns the name of the group's transport.
 func (q *queue) Name() string { return q.group.Name() }
 
 // ReduceBucket queues the exchange of bucket i and returns at once. The caller must not use
@@ -199,8 +198,7 @@ func (q *queue) operate(size int, exchange func(ctx context.Context) error) erro
 	return q.err
 }
 
-// measure calls exchange, which is an exchange that does not use the queue, and adds its duration
-// to the statistics.
+// measure adds the duration of exchange, which does not use the queue, to the statistics.
 func (q *queue) measure(exchange func() error) (time.Duration, error) {
 	begin := time.Now()
 	err := exchange()
@@ -264,8 +262,7 @@ func (q *queue) Stats() Stats {
 	return s
 }
 
-// Close cancels operations in progress and returns when they have ended. It does not close
-// the group.
+// Close cancels operations and returns when they have ended. It does not close the group.
 func (q *queue) Close() error {
 	q.mu.Lock()
 	q.closed = true
@@ -276,7 +273,6 @@ func (q *queue) Close() error {
 	return nil
 }
 
-// exchangeUntilClosed exchanges the queued buckets until Close.
 func (q *queue) exchangeUntilClosed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -312,8 +308,7 @@ func (q *queue) exchangeSome() {
 	q.changed.Broadcast()
 }
 
-// recordExchange adds x to the statistics, and removes its buckets from those that wait. The
-// caller must hold q.mu.
+// recordExchange adds x to the statistics and removes its buckets. q.mu must be held.
 func (q *queue) recordExchange(x exchange) {
 	q.stats.AllReduce += x.took
 	q.stats.Bytes += x.bytes

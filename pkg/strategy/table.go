@@ -27,8 +27,7 @@ func Explain() string {
 	return b.String()
 }
 
-// wrapText breaks text into lines of at most width characters, each of which begins with
-// indent.
+// wrapText breaks text into lines of at most width characters, which begin with indent.
 func wrapText(text, indent string, width int) string {
 	var lines []string
 	line := ""

@@ -23,7 +23,6 @@ type zero1 struct {
 	shard shard.Shard
 }
 
-// newZeRO1 creates the strategy of one worker.
 func newZeRO1(ctx context.Context, _ Config, _ engine.Engine, group collective.Group) (Strategy, error) {
 	return &zero1{queue: newQueue(ctx, group, scatterBucket)}, nil
 }
@@ -38,14 +37,12 @@ func scatterBucket(q *queue, b bucket) error {
 	return nil
 }
 
-// Start copies rank 0's parameters and running statistics to all ranks, and restores this
-// rank's part of the optimizer's slots.
 func (z *zero1) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
 	own := func(n int) (lo, hi int) { return collective.Shard(n, z.group.Size(), z.group.Rank()) }
 	return startSharded(ctx, exe, z.group, &z.shard, own, saved)
 }
 
-// startSharded implements Strategy.Start for strategies that apply the update themselves.
+// startSharded is Start for strategies that apply the update themselves.
 func startSharded(ctx context.Context, exe engine.Executable, group collective.Group, s *shard.Shard, own func(n int) (lo, hi int), saved map[string][]float64) error {
 	if err := s.Start(exe, own); err != nil {
 		return err
@@ -60,8 +57,8 @@ func startSharded(ctx context.Context, exe engine.Executable, group collective.G
 	return s.RestoreSlots(saved)
 }
 
-// Step computes the gradients of one batch. After the last batch of an optimizer step, it
-// updates this rank's part of the parameters and gathers the other parts.
+// Step updates this rank's part of the parameters after the last batch of an optimizer
+// step, and gathers the other parts.
 func (z *zero1) Step(ctx context.Context, exe engine.Executable, s Step) (engine.Timing, error) {
 	t, err := z.run(ctx, exe, z.queue, s, nil)
 	if err != nil || !s.isLast() {
@@ -71,11 +68,9 @@ func (z *zero1) Step(ctx context.Context, exe engine.Executable, s Step) (engine
 	return t, err
 }
 
-// gather copies each rank's shard of b to all ranks.
 func (z *zero1) gather(ctx context.Context, b device.Buffer) error { return z.group.AllGather(ctx, b) }
 
-// updateShards applies u to this rank's shards, and exchanges the updated parameters. It
-// adds the times to t.
+// updateShards applies u to this rank's shards and exchanges them. It adds the times to t.
 func (q *queue) updateShards(s *shard.Shard, u optim.Update, t *engine.Timing, exchange func(ctx context.Context, b device.Buffer) error) error {
 	begin := time.Now()
 	if err := s.Apply(u, q.sumFloat64s); err != nil {
@@ -94,7 +89,6 @@ func (q *queue) updateShards(s *shard.Shard, u optim.Update, t *engine.Timing, e
 	return err
 }
 
-// sumFloat64s replaces v by its sum over all ranks, between two steps.
 func (q *queue) sumFloat64s(v []float64) error {
 	if q.group.Size() == 1 {
 		return nil
@@ -102,10 +96,8 @@ func (q *queue) sumFloat64s(v []float64) error {
 	return q.operate(8*len(v), func(ctx context.Context) error { return q.group.AllReduce(ctx, device.Buffer{F64: v}) })
 }
 
-// Equalize does nothing, because the parameters are equal after each step.
 func (z *zero1) Equalize(context.Context, engine.Executable) error { return nil }
 
-// State returns the complete slots of the optimizer on rank 0.
 func (z *zero1) State(_ context.Context, _ engine.Executable) (map[string][]float64, error) {
 	return z.collectState(&z.shard, z.gather)
 }
@@ -126,8 +118,6 @@ func (q *queue) collectState(s *shard.Shard, exchange func(ctx context.Context, 
 	return all, err
 }
 
-// OptimizerBytes returns the size of the optimizer's state on this rank, and of the state
-// that a rank has with NameDDP.
 func (z *zero1) OptimizerBytes(u optim.Update) (own, replicated int64) {
 	return z.shard.OptimizerBytes(u)
 }

@@ -119,8 +119,7 @@ func (r *Runner) Close() {
 	}
 }
 
-// describe returns the error to report after an operation has failed with err: if the failure
-// of a sender has canceled the operation, the error of the sender.
+// describe returns err, or the error of the sender that has canceled the operation.
 func (r *Runner) describe(err error) error {
 	if !errors.Is(err, context.Canceled) {
 		return err
@@ -207,7 +206,7 @@ func (r *Runner) receive(ids [][]int, messages []device.Buffer, what string, bat
 	return nil
 }
 
-// send sends the tensors that were added for rank to as one message.
+// send sends what was added for rank to as one message.
 func (r *Runner) send(to int) {
 	if s := r.senders[to]; s != nil {
 		if n := s.send(); n > 0 {

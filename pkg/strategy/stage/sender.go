@@ -27,7 +27,6 @@ type sender struct {
 	worker  sync.WaitGroup
 }
 
-// newSender returns a sender of messages to the given rank.
 func newSender(ctx context.Context, cancel context.CancelFunc, group collective.Group, to int) *sender {
 	s := &sender{ctx: ctx, cancel: cancel, group: group, to: to}
 	s.changed.L = &s.mu
@@ -66,14 +65,14 @@ func (s *sender) flush() error {
 	return s.err
 }
 
-// failure returns the error of the first message that could not be sent; nil if there is none.
+// failure returns the error of the first message that could not be sent, or nil.
 func (s *sender) failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// close ends the goroutine. The context of newSender must be canceled.
+// close ends the goroutine, after the context of newSender was canceled.
 func (s *sender) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -82,7 +81,6 @@ func (s *sender) close() {
 	s.worker.Wait()
 }
 
-// sendUntilClosed sends the queued messages one after another until close or an error.
 func (s *sender) sendUntilClosed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

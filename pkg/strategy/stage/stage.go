@@ -17,9 +17,9 @@ import (
 	"lockstep/pkg/strategy/internal/shard"
 )
 
-// Executable is one worker's stage of a network, for strategy pipeline, which runs its
-// steps. It has all parameters and running statistics, but only those of its own stage are
-// current between two calls of Strategy.Equalize.
+// Executable is one worker's stage of a network, which strategy pipeline runs. It has all
+// parameters and running statistics, but only those of its own stage are current between
+// two calls of Strategy.Equalize.
 //
 // Loss returns the sum of the losses of an optimizer step's batches after the last of them,
 // and 0 before, because only the last stage computes the loss.
@@ -113,7 +113,7 @@ func (x *Executable) SentBytes() int {
 // parameters and gradients.
 func (x *Executable) Backward() engine.Executable { return x.backward }
 
-// Program returns the program of the whole network.
+// Program returns the whole network's program.
 func (x *Executable) Program() *plan.Program { return x.program }
 
 // SetInput copies v to an input of the next batch, if this stage reads it.
@@ -146,8 +146,7 @@ func (x *Executable) OwnLoss() float64 { return x.sum }
 // SetLoss sets the result of Loss to the sum that all stages have exchanged.
 func (x *Executable) SetLoss(sum float64) { x.loss = sum }
 
-// Loss returns the sum of the losses of the last optimizer step's batches; see
-// Executable.
+// Loss returns the loss of the last optimizer step; see Executable.
 func (x *Executable) Loss() float64 { return x.loss }
 
 // HasOutputs reports whether this worker's stage is the last one, which has the network's
@@ -235,7 +234,6 @@ func (x *Executable) MemoryBytes() int64 {
 // Close closes the programs of both passes.
 func (x *Executable) Close() error { return errors.Join(x.forward.Close(), x.backward.Close()) }
 
-// newBuffer returns a buffer of n elements in the precision of the engine.
 func (x *Executable) newBuffer(n int) device.Buffer {
 	if x.double {
 		return device.Buffer{F64: make([]float64, n)}
@@ -243,7 +241,7 @@ func (x *Executable) newBuffer(n int) device.Buffer {
 	return device.Buffer{F32: make([]float32, n)}
 }
 
-// newMessage returns a buffer for all tensors with the given IDs, and their parts of it.
+// newMessage returns a buffer for tensors, and its parts for each of them.
 func (x *Executable) newMessage(ids []int) (message device.Buffer, parts []device.Buffer) {
 	n := 0
 	for _, id := range ids {
@@ -278,7 +276,6 @@ func (x *Executable) takeMicroBatch() *microBatch {
 	return b
 }
 
-// release makes the memory of b available to another micro-batch.
 func (x *Executable) release(b *microBatch) { x.free = append(x.free, b) }
 
 // runForward runs the forward pass of b, whose activations of earlier stages are received.
@@ -315,7 +312,7 @@ func (x *Executable) runBackward(ctx context.Context, b *microBatch, gradients m
 	return err
 }
 
-// setInputs sets the inputs of exe with the given IDs to their values in tensors or more.
+// setInputs takes the values of the inputs ids from tensors or more.
 func (*Executable) setInputs(exe engine.Executable, ids []int, tensors, more map[int]device.Buffer) error {
 	for _, id := range ids {
 		v, ok := tensors[id]
@@ -335,7 +332,6 @@ func (*Executable) setInputs(exe engine.Executable, ids []int, tensors, more map
 	return nil
 }
 
-// readOutput copies an output of exe to dst.
 func readOutput(exe engine.Executable, name string, dst device.Buffer) error {
 	if c, ok := exe.(engine.BufferCopier); ok {
 		return c.OutputBuffer(name, dst)

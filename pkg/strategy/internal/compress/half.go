@@ -87,10 +87,8 @@ func Half[T number](ctx context.Context, group collective.Group, name string, gr
 // HalfBytes returns the size of n elements that Half has rounded.
 func HalfBytes(n int) int { return 4 * halfWords(n) }
 
-// halfWords returns the number of float32 words that n rounded elements need.
 func halfWords(n int) int { return (n + 1) / 2 }
 
-// swap sends out to rank to while it receives in from rank from.
 func swap(ctx context.Context, group collective.Group, out []float32, to int, in []float32, from int) error {
 	sent := make(chan error, 1)
 	go func() {
@@ -141,7 +139,6 @@ func toBF16(v float32) uint16 {
 	return uint16(bits>>31<<15) | 0x7f7f // the largest finite value
 }
 
-// fromBF16 returns the value of a bf16.
 func fromBF16(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }
 
 // toFP16 rounds v to the nearest fp16, ties to even. Finite values beyond the range become the
@@ -164,7 +161,6 @@ func toFP16(v float32) uint16 {
 	return sign | min(uint16(exponent+13)<<10+m, 0x7bff)
 }
 
-// fromFP16 returns the value of an fp16.
 func fromFP16(b uint16) float32 {
 	exponent, m := int(b>>10&31), float64(b&1023)
 	var v float64

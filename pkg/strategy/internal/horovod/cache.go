@@ -9,12 +9,10 @@ type request struct {
 	Elements int    `json:"elements"`
 }
 
-// requestOf returns the request for a tensor.
 func requestOf(t Tensor) request {
 	return request{Name: t.Name, Bits: elementBits(t.Buffer), Elements: t.Buffer.Len()}
 }
 
-// elementBits returns the size of an element of b.
 func elementBits(b device.Buffer) int {
 	if b.F64 != nil {
 		return 64
@@ -22,7 +20,6 @@ func elementBits(b device.Buffer) int {
 	return 32
 }
 
-// bytes returns the size of the tensor.
 func (r request) bytes() int { return r.Bits / 8 * r.Elements }
 
 // responseCache numbers the tensors that were reduced. All ranks call touch and put with the
@@ -35,22 +32,18 @@ type responseCache struct {
 	byName   map[string]int
 }
 
-// newResponseCache returns an empty cache for at least one tensor.
 func newResponseCache(capacity int) responseCache {
 	return responseCache{capacity: max(1, capacity), byName: map[string]int{}}
 }
 
-// slots returns the number of slots that are in use.
 func (c *responseCache) slots() int { return len(c.bySlot) }
 
-// find returns the slot of a tensor. It returns false if the tensor is not in the cache, or has
-// had another size.
+// find returns false if the tensor is not in the cache, or has had another size.
 func (c *responseCache) find(r request) (slot int, ok bool) {
 	slot, ok = c.byName[r.Name]
 	return slot, ok && c.bySlot[slot] == r
 }
 
-// touch records that the tensor in a slot was reduced.
 func (c *responseCache) touch(slot int) {
 	c.uses++
 	c.used[slot] = c.uses

@@ -101,7 +101,6 @@ func (c *Controller) Cycle(ctx context.Context, ready func() (tensors []Tensor, 
 	return done, nil
 }
 
-// waitForCycle returns when the next cycle begins.
 func (c *Controller) waitForCycle(ctx context.Context) error {
 	if wait := time.Until(c.last.Add(c.options.CycleTime)); wait > 0 {
 		timer := time.NewTimer(wait)
@@ -116,7 +115,6 @@ func (c *Controller) waitForCycle(ctx context.Context) error {
 	return nil
 }
 
-// announce returns the message that announces the tensors that are not announced yet.
 func (c *Controller) announce(tensors []Tensor, complete bool) message {
 	m := message{complete: complete, cached: newBits(c.cache.slots())}
 	for _, t := range tensors {
@@ -134,7 +132,7 @@ func (c *Controller) announce(tensors []Tensor, complete bool) message {
 	return m
 }
 
-// fuse divides the responses into groups that are reduced together, in this order.
+// fuse divides the responses, in order, into groups that are reduced together.
 func (c *Controller) fuse(responses []request) [][]request {
 	var groups [][]request
 	size := 0
@@ -151,7 +149,6 @@ func (c *Controller) fuse(responses []request) [][]request {
 	return groups
 }
 
-// reduce replaces the tensors of one group by their means over all ranks.
 func (c *Controller) reduce(ctx context.Context, fused []request) (Operation, error) {
 	op := Operation{Begin: time.Now()}
 	var names []string
@@ -182,7 +179,7 @@ func (c *Controller) reduce(ctx context.Context, fused []request) (Operation, er
 	return op, nil
 }
 
-// listNames lists the first of the names, and the number of the others.
+// listNames lists the first names, and the number of the others.
 func listNames(names []string) string {
 	const most = 3
 	if len(names) <= most {
@@ -191,8 +188,7 @@ func listNames(names []string) string {
 	return fmt.Sprintf("%s and %s", strings.Join(names[:most], ", "), english.Count(len(names)-most, "other tensor"))
 }
 
-// pendingNames returns the names of the tensors that this rank has announced and that are not
-// reduced yet.
+// pendingNames returns the tensors that are announced but not reduced yet.
 func (c *Controller) pendingNames() []string {
 	var names []string
 	for name := range c.pending {

@@ -19,8 +19,7 @@ type fusionBuffer struct {
 	f64   []float64
 }
 
-// pack copies the tensors to the buffer and returns the part of it that is in use. All tensors
-// have the same type.
+// pack copies the tensors, of one type, to the buffer and returns the part that they take.
 func (f *fusionBuffer) pack(tensors []device.Buffer) device.Buffer {
 	if tensors[0].F64 != nil {
 		f.f64 = packInto(f.f64, float64Slices(tensors), f.ranks)
@@ -30,7 +29,6 @@ func (f *fusionBuffer) pack(tensors []device.Buffer) device.Buffer {
 	return device.Buffer{F32: f.f32}
 }
 
-// unpack copies the tensors back from the buffer.
 func (f *fusionBuffer) unpack(tensors []device.Buffer) {
 	if tensors[0].F64 != nil {
 		unpackFrom(f.f64, float64Slices(tensors), f.ranks)
@@ -39,7 +37,6 @@ func (f *fusionBuffer) unpack(tensors []device.Buffer) {
 	unpackFrom(f.f32, float32Slices(tensors), f.ranks)
 }
 
-// float64Slices returns the elements of float64 tensors.
 func float64Slices(tensors []device.Buffer) [][]float64 {
 	var all [][]float64
 	for _, t := range tensors {
@@ -48,7 +45,6 @@ func float64Slices(tensors []device.Buffer) [][]float64 {
 	return all
 }
 
-// float32Slices returns the elements of float32 tensors.
 func float32Slices(tensors []device.Buffer) [][]float32 {
 	var all [][]float32
 	for _, t := range tensors {
@@ -60,8 +56,7 @@ func float32Slices(tensors []device.Buffer) [][]float32 {
 // shardWidth returns the number of elements that a shard of n elements takes in the buffer.
 func shardWidth(n, ranks int) int { return (n + ranks - 1) / ranks }
 
-// packInto stores the tensors in b, which it enlarges if necessary, and returns the part of b
-// that they take.
+// packInto is pack into b, which it enlarges if necessary.
 func packInto[T float32 | float64](b []T, tensors [][]T, ranks int) []T {
 	b = b[:0]
 	for r := range ranks {

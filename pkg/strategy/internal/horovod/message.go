@@ -25,7 +25,6 @@ type payload struct {
 	Failure  string    `json:"failure,omitempty"`
 }
 
-// newBits returns n bits that are 0.
 func newBits(n int) []uint64 { return make([]uint64, (n+63)/64) }
 
 func setBit(bits []uint64, i int)        { bits[i/64] |= 1 << (i % 64) }
@@ -33,7 +32,6 @@ func isSet(bits []uint64, i int) bool    { return bits[i/64]>>(i%64)&1 != 0 }
 func toFloat64(words []uint64) []float64 { return convert(words, math.Float64frombits) }
 func toWords(numbers []float64) []uint64 { return convert(numbers, math.Float64bits) }
 
-// convert applies f to every element of a.
 func convert[A, B any](a []A, f func(A) B) []B {
 	b := make([]B, len(a))
 	for i := range a {
@@ -72,7 +70,6 @@ func (c *Controller) send(ctx context.Context, to int, m message) (bytes int, er
 	return 8*len(head) + len(text), c.group.Send(ctx, device.Buffer{F64: toFloat64(words)}, to)
 }
 
-// receive receives a message from a rank.
 func (c *Controller) receive(ctx context.Context, from int) (message, error) {
 	head := make([]float64, 1+len(newBits(c.cache.slots())))
 	if err := c.group.Recv(ctx, device.Buffer{F64: head}, from); err != nil {

@@ -15,7 +15,6 @@ import (
 // coordinator is the rank that decides which tensors are reduced, and in which order.
 const coordinator = 0
 
-// announcement is a tensor that some ranks have announced.
 type announcement struct {
 	request
 	by    []bool // by rank
@@ -88,7 +87,6 @@ func (a *announcements) describe(arrived []int) string {
 	return strings.Join(ranks, "; ")
 }
 
-// listRanks returns the names of ranks.
 func listRanks(ranks []int) string {
 	var names []string
 	for _, rank := range slices.Sorted(slices.Values(ranks)) {
@@ -235,7 +233,7 @@ func (c *Controller) collect(own message, arrivals <-chan arrival) (ready []requ
 				err = rerr
 			}
 		case <-ticker.C:
-			// After a failure, the other ranks may still arrive to hear of it.
+			// After a failure, ranks may still arrive to receive it.
 			if c.isStalled(c.limit + c.grace) {
 				if err == nil {
 					err = c.stallFailure(arrived)
@@ -246,8 +244,7 @@ func (c *Controller) collect(own message, arrivals <-chan arrival) (ready []requ
 	}
 }
 
-// record records the announcements of one rank, and appends the tensors that all ranks have
-// announced to ready.
+// record appends to ready what all ranks have announced after the announcements m of rank.
 func (c *Controller) record(m message, rank int, ready []request) ([]request, error) {
 	requests := m.requests
 	for slot := range c.cache.slots() {

@@ -60,13 +60,11 @@ func CreateTimeline(path string) (*Timeline, error) {
 	return t, t.err
 }
 
-// addMetadata adds the events that give a process its name and position.
 func (t *Timeline) addMetadata(process int, args string) {
 	t.add(`{"name":"process_name","ph":"M","pid":%d,"args":%s}`, process, args)
 	t.add(`{"name":"process_sort_index","ph":"M","pid":%d,"args":{"sort_index":%d}}`, process, process)
 }
 
-// add adds an event.
 func (t *Timeline) add(format string, args ...any) {
 	if t.size > 0 || len(t.buffer) > 1 {
 		t.buffer = append(t.buffer, ',')
@@ -74,7 +72,6 @@ func (t *Timeline) add(format string, args ...any) {
 	t.buffer = fmt.Appendf(append(t.buffer, '\n'), format, args...)
 }
 
-// stateOf returns the state of a tensor.
 func (t *Timeline) stateOf(name string) *tensorState {
 	s := t.tensors[name]
 	if s == nil {
@@ -86,7 +83,6 @@ func (t *Timeline) stateOf(name string) *tensorState {
 	return s
 }
 
-// microseconds returns the time since the beginning of the timeline.
 func (t *Timeline) microseconds() string {
 	return strconv.FormatFloat(float64(time.Since(t.start0).Nanoseconds())/1e3, 'f', 3, 64)
 }
@@ -111,28 +107,24 @@ func (t *Timeline) finish(name string, open int, args string) {
 	}
 }
 
-// negotiate records that the first rank has announced a tensor.
 func (t *Timeline) negotiate(name string) {
 	if t != nil {
 		t.begin(name, activityNegotiate)
 	}
 }
 
-// rankReady records that a rank has announced a tensor.
 func (t *Timeline) rankReady(name string, rank int) {
 	if t != nil {
 		t.add(`{"ph":"X","name":"%d","ts":%s,"pid":%d,"dur":0}`, rank, t.microseconds(), t.stateOf(name).process)
 	}
 }
 
-// negotiated records that all ranks have announced a tensor.
 func (t *Timeline) negotiated(name string) {
 	if t != nil {
 		t.finish(name, 0, "")
 	}
 }
 
-// start records that the reduction of tensors begins.
 func (t *Timeline) start(names []string) {
 	if t == nil {
 		return
@@ -153,7 +145,6 @@ func (t *Timeline) activity(names []string, activity string) {
 	}
 }
 
-// end records that tensors are reduced.
 func (t *Timeline) end(tensors []request) {
 	if t == nil {
 		return

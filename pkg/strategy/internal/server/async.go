@@ -63,7 +63,7 @@ func (a *Async) Begin(ctx context.Context, u optim.Update) error {
 	s := &a.store
 	s.update, s.version = u, version
 	for _, name := range u.Slots() {
-		s.shard.Slot(name) // all ranks have the same slots, so that they are collected in the same order
+		s.shard.Slot(name) // on all ranks, so that slots are collected in the same order
 	}
 	if rank == 0 {
 		a.coordinator = newCoordinator(n, a.limit, version)
@@ -155,7 +155,6 @@ func (a *Async) Broadcast(ctx context.Context) error {
 	return nil
 }
 
-// broadcastFrom copies a server's parameters to all executables.
 func (a *Async) broadcastFrom(ctx context.Context, server int) error {
 	b := a.links.buffer(&a.links.peers[server].reply, server)
 	if b.Len() == 0 {

@@ -34,10 +34,8 @@ type message struct {
 	payload device.Buffer // empty if there is none
 }
 
-// messageLength is the number of values that represent a message.
 const messageLength = 6
 
-// encode returns the values that represent m.
 func (m message) encode() []float64 {
 	v := []float64{float64(m.kind), float64(m.request), 0, m.a, m.b, float64(m.payload.Len())}
 	if m.ok {
@@ -69,25 +67,22 @@ type peer struct {
 	answer, outgoing device.Buffer // buffers for the payloads that are sent
 }
 
-// newLinks returns the links of the group's rank. part returns the part of a
-// server. Call start before the exchange.
+// newLinks returns the links of this rank, to be started by start.
 func newLinks(ctx context.Context, group collective.Group, servers int, part func(server int) part) *links {
 	l := &links{group: group, servers: servers, part: part, peers: make([]peer, group.Size())}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	return l
 }
 
-// outgoing returns the buffer for the payload of a request to a server.
 func (l *links) outgoing(server int) device.Buffer {
 	return l.buffer(&l.peers[server].outgoing, server)
 }
 
-// answers returns the buffer for the payload of this server's reply to a worker.
 func (l *links) answers(worker int) device.Buffer {
 	return l.buffer(&l.peers[worker].answer, l.group.Rank())
 }
 
-// buffer returns *b, after allocating it for the part of a server unless that has been done.
+// buffer allocates *b, for the part of a server, when it is first called.
 func (l *links) buffer(b *device.Buffer, server int) device.Buffer {
 	if b.Len() == 0 {
 		*b = l.part(server).newBuffer()
@@ -98,7 +93,6 @@ func (l *links) buffer(b *device.Buffer, server int) device.Buffer {
 // fail records the first error and ends all waits.
 func (l *links) fail(err error) { l.cancel(err) }
 
-// err returns the first error, or nil.
 func (l *links) err() error {
 	if l.ctx.Err() == nil {
 		return nil
@@ -155,7 +149,6 @@ func (l *links) receiveAll(rank int) error {
 	return nil
 }
 
-// receive receives a message from a rank.
 func (l *links) receive(rank int) (message, error) {
 	v := make([]float64, messageLength)
 	if err := l.group.Recv(l.ctx, device.Buffer{F64: v}, rank); err != nil {
@@ -176,7 +169,6 @@ func (l *links) receive(rank int) (message, error) {
 	return m, l.group.Recv(l.ctx, m.payload, rank)
 }
 
-// send sends m to a rank.
 func (l *links) send(rank int, m message) error {
 	p := &l.peers[rank]
 	p.sending.Lock()
@@ -187,7 +179,6 @@ func (l *links) send(rank int, m message) error {
 	return l.group.Send(l.ctx, m.payload, rank)
 }
 
-// answer answers the request m of another rank.
 func (l *links) answer(rank int, m message) error {
 	reply, err := l.reply(rank, m)
 	if err != nil {
@@ -196,7 +187,7 @@ func (l *links) answer(rank int, m message) error {
 	return l.send(rank, reply)
 }
 
-// reply returns the reply to the request m of a worker, which may be the one of this rank.
+// reply returns the reply to the request m of a worker, also this rank's.
 func (l *links) reply(rank int, m message) (reply message, err error) {
 	reply.ok = true
 	if m.kind != messagePing && m.kind != messageEnd {
@@ -208,7 +199,7 @@ func (l *links) reply(rank int, m message) (reply message, err error) {
 
 // ask sends a request to each of the given servers until it succeeds, and returns the replies
 // by server. While it repeats a request, it sends all other servers a ping, because they expect
-// to hear something from each worker.
+// messages from each worker.
 func (l *links) ask(servers []int, request func(server int) message) ([]message, error) {
 	replies := make([]message, l.servers)
 	pending := slices.Clone(servers)
@@ -236,8 +227,7 @@ func (l *links) ask(servers []int, request func(server int) message) ([]message,
 	return replies, nil
 }
 
-// askOnce sends a request to each of the given servers, and returns their replies in the same
-// order.
+// askOnce returns the replies in the order of servers.
 func (l *links) askOnce(servers []int, request func(server int) message) ([]message, error) {
 	own := l.group.Rank()
 	for _, s := range servers {
@@ -270,7 +260,6 @@ func (l *links) askOnce(servers []int, request func(server int) message) ([]mess
 	return replies, nil
 }
 
-// allServers returns the ranks of all servers.
 func (l *links) allServers() []int {
 	all := make([]int, l.servers)
 	for i := range all {

@@ -30,7 +30,6 @@ func (p part) forEachBucket(b device.Buffer, f func(bucket engine.BucketMemory, 
 	}
 }
 
-// newBuffer returns a buffer for the values of the part.
 func (p part) newBuffer() device.Buffer {
 	n := 0
 	for _, bucket := range p.buckets {
@@ -40,19 +39,16 @@ func (p part) newBuffer() device.Buffer {
 	return vector.New(p.buckets[0].Gradients, n)
 }
 
-// readGradients copies the gradients of the part to b.
 func (p part) readGradients(b device.Buffer) {
 	p.forEachBucket(b, func(bucket engine.BucketMemory, lo, hi int, values device.Buffer) {
 		vector.Copy(values, bucket.Gradients.Slice(lo, hi))
 	})
 }
 
-// readWeights copies the parameters of the part to b.
 func (p part) readWeights(b device.Buffer) {
 	p.forEachWeight(b, func(weights, values device.Buffer) { vector.Copy(values, weights) })
 }
 
-// writeWeights sets the parameters of the part to the values in b.
 func (p part) writeWeights(b device.Buffer) {
 	p.forEachWeight(b, vector.Copy)
 }

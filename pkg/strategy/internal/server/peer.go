@@ -36,7 +36,7 @@ type Peer struct {
 	running     bool         // between Begin and Finish
 }
 
-// NewPeer returns a worker.
+// NewPeer returns one worker.
 func NewPeer(group collective.Group) *Peer {
 	return &Peer{Heartbeat: Heartbeat, group: group, passive: PassivePeers(group.Size())}
 }
@@ -51,7 +51,6 @@ func (a *Peer) Start(s *shard.Shard) {
 	a.own.shard, a.own.part = s, part{s.Buckets, 1, 0}
 }
 
-// part returns all of the executable's parameters and gradients.
 func (a *Peer) part(int) part { return part{a.buckets, 1, 0} }
 
 // Begin starts the passive workers before the first step of an epoch, whose update is u. It does
@@ -70,7 +69,6 @@ func (a *Peer) Begin(ctx context.Context, u optim.Update) {
 	a.running = true
 }
 
-// handle answers a request to this passive worker.
 func (a *Peer) handle(ctx context.Context, worker int, m message) (message, error) {
 	switch m.kind {
 	case messageFinish:
@@ -116,7 +114,7 @@ func (a *Peer) Apply(ctx context.Context, u optim.Update) (staleness int, err er
 
 // Average averages an active worker's parameters with those of a random passive one, and returns
 // the number of bytes that it has sent. All other passive workers get a ping, because they expect
-// to hear something from each worker.
+// messages from each worker.
 func (a *Peer) Average(step int) (sent int, err error) {
 	neighbor := -1
 	if rank := a.group.Rank(); rank >= a.passive {

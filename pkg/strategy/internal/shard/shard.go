@@ -55,7 +55,6 @@ func (s *Shard) Start(exe engine.Executable, own func(n int) (lo, hi int)) error
 	return nil
 }
 
-// listPieces sets s.pieces to the parts of the parameters in s.Buckets that this rank owns.
 func (s *Shard) listPieces() {
 	s.pieces = nil
 	for i, b := range s.Buckets {
@@ -149,7 +148,7 @@ func (s *Shard) Slot(name string) []device.Buffer {
 	return s.slots[name]
 }
 
-// SlotNames returns the names of the slots that this rank has, in ascending order.
+// SlotNames returns this rank's slots in ascending order.
 func (s *Shard) SlotNames() []string { return slices.Sorted(maps.Keys(s.slots)) }
 
 // Apply applies u to the parameters that this rank owns. sum sums values over all ranks.
@@ -228,7 +227,7 @@ func (s *Shard) CollectSlots(exchange func(b device.Buffer) error) (map[string][
 	return all, nil
 }
 
-// RestoreSlots sets this rank's part of the slots to the values in saved.
+// RestoreSlots sets this rank's part of the slots from saved.
 func (s *Shard) RestoreSlots(saved map[string][]float64) error {
 	for key, v := range saved {
 		slot, param, ok := strings.Cut(strings.TrimPrefix(key, SlotPrefix), ".")

@@ -11,19 +11,18 @@ func New(like device.Buffer, n int) device.Buffer {
 	return device.Buffer{F32: make([]float32, n)}
 }
 
-// Copy copies the elements of from to to. Both have the same precision and length.
+// Copy copies from to to, which has the same precision and length.
 func Copy(to, from device.Buffer) {
 	copy(to.F32, from.F32)
 	copy(to.F64, from.F64)
 }
 
-// Add adds from to to, element by element. Both have the same precision and length.
+// Add adds from to to, element by element; both have the same precision and length.
 func Add(to, from device.Buffer) {
 	addTo(to.F32, from.F32)
 	addTo(to.F64, from.F64)
 }
 
-// addTo adds from to to, element by element. Both have the same length.
 func addTo[T float32 | float64](to, from []T) {
 	for i, v := range from {
 		to[i] += v
