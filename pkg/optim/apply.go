@@ -20,7 +20,6 @@ const (
 // Rules returns the names of all update rules.
 func Rules() []string { return []string{RuleSGD, RuleAdam, RuleAdamW, RuleLARS, RuleLAMB} }
 
-// hasMoments reports whether an update rule uses Adam's two moments.
 func hasMoments(rule string) bool { return rule == RuleAdam || rule == RuleAdamW || rule == RuleLAMB }
 
 // Slots returns the names of the optimizer's state tensors for each parameter, in the order
@@ -126,18 +125,15 @@ func Clip32(clip float64, gradients ...[]float32) float64 {
 	return clipGradients(clip, sum, gradients)
 }
 
-// float is a floating-point type of weights.
 type float interface{ ~float32 | ~float64 }
 
-// tensor is a Tensor64 or Tensor32.
 type tensor[T float] struct {
 	w, g   []T
 	slots  [][]T
 	vector bool
 }
 
-// applyUpdate implements Apply64, Apply32 and their sharded forms. sum sums values over all
-// workers; nil: there is one worker.
+// applyUpdate implements the functions Apply*. sum is over all workers; nil: one worker.
 func applyUpdate[T float](u Update, list []tensor[T], sum func(v []float64) error) error {
 	if err := u.Validate(); err != nil {
 		return fmt.Errorf("apply optimizer step: %w", err)
@@ -201,7 +197,6 @@ func applyUpdate[T float](u Update, list []tensor[T], sum func(v []float64) erro
 	return nil
 }
 
-// sumSquares returns the sum of the squares of v.
 func sumSquares[T float](v []T) float64 {
 	sum := 0.0
 	for _, x := range v {
@@ -210,11 +205,10 @@ func sumSquares[T float](v []T) float64 {
 	return sum
 }
 
-// clipEpsilon is added to the norm when clipping, so that the quotient is finite if all
-// gradients are 0.
+// clipEpsilon, added to the norm, keeps the quotient finite if all gradients are 0.
 const clipEpsilon = 1e-6
 
-// clipGradients implements Clip32. squares is the sum of the squares of all gradients.
+// clipGradients is Clip32 for any type; squares is the sum of the squares of all gradients.
 func clipGradients[T float](clip, squares float64, gradients [][]T) float64 {
 	norm := math.Sqrt(squares)
 	if f := T(clip / (norm + clipEpsilon)); f < 1 {
@@ -277,13 +271,11 @@ func applyAdam[T float](u Update, t tensor[T]) {
 	}
 }
 
-// biasCorrections returns Adam's bias corrections 1−β₁ᵗ and 1−β₂ᵗ for step t.
 func biasCorrections[T float](u Update) (first, second T) {
 	t := float64(u.Step)
 	return T(1 - math.Pow(u.Beta1, t)), T(1 - math.Pow(u.Beta2, t))
 }
 
-// sqrt returns the square root of v.
 func sqrt[T float](v T) T { return T(math.Sqrt(float64(v))) }
 
 // applyLARS applies algorithm 1 of You et al. (2017, arXiv:1708.03888):
@@ -333,7 +325,6 @@ func applyLAMB[T float](u Update, t tensor[T], w, r float64) {
 	}
 }
 
-// directionLAMB returns a function that returns element i of LAMB's direction r.
 func directionLAMB[T float](u Update, t tensor[T]) func(i int) T {
 	correct1, correct2 := biasCorrections[T](u)
 	epsilon, decay := T(u.Epsilon), T(u.WeightDecay)
@@ -344,8 +335,7 @@ func directionLAMB[T float](u Update, t tensor[T]) func(i int) T {
 	return func(i int) T { return m[i]/correct1/(sqrt(v[i]/correct2)+epsilon) + decay*t.w[i] }
 }
 
-// updateMomentsLAMB updates the slots of t as applyLAMB's comment describes, and returns
-// ‖r‖².
+// updateMomentsLAMB updates m and v (see applyLAMB) and returns ‖r‖².
 func updateMomentsLAMB[T float](u Update, t tensor[T]) float64 {
 	b1, c1, b2, c2 := T(u.Beta1), T(1-u.Beta1), T(u.Beta2), T(1-u.Beta2)
 	m, v := t.slots[0], t.slots[1]

@@ -64,7 +64,6 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// isInUnitInterval reports whether v is at least 0 and less than 1.
 func isInUnitInterval(v float64) bool { return v >= 0 && v < 1 }
 
 // Update returns the update for one step of this optimizer at the given learning rate.

@@ -134,7 +134,6 @@ func (s Schedule) Validate() error {
 	return nil
 }
 
-// isAnnealed reports whether the schedule anneals the learning rate.
 func (s Schedule) isAnnealed() bool { return s.Anneal != "" && s.Anneal != AnnealNone }
 
 // TrainingRun describes the run whose learning rates a Schedule determines.
@@ -145,8 +144,7 @@ type TrainingRun struct {
 	Epochs        int
 }
 
-// batchFactor returns the global batch divided by the batch for which the config gives the
-// learning rate.
+// batchFactor returns N, see the rules for scaling.
 func (s Schedule) batchFactor(r TrainingRun) float64 {
 	if s.BaseBatch > 0 {
 		return float64(r.GlobalBatch) / float64(s.BaseBatch)
@@ -224,7 +222,7 @@ func (s Schedule) At(base float64, r TrainingRun, epoch, step int) float64 {
 }
 
 // Rate is like At, for a schedule without annealing whose base batch is the batch of one
-// worker. workers is the number of workers.
+// worker.
 func (s Schedule) Rate(base float64, workers, epoch, step, stepsPerEpoch int) float64 {
 	return s.At(base, TrainingRun{Workers: workers, StepsPerEpoch: stepsPerEpoch, Epochs: epoch + 1, GlobalBatch: workers * s.BaseBatch}, epoch, step)
 }
