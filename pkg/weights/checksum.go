@@ -31,7 +31,6 @@ func (e *DamagedError) Unwrap() error { return e.Err }
 // consecutive bits, and any other change with probability 1 − 2⁻³².
 func newChecksum() hash.Hash32 { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) }
 
-// hashStrings writes each text to h, preceded by its length.
 func hashStrings(h hash.Hash32, texts ...string) {
 	for _, text := range texts {
 		_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) // Write of a hash never fails
@@ -39,18 +38,16 @@ func hashStrings(h hash.Hash32, texts ...string) {
 	}
 }
 
-// formatChecksum formats the checksum of h as 8 hexadecimal digits.
 func formatChecksum(h hash.Hash32) string { return fmt.Sprintf("%08x", h.Sum32()) }
 
-// newTensorChecksum returns a hash to which name, dtype and shape of a tensor have been
-// written. The caller must write the tensor's bytes to it.
+// newTensorChecksum returns a hash of a tensor's name, dtype and shape, to which the caller
+// must add the tensor's bytes.
 func newTensorChecksum(name, dtype string, shape []int) hash.Hash32 {
 	h := newChecksum()
 	hashStrings(h, name, dtype, fmt.Sprint(shape))
 	return h
 }
 
-// metadataChecksum returns the checksum of metadata in hexadecimal.
 func metadataChecksum(metadata map[string]string) string {
 	h := newChecksum()
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {
@@ -59,8 +56,7 @@ func metadataChecksum(metadata map[string]string) string {
 	return formatChecksum(h)
 }
 
-// withChecksums returns a copy of metadata to which the checksums of the tensors and of the
-// metadata were added.
+// withChecksums returns a copy of metadata with checksums of tensors and metadata.
 func withChecksums(tensors []Tensor, metadata map[string]string) (map[string]string, error) {
 	sums := make(map[string]string, len(tensors))
 	chunk := make([]byte, 0, 1<<16)
@@ -84,8 +80,8 @@ func withChecksums(tensors []Tensor, metadata map[string]string) (map[string]str
 }
 
 // checkMetadata verifies the checksum of metadata and removes all checksums from it. It
-// returns the checksums of the tensors by name, or nil if metadata has no checksums because
-// another program or an earlier version wrote the file.
+// returns the tensors' checksums by name, or nil if another program or an
+// earlier version wrote the file.
 func checkMetadata(metadata map[string]string) (sums map[string]string, err error) {
 	want, has := metadata[metadataSumsKey]
 	text, hasSums := metadata[tensorSumsKey]
@@ -106,7 +102,7 @@ func checkMetadata(metadata map[string]string) (sums map[string]string, err erro
 	return sums, nil
 }
 
-// checkTensor returns an error if the checksum of a tensor differs from its checksum in sums.
+// checkTensor compares a tensor's checksum with the one in sums.
 func checkTensor(name string, e tensorEntry, data []byte, sums map[string]string) error {
 	h := newTensorChecksum(name, e.DType, e.Shape)
 	_, _ = h.Write(data[(*e.Offsets)[0]:(*e.Offsets)[1]])

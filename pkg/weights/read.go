@@ -49,7 +49,7 @@ func ReadContext(ctx context.Context, path string) (*File, error) {
 // Decode parses the content of a safetensors file.
 func Decode(b []byte) (*File, error) { return decode(context.Background(), b) }
 
-// decode is like Decode, but stops before the next tensor when ctx is canceled.
+// decode is Decode, but stops before the next tensor when ctx is canceled.
 func decode(ctx context.Context, b []byte) (*File, error) {
 	if len(b) < 8 {
 		return nil, fmt.Errorf("file has %d bytes: a safetensors file starts with 8 bytes of header length", len(b))
@@ -145,7 +145,6 @@ func decodeHeader(header []byte) (names []string, entries []tensorEntry, metadat
 	return names, entries, metadata, nil
 }
 
-// decodeTensor decodes the values of the tensor that e describes.
 func decodeTensor(name string, e tensorEntry, data []byte) (Tensor, error) {
 	kind, ok := valueFormats()[e.DType]
 	if !ok {
@@ -180,8 +179,8 @@ func decodeTensor(name string, e tensorEntry, data []byte) (Tensor, error) {
 	return t, nil
 }
 
-// checkCoverage returns an error unless each of the size bytes of data belongs to exactly one
-// tensor.
+// checkCoverage returns an error unless each byte of data belongs to exactly
+// one tensor.
 func checkCoverage(names []string, entries []tensorEntry, size int64) error {
 	at := int64(0)
 	for i, e := range entries {

@@ -70,7 +70,6 @@ func (t Tensor) Float64s() []float64 {
 	return v
 }
 
-// bytesPerValue returns the number of bytes per value.
 func (t Tensor) bytesPerValue() int {
 	if t.F64 != nil {
 		return 8
@@ -78,8 +77,7 @@ func (t Tensor) bytesPerValue() int {
 	return 4
 }
 
-// validate returns an error if the name is not allowed, or if the number of values does not
-// match the shape.
+// validate checks the name, and the number of values against the shape.
 func (t Tensor) validate() error {
 	if t.Name == "" || t.Name == metadataKey {
 		return fmt.Errorf("invalid tensor name %q", t.Name)
@@ -97,8 +95,7 @@ func (t Tensor) validate() error {
 	return nil
 }
 
-// valueCount returns the number of values of a tensor with the given shape. A negative
-// dimension or a product that is too large is an error.
+// valueCount returns an error for a negative dimension or a product that is too large.
 func valueCount(shape []int) (int64, error) {
 	n := int64(1)
 	for _, d := range shape {

@@ -22,7 +22,6 @@ const (
 	alignment = 8
 )
 
-// tensorEntry describes a tensor in the header.
 type tensorEntry struct {
 	DType   string   `json:"dtype"`
 	Shape   []int    `json:"shape"`
@@ -132,7 +131,7 @@ func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) 
 	return b.Bytes(), nil
 }
 
-// encodeValues writes the values of t to w in little-endian order, using chunk as a buffer.
+// encodeValues writes the values of t in little-endian order, using chunk as a buffer.
 func encodeValues(w io.Writer, t Tensor, chunk []byte) error {
 	flush := func(needed int) error {
 		if len(chunk)+needed <= cap(chunk) {
