@@ -71,7 +71,6 @@ func (h Hits) ConstantAccuracy() float64 {
 	return h.fraction(most)
 }
 
-// fraction returns n divided by the number of samples, or 0 if there are no samples.
 func (h Hits) fraction(n int64) float64 {
 	if total := h.Total(); total > 0 {
 		return float64(n) / float64(total)
