@@ -62,8 +62,8 @@ func checkSame(t *testing.T, what string, fast, slow []float32, tol float64) {
 	}
 }
 
-// TestGemm compares the matrix kernel for every size of tile, with even and odd numbers of
-// steps and tiles.
+// TestGemm compares the matrix kernel for every number of rows of the last tile, alone and after
+// two full tiles, with even and odd numbers of steps.
 func TestGemm(t *testing.T) { forEachAssembly(t, checkGemm) }
 
 func checkGemm(t *testing.T, fast, slow *Set) {
@@ -74,9 +74,9 @@ func checkGemm(t *testing.T, fast, slow *Set) {
 				for _, nstep := range []int{0, 1, 3, 4, 5, 9} {
 					for _, tiles := range []int{1, 3} {
 						full, depth := fast.GEMM.Rows, 1
-						f, s := fast.GEMM.Flat[wide][rows], slow.GEMM.Flat[wide][rows]
+						f, s := &fast.GEMM.Flat[wide], &slow.GEMM.Flat[wide]
 						if deep {
-							f, s, depth = fast.GEMM.Deep[wide][rows], slow.GEMM.Deep[wide][rows], Lanes
+							f, s, depth = &fast.GEMM.Deep[wide], &slow.GEMM.Deep[wide], Lanes
 						}
 						x, _ := randomValues(rng, 4096)
 						wNext := nstep*depth*Lanes + 8
@@ -107,8 +107,9 @@ func checkGemm(t *testing.T, fast, slow *Set) {
 								y, all := randomValues(rng, wide*wide*tiles*full*Lanes)
 								z, plain := copyGuarded(y)
 								copy(plain, all)
-								f(&x[0], &w[0], &y[0], &bias[0], &table[0], &steps[0], 4*wNext, 4*yNext, nstep, tiles, accumulate)
-								s(&x[0], &w[0], &z[0], &bias[0], &table[0], &steps[0], 4*wNext, 4*yNext, nstep, tiles, accumulate)
+								n := (tiles-1)*full + rows
+								MultiplyRows(f, full, x, w, y, bias, table, steps, 4*wNext, 4*yNext, nstep, n, accumulate)
+								MultiplyRows(s, full, x, w, z, bias, table, steps, 4*wNext, 4*yNext, nstep, n, accumulate)
 								checkSame(t, "y", all, plain, 1e-5)
 							}
 						}

@@ -42,16 +42,6 @@ func gemmDeep4x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *
 //go:noescape
 func gemmFlat4x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep5x8AVX512 is a GEMMFunc for interleaved weights and tiles of 5×8. Floats per step: 8.
-//
-//go:noescape
-func gemmDeep5x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmFlat5x8AVX512 is a GEMMFunc for interleaved weights and tiles of 5×8. Floats per step: 1.
-//
-//go:noescape
-func gemmFlat5x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
 // gemmDeep6x8AVX512 is a GEMMFunc for interleaved weights and tiles of 6×8. Floats per step: 8.
 //
 //go:noescape
@@ -62,16 +52,6 @@ func gemmDeep6x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *
 //go:noescape
 func gemmFlat6x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep7x8AVX512 is a GEMMFunc for interleaved weights and tiles of 7×8. Floats per step: 8.
-//
-//go:noescape
-func gemmDeep7x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmFlat7x8AVX512 is a GEMMFunc for interleaved weights and tiles of 7×8. Floats per step: 1.
-//
-//go:noescape
-func gemmFlat7x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
 // gemmDeep8x8AVX512 is a GEMMFunc for interleaved weights and tiles of 8×8. Floats per step: 8.
 //
 //go:noescape
@@ -81,36 +61,6 @@ func gemmDeep8x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *
 //
 //go:noescape
 func gemmFlat8x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmDeep9x8AVX512 is a GEMMFunc for interleaved weights and tiles of 9×8. Floats per step: 8.
-//
-//go:noescape
-func gemmDeep9x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmFlat9x8AVX512 is a GEMMFunc for interleaved weights and tiles of 9×8. Floats per step: 1.
-//
-//go:noescape
-func gemmFlat9x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmDeep10x8AVX512 is a GEMMFunc for interleaved weights and tiles of 10×8. Floats per step: 8.
-//
-//go:noescape
-func gemmDeep10x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmFlat10x8AVX512 is a GEMMFunc for interleaved weights and tiles of 10×8. Floats per step: 1.
-//
-//go:noescape
-func gemmFlat10x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmDeep11x8AVX512 is a GEMMFunc for interleaved weights and tiles of 11×8. Floats per step: 8.
-//
-//go:noescape
-func gemmDeep11x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmFlat11x8AVX512 is a GEMMFunc for interleaved weights and tiles of 11×8. Floats per step: 1.
-//
-//go:noescape
-func gemmFlat11x8AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
 // gemmDeep12x8AVX512 is a GEMMFunc for interleaved weights and tiles of 12×8. Floats per step: 8.
 //
@@ -162,16 +112,6 @@ func gemmDeep4x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows 
 //go:noescape
 func gemmFlat4x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep5x16AVX512 is a GEMMFunc for interleaved weights and tiles of 5×16. Floats per step: 8.
-//
-//go:noescape
-func gemmDeep5x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmFlat5x16AVX512 is a GEMMFunc for interleaved weights and tiles of 5×16. Floats per step: 1.
-//
-//go:noescape
-func gemmFlat5x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
 // gemmDeep6x16AVX512 is a GEMMFunc for interleaved weights and tiles of 6×16. Floats per step: 8.
 //
 //go:noescape
@@ -182,16 +122,6 @@ func gemmDeep6x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows 
 //go:noescape
 func gemmFlat6x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep7x16AVX512 is a GEMMFunc for interleaved weights and tiles of 7×16. Floats per step: 8.
-//
-//go:noescape
-func gemmDeep7x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmFlat7x16AVX512 is a GEMMFunc for interleaved weights and tiles of 7×16. Floats per step: 1.
-//
-//go:noescape
-func gemmFlat7x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
 // gemmDeep8x16AVX512 is a GEMMFunc for interleaved weights and tiles of 8×16. Floats per step: 8.
 //
 //go:noescape
@@ -201,36 +131,6 @@ func gemmDeep8x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows 
 //
 //go:noescape
 func gemmFlat8x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmDeep9x16AVX512 is a GEMMFunc for interleaved weights and tiles of 9×16. Floats per step: 8.
-//
-//go:noescape
-func gemmDeep9x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmFlat9x16AVX512 is a GEMMFunc for interleaved weights and tiles of 9×16. Floats per step: 1.
-//
-//go:noescape
-func gemmFlat9x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmDeep10x16AVX512 is a GEMMFunc for interleaved weights and tiles of 10×16. Floats per step: 8.
-//
-//go:noescape
-func gemmDeep10x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmFlat10x16AVX512 is a GEMMFunc for interleaved weights and tiles of 10×16. Floats per step: 1.
-//
-//go:noescape
-func gemmFlat10x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmDeep11x16AVX512 is a GEMMFunc for interleaved weights and tiles of 11×16. Floats per step: 8.
-//
-//go:noescape
-func gemmDeep11x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmFlat11x16AVX512 is a GEMMFunc for interleaved weights and tiles of 11×16. Floats per step: 1.
-//
-//go:noescape
-func gemmFlat11x16AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
 // gemmDeep12x16AVX512 is a GEMMFunc for interleaved weights and tiles of 12×16. Floats per step: 8.
 //
@@ -282,16 +182,6 @@ func gemmDeep4x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows 
 //go:noescape
 func gemmFlat4x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep5x32AVX512 is a GEMMFunc for interleaved weights and tiles of 5×32. Floats per step: 8.
-//
-//go:noescape
-func gemmDeep5x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmFlat5x32AVX512 is a GEMMFunc for interleaved weights and tiles of 5×32. Floats per step: 1.
-//
-//go:noescape
-func gemmFlat5x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
 // gemmDeep6x32AVX512 is a GEMMFunc for interleaved weights and tiles of 6×32. Floats per step: 8.
 //
 //go:noescape
@@ -302,16 +192,6 @@ func gemmDeep6x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows 
 //go:noescape
 func gemmFlat6x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
-// gemmDeep7x32AVX512 is a GEMMFunc for interleaved weights and tiles of 7×32. Floats per step: 8.
-//
-//go:noescape
-func gemmDeep7x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmFlat7x32AVX512 is a GEMMFunc for interleaved weights and tiles of 7×32. Floats per step: 1.
-//
-//go:noescape
-func gemmFlat7x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
 // gemmDeep8x32AVX512 is a GEMMFunc for interleaved weights and tiles of 8×32. Floats per step: 8.
 //
 //go:noescape
@@ -321,36 +201,6 @@ func gemmDeep8x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows 
 //
 //go:noescape
 func gemmFlat8x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmDeep9x32AVX512 is a GEMMFunc for interleaved weights and tiles of 9×32. Floats per step: 8.
-//
-//go:noescape
-func gemmDeep9x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmFlat9x32AVX512 is a GEMMFunc for interleaved weights and tiles of 9×32. Floats per step: 1.
-//
-//go:noescape
-func gemmFlat9x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmDeep10x32AVX512 is a GEMMFunc for interleaved weights and tiles of 10×32. Floats per step: 8.
-//
-//go:noescape
-func gemmDeep10x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmFlat10x32AVX512 is a GEMMFunc for interleaved weights and tiles of 10×32. Floats per step: 1.
-//
-//go:noescape
-func gemmFlat10x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmDeep11x32AVX512 is a GEMMFunc for interleaved weights and tiles of 11×32. Floats per step: 8.
-//
-//go:noescape
-func gemmDeep11x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
-
-// gemmFlat11x32AVX512 is a GEMMFunc for interleaved weights and tiles of 11×32. Floats per step: 1.
-//
-//go:noescape
-func gemmFlat11x32AVX512(x *float32, w *float32, y *float32, bias *float32, rows *int32, steps *int32, wNext int, yNext int, nstep int, tiles int, accumulate bool)
 
 // gemmDeep12x32AVX512 is a GEMMFunc for interleaved weights and tiles of 12×32. Floats per step: 8.
 //

@@ -65,34 +65,16 @@ func gemmFlatAVX2() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 
 func gemmDeepAVX512() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
-		1: {
-			1: gemmDeep1x8AVX512, 2: gemmDeep2x8AVX512, 3: gemmDeep3x8AVX512, 4: gemmDeep4x8AVX512, 5: gemmDeep5x8AVX512, 6: gemmDeep6x8AVX512,
-			7: gemmDeep7x8AVX512, 8: gemmDeep8x8AVX512, 9: gemmDeep9x8AVX512, 10: gemmDeep10x8AVX512, 11: gemmDeep11x8AVX512, 12: gemmDeep12x8AVX512,
-		},
-		2: {
-			1: gemmDeep1x16AVX512, 2: gemmDeep2x16AVX512, 3: gemmDeep3x16AVX512, 4: gemmDeep4x16AVX512, 5: gemmDeep5x16AVX512, 6: gemmDeep6x16AVX512,
-			7: gemmDeep7x16AVX512, 8: gemmDeep8x16AVX512, 9: gemmDeep9x16AVX512, 10: gemmDeep10x16AVX512, 11: gemmDeep11x16AVX512, 12: gemmDeep12x16AVX512,
-		},
-		4: {
-			1: gemmDeep1x32AVX512, 2: gemmDeep2x32AVX512, 3: gemmDeep3x32AVX512, 4: gemmDeep4x32AVX512, 5: gemmDeep5x32AVX512, 6: gemmDeep6x32AVX512,
-			7: gemmDeep7x32AVX512, 8: gemmDeep8x32AVX512, 9: gemmDeep9x32AVX512, 10: gemmDeep10x32AVX512, 11: gemmDeep11x32AVX512, 12: gemmDeep12x32AVX512,
-		},
+		1: {1: gemmDeep1x8AVX512, 2: gemmDeep2x8AVX512, 3: gemmDeep3x8AVX512, 4: gemmDeep4x8AVX512, 6: gemmDeep6x8AVX512, 8: gemmDeep8x8AVX512, 12: gemmDeep12x8AVX512},
+		2: {1: gemmDeep1x16AVX512, 2: gemmDeep2x16AVX512, 3: gemmDeep3x16AVX512, 4: gemmDeep4x16AVX512, 6: gemmDeep6x16AVX512, 8: gemmDeep8x16AVX512, 12: gemmDeep12x16AVX512},
+		4: {1: gemmDeep1x32AVX512, 2: gemmDeep2x32AVX512, 3: gemmDeep3x32AVX512, 4: gemmDeep4x32AVX512, 6: gemmDeep6x32AVX512, 8: gemmDeep8x32AVX512, 12: gemmDeep12x32AVX512},
 	}
 }
 
 func gemmFlatAVX512() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
-		1: {
-			1: gemmFlat1x8AVX512, 2: gemmFlat2x8AVX512, 3: gemmFlat3x8AVX512, 4: gemmFlat4x8AVX512, 5: gemmFlat5x8AVX512, 6: gemmFlat6x8AVX512,
-			7: gemmFlat7x8AVX512, 8: gemmFlat8x8AVX512, 9: gemmFlat9x8AVX512, 10: gemmFlat10x8AVX512, 11: gemmFlat11x8AVX512, 12: gemmFlat12x8AVX512,
-		},
-		2: {
-			1: gemmFlat1x16AVX512, 2: gemmFlat2x16AVX512, 3: gemmFlat3x16AVX512, 4: gemmFlat4x16AVX512, 5: gemmFlat5x16AVX512, 6: gemmFlat6x16AVX512,
-			7: gemmFlat7x16AVX512, 8: gemmFlat8x16AVX512, 9: gemmFlat9x16AVX512, 10: gemmFlat10x16AVX512, 11: gemmFlat11x16AVX512, 12: gemmFlat12x16AVX512,
-		},
-		4: {
-			1: gemmFlat1x32AVX512, 2: gemmFlat2x32AVX512, 3: gemmFlat3x32AVX512, 4: gemmFlat4x32AVX512, 5: gemmFlat5x32AVX512, 6: gemmFlat6x32AVX512,
-			7: gemmFlat7x32AVX512, 8: gemmFlat8x32AVX512, 9: gemmFlat9x32AVX512, 10: gemmFlat10x32AVX512, 11: gemmFlat11x32AVX512, 12: gemmFlat12x32AVX512,
-		},
+		1: {1: gemmFlat1x8AVX512, 2: gemmFlat2x8AVX512, 3: gemmFlat3x8AVX512, 4: gemmFlat4x8AVX512, 6: gemmFlat6x8AVX512, 8: gemmFlat8x8AVX512, 12: gemmFlat12x8AVX512},
+		2: {1: gemmFlat1x16AVX512, 2: gemmFlat2x16AVX512, 3: gemmFlat3x16AVX512, 4: gemmFlat4x16AVX512, 6: gemmFlat6x16AVX512, 8: gemmFlat8x16AVX512, 12: gemmFlat12x16AVX512},
+		4: {1: gemmFlat1x32AVX512, 2: gemmFlat2x32AVX512, 3: gemmFlat3x32AVX512, 4: gemmFlat4x32AVX512, 6: gemmFlat6x32AVX512, 8: gemmFlat8x32AVX512, 12: gemmFlat12x32AVX512},
 	}
 }
