@@ -40,8 +40,8 @@ type GEMM struct {
 	Interleaved bool // whether the weights of several blocks are interleaved, see GEMMFunc
 
 	// Deep[b][m] computes tiles of m rows and b blocks of eight outputs, and reads eight
-	// floats per step; Flat[b][m] reads one float per step. b is 1, 2 or 4. There are
-	// functions for one, two and Rows rows; others may be nil, see MultiplyRows.
+	// floats per step; Flat[b][m] reads one float per step. b is 1, 2 or 4. The
+	// functions for the numbers of rows in dividedTiles may be nil.
 	Deep, Flat [MaxBlocks + 1][maxRows + 1]GEMMFunc
 }
 
@@ -69,10 +69,13 @@ func NewTileTable(n, rows int, offsets func(i int) (in, out int)) []int32 {
 	return table
 }
 
+// dividedTiles contains the rows of the first of two tiles that compute 5, 7, 9, 10 or 11 rows.
+// No tile has one row, which takes as long as two.
+var dividedTiles = [maxRows]int{5: 3, 7: 4, 9: 6, 10: 6, 11: 8}
+
 // MultiplyRows calls the matrix kernel for the first n rows of a table that NewTileTable
 // has built with tiles of the given number of rows. The last tile may have fewer rows. If set
-// has no function for their number, several functions share them, and none gets only one row,
-// which takes as long as two: 11 rows are computed as 8 and 3, and 5 as 3 and 2.
+// has no function for their number, two smaller tiles share them, see dividedTiles.
 func MultiplyRows(set *[maxRows + 1]GEMMFunc, rows int, x, w, y, bias []float32, table, steps []int32, wNext, yNext, nstep, n int, accumulate bool) {
 	if tiles := n / rows; tiles > 0 {
 		set[rows](dataPointer(x), dataPointer(w), dataPointer(y), dataPointer(bias), dataPointer(table), dataPointer(steps), wNext, yNext, nstep, tiles, accumulate)
@@ -80,8 +83,8 @@ func MultiplyRows(set *[maxRows + 1]GEMMFunc, rows int, x, w, y, bias []float32,
 	at := n / rows * 2 * rows // index in table of the first remaining row
 	for rest := n % rows; rest > 0; {
 		m := rest
-		for set[m] == nil || rest-m == 1 {
-			m--
+		if set[m] == nil {
+			m = dividedTiles[m]
 		}
 		set[m](dataPointer(x), dataPointer(w), dataPointer(y), dataPointer(bias), &table[at], dataPointer(steps), wNext, yNext, nstep, 1, accumulate)
 		rest, at = rest-m, at+m
