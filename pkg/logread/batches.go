@@ -72,7 +72,7 @@ func BatchLimits(all []runs.Run) []BatchLimit {
 	return limits
 }
 
-// last returns 1 if it is set, so that elements for which it is come last.
+// last returns 1 if is is true, as a sort key that puts such elements last.
 func last(is bool) int {
 	if is {
 		return 1
@@ -80,11 +80,10 @@ func last(is bool) int {
 	return 0
 }
 
-// job contains the runs that one job logged.
 type job struct{ runs []runs.Run }
 
 // groupByJob groups the runs by job: files whose names differ only in the
-// extension belong to the same job. A script may start several runs.
+// extension belong to one job, which may start several runs.
 func groupByJob(all []runs.Run) []job {
 	var out []job
 	at := map[string]int{}
@@ -156,17 +155,14 @@ func (j job) findOutcome() (t BatchTrial, series string, ok bool) {
 	return t, series, true
 }
 
-// isOutOfMemory reports whether the error text of a run says that memory ran out.
 func isOutOfMemory(reason string) bool {
 	low := strings.ToLower(reason)
 	return slices.ContainsFunc([]string{"out of memory", "out_of_memory", "of gpu memory at batch", "oom-kill"}, func(mark string) bool { return strings.Contains(low, mark) })
 }
 
-// batchSizePattern matches a batch size in a path: bs64, batch_64,
-// batch-size=64, b64.
+// batchSizePattern matches bs64, batch_64, batch-size=64 and b64 in a path.
 var batchSizePattern = regexp.MustCompile(`(?i)(?:^|[^a-z0-9])(?:batch(?:[-_ ]?size)?|bs|b)[-_= ]?([0-9]+)(?:[^0-9]|$)`)
 
-// jobNumberSuffix matches a job number at the end of a file name.
 var jobNumberSuffix = regexp.MustCompile(`[-_.][0-9]{4,}$`)
 
 // trimBatchSize removes the batch size and the job number from the name of a
@@ -180,9 +176,8 @@ func trimBatchSize(series string) string {
 	return strings.Trim(series, "-_. ")
 }
 
-// findBatchSize returns a run's batch size and a description of its source: the
-// log, the configuration, or a name in the path. It returns 0 and "" if the
-// batch size is unknown.
+// findBatchSize returns a run's batch size, or 0 if it is unknown, and its source:
+// the log, the configuration, or a name in the path.
 func findBatchSize(r runs.Run) (batch int, from string) {
 	if r.Info.BatchPerWorker > 0 {
 		return r.Info.BatchPerWorker, "batch per worker of the log"
@@ -203,7 +198,7 @@ func findBatchSize(r runs.Run) (batch int, from string) {
 }
 
 // String returns one line per job, each followed by the lines of the logs that
-// prove the outcome of the job. The last line is the verdict.
+// prove its outcome. The last line is the verdict.
 func (l BatchLimit) String() string {
 	var b strings.Builder
 	for _, t := range slices.Concat(l.Tried, l.Unknown) {

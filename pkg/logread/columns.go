@@ -8,11 +8,9 @@ import (
 	"lockstep/pkg/logread/internal/table"
 )
 
-// ColumnFields returns a text that lists the fields to which the columns of
-// tables are mapped: the name of each field, its meaning, and the names of the
-// columns that are recognized without a mapping. Case, blanks and punctuation in
-// the names of columns do not count. A unit may follow a name, as in
-// "epoch_time (ms)" or epoch_time_ms.
+// ColumnFields returns a text that lists the fields to which columns are mapped: name, meaning, and
+// the columns that are recognized without a mapping. Case, blanks and punctuation in the names of
+// columns do not count. A unit may follow a name, as in "epoch_time (ms)" or epoch_time_ms.
 func ColumnFields() string { return table.DescribeFields() }
 
 func (l *Logs) addColumnUses(r *record.Report) {

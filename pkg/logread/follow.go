@@ -70,8 +70,7 @@ func Follow(ctx context.Context, paths ...string) (*Follower, error) {
 	return Options{}.Follow(ctx, paths...)
 }
 
-// Follow is like the function Follow, with options. Options.Progress is not
-// called.
+// Follow is like the function [Follow], with options. Progress is not called.
 func (o Options) Follow(ctx context.Context, paths ...string) (*Follower, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("follow logs: no path given; name a folder of logs such as logs/demo")
@@ -92,7 +91,7 @@ func (o Options) Follow(ctx context.Context, paths ...string) (*Follower, error)
 }
 
 // Next waits for a change and reads it. The first call does not wait. Next
-// returns false once the context is done or after an error, which Err returns.
+// returns false once the context is done or after an error; see Err.
 func (f *Follower) Next() bool {
 	for f.err == nil {
 		if f.started && !f.waitForPoll() || f.ctx.Err() != nil {
@@ -112,8 +111,7 @@ func (f *Follower) Next() bool {
 	return false
 }
 
-// waitForPoll waits until the next poll is due. It returns false if the context
-// is done.
+// waitForPoll returns false if the context is done.
 func (f *Follower) waitForPoll() bool {
 	t := time.NewTimer(max(f.Every, time.Millisecond))
 	defer t.Stop()
@@ -145,8 +143,7 @@ func (f *Follower) BytesRead() int64 {
 	return n
 }
 
-// poll looks for new, removed and changed files in all paths and reads the
-// changes.
+// poll reads new, changed and removed files of all paths.
 func (f *Follower) poll() (changed bool, err error) {
 	l := files.NewLister(f.otherProgram)
 	for _, path := range f.paths {
@@ -224,7 +221,6 @@ func (f *Follower) refreshFiles(tasks map[string]*files.Task, keepText bool) (ch
 	return changed, err
 }
 
-// mergeParts merges the parts of all files into runs, as Options.Read does.
 func (f *Follower) mergeParts(lists [][]*files.Task) *Logs {
 	logs := &Logs{Problems: findMisspelledFields(f.lines)}
 	if f.rulesProblem != nil {

@@ -15,7 +15,6 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// parseRules parses the templates of Lines and the mappings of Columns.
 func (o Options) parseRules() (lines []*template.Template, columns []table.Mapping, err error) {
 	for _, text := range o.Lines {
 		t, err := template.Parse(text)
@@ -28,20 +27,19 @@ func (o Options) parseRules() (lines []*template.Template, columns []table.Mappi
 	return lines, columns, err
 }
 
-// Validate returns an error if a template of Lines or a mapping of Columns is invalid. The
-// error contains the position in the template and what is expected there, or the fields of
-// columns.
+// Validate returns an error if a template of Lines or a mapping of Columns is invalid. It states
+// the position in the template and what is expected there, or the fields of columns.
 func (o Options) Validate() error {
 	_, _, err := o.parseRules()
 	return err
 }
 
-// minSuggestedLength is the length of the shortest name of a metric for which a standard
-// field is suggested. Shorter names such as l1 are near to lr by chance.
+// minSuggestedLength is the length of the shortest metric name that may be a misspelled field.
+// Shorter names such as l1 are near to lr by chance.
 const minSuggestedLength = 4
 
 // findMisspelledFields returns a problem for each metric in the templates whose name is
-// within one edit of a standard field.
+// within one edit of a field's name.
 func findMisspelledFields(lines []*template.Template) (found []runs.Problem) {
 	for _, t := range lines {
 		for _, f := range t.Fields() {
@@ -58,13 +56,11 @@ func findMisspelledFields(lines []*template.Template) (found []runs.Problem) {
 	return found
 }
 
-// templateUse describes how a template of Options.Lines was used in all files.
 type templateUse struct {
 	record.TemplateUse
 	path string // file with the nearest line
 }
 
-// addTemplateUses adds how the templates of Options.Lines were used in one file.
 func (l *Logs) addTemplateUses(o Options, r *record.Report) {
 	for i := range r.Templates[:min(len(r.Templates), len(o.Lines))] {
 		if len(l.templates) <= i {
@@ -76,8 +72,7 @@ func (l *Logs) addTemplateUses(o Options, r *record.Report) {
 	}
 }
 
-// checkTemplates returns an error for the first template of Options.Lines that matches no
-// line of any file.
+// checkTemplates returns an error for the first template of Options.Lines that matches no line.
 func (l *Logs) checkTemplates(o Options) error {
 	for i, text := range o.Lines {
 		if i >= len(l.templates) {
@@ -100,8 +95,8 @@ func (l *Logs) checkTemplates(o Options) error {
 	return nil
 }
 
-// explainUnusedRules adds to the reason why the file of a task was not read that no template of its
-// rules matches a line, and which line is nearest. The first given templates are those of Options.Lines.
+// explainUnusedRules adds to the reason why t's file was not read that no template matches a line,
+// and names the nearest line. The first given templates are those of Options.Lines.
 func explainUnusedRules(t *files.Task, given int) {
 	if t.Rules == nil || !strings.HasPrefix(t.Report.Skipped, files.ReasonUnknownFormat) {
 		return

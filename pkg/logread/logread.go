@@ -15,7 +15,7 @@ import (
 )
 
 // FormatNames returns the names of the formats of other programs' logs that
-// Read reads. Those of lines in text files come last.
+// Read reads. Formats of text lines come last.
 func FormatNames() []string {
 	var names []string
 	for _, k := range files.Formats(nil) {
@@ -26,18 +26,17 @@ func FormatNames() []string {
 	return append(names, textlog.FormatNames()...)
 }
 
-// TrainingSecondsKey is the key in [runs.Info].Config under which the duration
-// of the complete training is stored, in seconds, if a log contains it.
+// TrainingSecondsKey is the key in [runs.Info].Config of the duration of the
+// complete training in seconds, if a log contains it.
 const TrainingSecondsKey = record.TrainingSecondsKey
 
-// TrainingEpochsKey is the key in [runs.Info].Config under which the number of
-// epochs that were trained in the time of [TrainingSecondsKey] is stored, as a
-// float64, if a log contains it. It may have a fraction: a run may end in the
-// middle of an epoch.
+// TrainingEpochsKey is the key in [runs.Info].Config of the number of epochs, a
+// float64, that were trained in [TrainingSecondsKey], if a log contains it. It has
+// a fraction if the run ended in the middle of an epoch.
 const TrainingEpochsKey = record.TrainingEpochsKey
 
-// PlannedEpochs returns the number of epochs that the settings of a run state, as the option --epochs or
-// a column "epochs" does. ok is false if they state none.
+// PlannedEpochs returns the number of epochs that the settings of a run state, such as the option
+// --epochs or a column "epochs". ok is false if they state none.
 func PlannedEpochs(r runs.Run) (n float64, ok bool) { return record.PlannedEpochs(r.Info.Config) }
 
 // Options configures how logs are read. With the zero value, Options.Read works
@@ -107,7 +106,7 @@ func (o Options) Read(ctx context.Context, paths ...string) (*Logs, error) {
 	return logs, nil
 }
 
-// readInto reads the paths and adds the result to logs. It does not separate series.
+// readInto adds what it reads to logs. It does not separate series.
 func (o Options) readInto(ctx context.Context, logs *Logs, paths ...string) error {
 	lines, columns, err := o.parseRules()
 	if err != nil {
@@ -138,7 +137,6 @@ func (o Options) readInto(ctx context.Context, logs *Logs, paths ...string) erro
 	return nil
 }
 
-// read reads one path, which has the given tasks, and adds the result to logs.
 func (o Options) read(ctx context.Context, path string, tasks []*files.Task, logs *Logs) error {
 	parts, err := files.ReadAll(ctx, tasks, o.Progress)
 	if err != nil {
@@ -197,8 +195,7 @@ func (l *Logs) add(found []runs.Run, reports []*record.Report) {
 	}
 }
 
-// Explain reads the paths and returns a report for each file: what was read,
-// ignored and assumed.
+// Explain reads the paths and reports for each file what was read, ignored and assumed.
 func (o Options) Explain(ctx context.Context, paths ...string) (Reports, error) {
 	logs, err := o.Read(ctx, paths...)
 	if err != nil {
@@ -207,8 +204,7 @@ func (o Options) Explain(ctx context.Context, paths ...string) (Reports, error) 
 	return logs.Reports, nil
 }
 
-// Explain reads the paths and returns a report for each file: what was read,
-// ignored and assumed.
+// Explain is like [Options.Explain] without options.
 func Explain(paths ...string) (Reports, error) {
 	return Options{}.Explain(context.Background(), paths...)
 }

@@ -34,20 +34,18 @@ type Report struct {
 	Lines       int64  // number of lines; 0 for a binary file
 	LinesUsed   int64
 	Ignored     []IgnoredLines // ignored lines by reason
-	// Unused lists the first hundred lines that should contain a value but
-	// could not be used, and other problems of the file. UnusedMore counts the
-	// rest.
+	// Unused lists the first hundred problems of the file, such as lines whose value could not be
+	// used. UnusedMore is the number of further ones.
 	Unused     []runs.Problem
 	UnusedMore int
-	// Known lists the properties that identify the file's runs and that the
-	// user, the content, a configuration or a command states, each with its
-	// source.
+	// Known lists the properties that identify the file's runs and are stated by the user, the
+	// content, a configuration or a command, each with its source.
 	Known []string
-	// Assumed lists the properties that are not in the file and were assumed,
-	// each with the source of the assumption, such as the path.
+	// Assumed lists the properties that were assumed since the file does not contain them, each
+	// with the source of the assumption, such as the path.
 	Assumed []string
-	// Outweighed lists the evidence about properties that does not count, since stronger evidence
-	// contradicts it, each with its source and that of the stronger evidence.
+	// Outweighed lists the evidence that stronger evidence contradicts, so that it does not count,
+	// each with both sources.
 	Outweighed []string
 	// Columns is the number of columns if the file is a table. UnusedColumns lists
 	// those that were not used, each with the reason.
@@ -55,12 +53,11 @@ type Report struct {
 	UnusedColumns []string
 	Rules         string // path of the RulesFile whose rules apply to the file; empty if none do
 	Skipped       string // why the file was not read; empty if it was
-	// CopyOf is the path of the run folder of which the file is a copy (written
-	// by runs.WriteStudyLog), if that folder was read too; otherwise empty.
+	// CopyOf is the path of the run folder that runs.WriteStudyLog copied to this
+	// file, if that folder was read too; otherwise empty.
 	CopyOf string
 }
 
-// newReport converts the report of a format's reader.
 func newReport(r *record.Report) Report {
 	var ignored []IgnoredLines
 	for _, i := range r.Ignored {
@@ -78,7 +75,6 @@ func newReport(r *record.Report) Report {
 // notebook shows it as a table.
 type Reports []Report
 
-// String returns the text of all reports.
 func (r Reports) String() string {
 	var b strings.Builder
 	for _, one := range r {
@@ -110,8 +106,7 @@ func (r Reports) Table() dataframe.DataFrame {
 	)
 }
 
-// HTML returns the reports as an HTML table with one row per file. The last
-// column contains the file's problems.
+// HTML returns the reports as an HTML table with one row per file. The last column contains its problems.
 func (r Reports) HTML() string {
 	var b strings.Builder
 	b.WriteString("<table><thead><tr><th>file</th><th>kind</th><th>runs</th><th>records</th><th>lines used</th><th>notes</th></tr></thead><tbody>\n")
@@ -144,8 +139,8 @@ func (r Report) LinesIgnored() int64 {
 	return n
 }
 
-// unreadReason returns the reason why the file was not read, or "" if it was. A
-// file that cannot be opened has a problem; a file of unknown format has none.
+// unreadReason returns the reason why the file was not read, or "" if it was. Unlike a file that
+// cannot be opened, a file of unknown format has no problem.
 func (r Report) unreadReason() string {
 	if r.Skipped == "" && r.Kind == "" && len(r.Unused) > 0 {
 		return r.Unused[0].Reason
@@ -180,7 +175,6 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// details returns what was assumed, ignored and not used.
 func (r Report) details() (all []string) {
 	add := func(label string, texts ...string) {
 		for _, text := range texts {

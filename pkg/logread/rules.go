@@ -54,8 +54,8 @@ func (l *Logs) addUnusedPatterns(o Options) {
 	}
 }
 
-// patternsFor returns a function that returns the patterns that apply to a file among the tasks:
-// those of the options, followed by those of the rules.
+// patternsFor returns a function that returns the patterns for a file among the tasks: those of
+// the options, followed by those of the rules that apply to it.
 func (o Options) patternsFor(tasks []*files.Task) func(file string) []pattern.Pattern {
 	var ofOptions []pattern.Pattern
 	for _, p := range o.As {
@@ -101,5 +101,4 @@ func ParsePattern(text string) (Pattern, error) {
 	return Pattern{p}, err
 }
 
-// String returns the text from which the pattern was parsed.
 func (p Pattern) String() string { return p.parsed.String() }

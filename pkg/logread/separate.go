@@ -9,25 +9,19 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// SeparateSeries gives runs that are not repeats of each other different names
-// of their series: it changes Info.Series in all. Read, Follow and Rows have
-// done so already with the runs that they return.
+// SeparateSeries gives runs that are not repeats of each other different series
+// names: it changes Info.Series in all. Read, Follow and Rows call it.
 //
-// Runs of one series with the same number of workers are repeats only if they
-// agree in everything that is known about them. Those separate that differ in
-// the model, the mode, the batch per worker, the learning rate, the number of
-// nodes, the samples per epoch, the planned epochs, the unit of their
-// throughput, an option of their command, a setting that is no measurement, or
-// a word or a number in the names of their files or folders that is neither
-// workers nor seed (unet_s1024.log, unet_s2048.log). So do runs with the same
-// seed, and runs whose rates differ by more than 3 times, unless run.json
-// identifies them or their paths are equal but for the number of the repeat.
-// Across worker counts, runs may differ, for example in a global batch that
-// grows with the workers. A series that the user has named by a pattern, such
-// as --as 'unet_*.log=series:unet', is not separated.
+// Runs of one series with the same number of workers are repeats only if they agree in everything that is
+// known about them: model, mode, batch per worker, learning rate, nodes, samples per epoch, planned
+// epochs, unit of the throughput, options of the command, settings that are no measurements, and words and
+// numbers in the names of files and folders other than workers and seed (unet_s1024.log, unet_s2048.log).
+// Runs with the same seed, or with rates that differ by more than 3 times, are no repeats either, unless
+// run.json identifies them or their paths are equal but for the number of the repeat. Across worker
+// counts, runs may differ, for example in a global batch that grows with the workers. A series that the
+// user has named by a pattern, such as --as 'unet_*.log=series:unet', is not separated.
 //
-// The result has one note for each series that was separated: what differs,
-// the new names, and how to join them.
+// The result has one note per separated series: what differs, the new names, and how to join them.
 func SeparateSeries(all []runs.Run) (notes []string) {
 	for _, s := range identity.Separate(all) {
 		notes = append(notes, s.String())
@@ -35,8 +29,7 @@ func SeparateSeries(all []runs.Run) (notes []string) {
 	return notes
 }
 
-// separateSeries separates the series of the runs that were read, and explains
-// it in Notes and in the reports of their files.
+// separateSeries separates the series, and explains it in Notes and in the files' reports.
 func (l *Logs) separateSeries() {
 	separated := identity.Separate(l.Runs)
 	if len(separated) == 0 {

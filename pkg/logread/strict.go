@@ -10,9 +10,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// checkAssumptions returns an error that lists each property of the runs that was
-// assumed, and how to state it. It returns nil if nothing was assumed or the
-// options allow assumptions.
+// checkAssumptions returns an error that lists each assumed property of the runs, and how to
+// state it. It returns nil if nothing was assumed or the options allow assumptions.
 func (l *Logs) checkAssumptions(o Options) error {
 	if !o.Strict {
 		return nil
@@ -47,7 +46,7 @@ func (l *Logs) checkAssumptions(o Options) error {
 	return fmt.Errorf("read logs: %s refused (strict):\n%s", english.Count(n, "assumption"), strings.Join(lines, "\n"))
 }
 
-// assumedValue returns the value of a property of the run, a text in quotes.
+// assumedValue returns the value of a run's property; a text is in quotes.
 func assumedValue(run runs.Run, property runs.Property) string {
 	switch property {
 	case runs.PropertySeries:
@@ -63,8 +62,7 @@ func assumedValue(run runs.Run, property runs.Property) string {
 }
 
 // patternOf returns the part before the = of a pattern that matches only the file
-// of run: as many names of its path as distinguish it from the files of other
-// runs.
+// of run: the shortest end of its path that distinguishes it from the other runs' files.
 func patternOf(run runs.Run, all []runs.Run) string {
 	path := filepath.ToSlash(run.File)
 	pattern := filepath.Base(path)

@@ -40,8 +40,8 @@ type Suggestion struct {
 	Known   []string // files that need no rules, with their kind
 	Unknown []string // files for which there is no proposal, with the reason
 	Notes   []string
-	// Preview contains the runs that the rules give. Of files longer than 16 MiB it has only the values of
-	// the beginning.
+	// Preview contains the runs that the rules give. Files longer than 16 MiB are read only at
+	// their beginning.
 	Preview []runs.Run
 
 	paths []string // as the caller named them
@@ -67,8 +67,8 @@ func Suggest(paths ...string) (*Suggestion, error) {
 	return Options{}.Suggest(context.Background(), paths...)
 }
 
-// Suggest is like the function Suggest, with options. Lines that the templates of the options match need
-// no proposal.
+// Suggest is like the function [Suggest], with options. It proposes nothing for lines that
+// templates of the options match.
 func (o Options) Suggest(ctx context.Context, paths ...string) (s *Suggestion, err error) {
 	if len(paths) == 0 {
 		return nil, errors.New("suggest rules: no path given; name a log or a folder of logs such as logs/demo")
@@ -99,7 +99,7 @@ func (o Options) Suggest(ctx context.Context, paths ...string) (s *Suggestion, e
 	return s, s.addPreview(ctx, o, places)
 }
 
-// addColumns adds proposals for the tables among the texts, and returns the other texts.
+// addColumns adds proposals for the tables among the texts, and returns the texts that are no tables.
 func (s *Suggestion) addColumns(texts []sampledText) (others []sampledText) {
 	for _, t := range texts {
 		var names []string
@@ -133,8 +133,9 @@ func (s *Suggestion) addColumns(texts []sampledText) (others []sampledText) {
 	return others
 }
 
-// addLines adds proposals for the lines of the texts. A template that does not match exactly the lines of
-// its form is left out, and if it has the number of the epoch, so are the values that the epoch does not number.
+// addLines adds proposals for the lines of the texts. It leaves out a template that matches other
+// lines than those of its form; if that template has the epoch's number, it also leaves out values
+// of lines without one.
 func (s *Suggestion) addLines(texts []sampledText) {
 	var samples [][]textlog.Message
 	for _, t := range texts {
@@ -192,8 +193,8 @@ func countMatches(rule string, texts []sampledText) (lines int, of []bool) {
 // maxPreviewProblems is the number of problems of each file that the notes list.
 const maxPreviewProblems = 5
 
-// addPreview reads the beginning of the logs with the rules of the options and the proposed ones, and notes
-// assumptions and problems. If that fails, the proposal is withdrawn.
+// addPreview reads the beginning of the logs with the rules of the options and the proposed ones,
+// and notes assumptions and problems. It withdraws the proposal if that fails.
 func (s *Suggestion) addPreview(ctx context.Context, o Options, places []string) error {
 	if !s.proposes() {
 		return nil
@@ -260,8 +261,7 @@ func (s *Suggestion) proposes() bool {
 // Save adds the rules to the file [RulesFile] in the folder dir, and returns its path; see [Rules.Save].
 func (s *Suggestion) Save(dir string) (path string, err error) { return s.Rules().Save(dir) }
 
-// Commands returns the command lines of a shell that read the logs with the rules, or nil if no rules are
-// proposed.
+// Commands returns shell commands that read the logs with the rules, or nil if no rules are proposed.
 func (s *Suggestion) Commands() []string {
 	if !s.proposes() {
 		return nil

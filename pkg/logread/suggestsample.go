@@ -28,7 +28,6 @@ const (
 	excerptBytes = 16 << 20 // at the beginning of each file, for the preview and for known formats
 )
 
-// sampledText is a part of a text of unknown form.
 type sampledText struct {
 	path    string
 	lines   []textlog.Message
@@ -38,8 +37,8 @@ type sampledText struct {
 	known   string             // kind of a table that is read, although columns may be unknown
 }
 
-// findUnknownTexts returns samples of the texts in and below the places that no known format and no rule reads, and
-// lists the others in s.
+// findUnknownTexts returns samples of the texts that no known format and no rule reads, and lists
+// the other files in s.
 func (o Options) findUnknownTexts(ctx context.Context, s *Suggestion, places []string) ([]sampledText, error) {
 	lines, columns, err := o.parseRules()
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	previewEpochs = 5
 )
 
-// String returns the proposal: the rules with the evidence for each field, a preview of the values, and the
+// String returns the rules with the evidence for each field, a preview of the values, and the
 // commands that use the rules.
 func (s *Suggestion) String() string {
 	text := s.proposal()
@@ -81,7 +81,6 @@ func (s *Suggestion) proposal() string {
 	return b.String()
 }
 
-// writePreview writes one row for each of the first runs and epochs, and the names of the curves.
 func writePreview(b *strings.Builder, all []runs.Run) {
 	var curves []string
 	hidden := 0

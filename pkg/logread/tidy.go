@@ -18,8 +18,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// The kinds of rows. The argument kind of Rows, Tidy and Write selects one of
-// them.
+// The kinds of rows. The argument kind of Rows, Tidy and Write is one of them.
 const (
 	Epochs = "epochs" // one row per value of an epoch or of the complete run
 	Steps  = "steps"  // one row per value of a rank's step; only for run folders
@@ -29,17 +28,16 @@ const (
 	All    = "all"    // the rows of all kinds
 )
 
-// Kinds returns the kinds of rows that Rows, Tidy and Write can return or
-// write.
+// Kinds returns the kinds of rows.
 func Kinds() []string { return []string{Epochs, Steps, Curves, Trials, Spans, All} }
 
-// The formats that Write can write.
+// The formats of Write.
 const (
 	FormatCSV  = "csv"
 	FormatJSON = "json"
 )
 
-// Formats returns the formats that Write can write.
+// Formats returns the formats of Write.
 func Formats() []string { return []string{FormatCSV, FormatJSON} }
 
 // Row is one measured value in tidy form, so that one table can hold the logs
@@ -88,8 +86,7 @@ type namedRun struct {
 	name string
 }
 
-// readNamedRuns reads the runs in and below each path. It returns an error if
-// kind is not one of Kinds.
+// readNamedRuns returns an error if kind is not one of Kinds.
 func (o Options) readNamedRuns(ctx context.Context, kind string, paths []string) (read []namedRun, problems []runs.Problem, err error) {
 	if !slices.Contains(Kinds(), kind) {
 		return nil, nil, fmt.Errorf("read rows: unknown kind of rows %q; use one of %s", kind, strings.Join(Kinds(), ", "))
@@ -132,8 +129,8 @@ func (o Options) readNamedRuns(ctx context.Context, kind string, paths []string)
 	return read, problems, nil
 }
 
-// addUnrealScores appends a problem for each series with runs in which losses and scores are
-// not real, such as those without communication between the workers.
+// addUnrealScores appends a problem for each series whose losses and scores are not real,
+// such as that of runs without communication between the workers.
 func addUnrealScores(problems *[]runs.Problem, read []namedRun) {
 	var series []string
 	for _, run := range read {
@@ -144,15 +141,13 @@ func addUnrealScores(problems *[]runs.Problem, read []namedRun) {
 	}
 }
 
-// addProblem appends a problem to list unless list already contains it.
 func addProblem(list *[]runs.Problem, p runs.Problem) {
 	if !slices.Contains(*list, p) {
 		*list = append(*list, p)
 	}
 }
 
-// emitRuns calls use for the rows of all runs, and appends the problems that it
-// finds while doing so. kind is one of Kinds.
+// emitRuns calls use for the rows of all runs, and appends problems. kind is one of Kinds.
 func emitRuns(ctx context.Context, read []namedRun, kind string, use func(tidy.Row) error, problems *[]runs.Problem) error {
 	if kind != Trials && kind != Spans {
 		addUnrealScores(problems, read)
@@ -191,9 +186,8 @@ func displayName(path, root, dir string) string {
 	return filepath.ToSlash(filepath.Join(path, rest))
 }
 
-// Tidy returns the values of Rows as a DataFrame with the columns run, series,
-// workers, seed, rank, epoch, step, name and value. rank, epoch and step are
-// NaN if they do not apply. All rows are in memory.
+// Tidy returns the values of Rows as a DataFrame in memory, with the columns run, series, workers,
+// seed, rank, epoch, step, name and value. rank, epoch and step are NaN if they do not apply.
 func Tidy(kind string, paths ...string) (dataframe.DataFrame, []runs.Problem, error) {
 	return Options{}.Tidy(context.Background(), kind, paths...)
 }

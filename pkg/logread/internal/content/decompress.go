@@ -28,14 +28,12 @@ const (
 	maxWindow   = 128 << 20 // memory of the zstd and xz decoders
 )
 
-// maxMagicBytes is the number of bytes from which detectCompression recognizes
-// a compression.
+// maxMagicBytes is the number of bytes that detectCompression needs.
 const maxMagicBytes = 10
 
-// detectCompression returns "gzip" (RFC 1952, section 2.3.1), "zstd" (RFC 8878,
-// section 3.1.1), "xz" (The .xz File Format, section 2.1.1.1) or "bzip2" (BZh, a
-// level, and the mark of a block or of the end) for a file that begins with
-// head, or "" if the file is not compressed.
+// detectCompression returns "gzip" (RFC 1952, section 2.3.1), "zstd" (RFC 8878, section 3.1.1),
+// "xz" (The .xz File Format, section 2.1.1.1) or "bzip2" (BZh, a level, and the mark of a block or
+// of the end) for the beginning of a file, or "" if it is not compressed.
 func detectCompression(head []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
@@ -124,9 +122,8 @@ func xzDictionaryBytes(head []byte) (size int64, ok bool) {
 	return size, err == nil
 }
 
-// xzReader reads the content of an xz file. Package xz does not distinguish the
-// end of a file from a file that was cut between two blocks, so xzReader checks
-// the last bytes.
+// xzReader reads the content of an xz file. It checks the last bytes, since package
+// xz accepts a file that was cut between two blocks.
 type xzReader struct {
 	unpacked *xz.Reader
 	packed   *bufio.Reader
@@ -136,8 +133,7 @@ type xzReader struct {
 // tail returns a reader of the compressed bytes that remembers the last ones.
 func (x *xzReader) tail() io.Reader { return io.TeeReader(x.packed, x) }
 
-// Write remembers the last two bytes other than 0. It implements io.Writer for
-// tail.
+// Write remembers the last two bytes other than 0, for tail.
 func (x *xzReader) Write(p []byte) (int, error) {
 	n := len(p)
 	p = bytes.TrimRight(p, "\x00")
@@ -149,8 +145,7 @@ func (x *xzReader) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Read implements io.Reader. It returns io.ErrUnexpectedEOF if the file does not
-// end with the footer of a stream.
+// Read returns io.ErrUnexpectedEOF if the file does not end with the footer of a stream.
 func (x *xzReader) Read(p []byte) (int, error) {
 	n, err := x.unpacked.Read(p)
 	if errors.Is(err, io.EOF) && x.last != [2]byte{'Y', 'Z'} {
@@ -159,7 +154,6 @@ func (x *xzReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// countingReader counts the bytes that are read from a compressed file.
 type countingReader struct {
 	r   io.Reader
 	n   int64
@@ -173,10 +167,9 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// contentReader reads the content of a file and counts its bytes in report. Its Read
-// fails once ctx is done, so that formats need not check ctx while they read. If a
-// compressed file is damaged or the content is much too large for the file's size, it
-// ends the content early and reports a problem.
+// contentReader reads the content of a file and counts its bytes in report. Its Read fails once ctx
+// is done, so that formats need not check ctx. If a compressed file is damaged, or decompresses to
+// much more than its size allows, it ends the content early and reports a problem.
 type contentReader struct {
 	ctx    context.Context
 	r      io.Reader
@@ -213,15 +206,14 @@ func (b *contentReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isDamageError reports whether err shows damaged content, as opposed to a failed read or a canceled context.
+// isDamageError reports whether err shows damaged content, not a failed read or a canceled context.
 func isDamageError(err error) bool {
 	var disk *os.PathError
 	return !errors.As(err, &disk) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-// isTruncationError reports whether err shows that the compressed file ends too
-// early. Package bzip2 reads zeros after the end of the file, and then reports
-// damage.
+// isTruncationError reports whether err shows that the compressed file ends too early: package
+// bzip2 reads zeros after the end of the file, and then reports damage.
 func isTruncationError(err error, packed *countingReader) bool {
 	var damage bzip2.StructuralError
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &damage) && packed.eof

@@ -18,13 +18,11 @@ import (
 	"lockstep/pkg/logread/internal/record"
 )
 
-// MaxHeadBytes is the number of bytes at the beginning of a file from which
-// formats recognize it.
+// MaxHeadBytes is the number of bytes by which formats recognize a file.
 const MaxHeadBytes = 4096
 
-// Open returns the decompressed content of f as the input of a format's
-// reader, the first bytes of the content, and a function that releases the
-// decoder. size is the size of the file in bytes.
+// Open returns the decompressed content of f as the input of a format's reader, its
+// first bytes, and a function that releases the decoder. size is that of the file in bytes.
 func Open(ctx context.Context, f *os.File, size int64, report *record.Report) (*record.Input, []byte, func(), error) {
 	counted := &countingReader{r: f}
 	raw := bufio.NewReaderSize(counted, MaxHeadBytes)

@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// RefusalReason returns the reason why a file that begins with head must not be
-// read, or "" if it may be read. Pickles are refused, since reading one runs
-// the program inside it.
+// RefusalReason returns why a file that begins with head must not be read, or "" if
+// it may be read. Pickles are refused, since reading one runs the program inside it.
 func RefusalReason(head []byte) string {
 	const pickle = "it is a pickle, and reading a pickle runs the code in it; export the values as CSV or JSON with the program that wrote it"
 	switch {
@@ -28,9 +27,8 @@ func RefusalReason(head []byte) string {
 	return ""
 }
 
-// isTextPickle reports whether head begins like a pickle of protocol 0, which
-// consists of text. Such a file begins with a mark, a dict or list and a PUT
-// instruction, or with the GLOBAL instruction, which loads a class.
+// isTextPickle reports whether head begins like a pickle of protocol 0, which is text: with a
+// mark, a dict or list and a PUT instruction, or with GLOBAL, which loads a class.
 func isTextPickle(head []byte) bool {
 	starts := []string{"(dp0\n", "(lp0\n", "(dp1\n", "(lp1\n", "(i__main__\n", "ccopy_reg\n", "c__builtin__\n", "cnumpy", "ccollections\n", "cposix\n", "cos\n", "cbuiltins\n"}
 	return slices.ContainsFunc(starts, func(start string) bool { return bytes.HasPrefix(head, []byte(start)) })

@@ -5,7 +5,6 @@
 // that package logread can follow a file that grows. Scalars become curves; all
 // other records (graphs, images, histograms) are skipped.
 //
-// The files of a folder belong to one run: a run that was resumed leaves
-// several. [Join] merges them into one part (run.go), and turns tags that
-// describe complete epochs into epochs.
+// The files of a folder belong to one run: a run that was resumed leaves several. [Join] merges
+// them (run.go), and turns tags that describe complete epochs into epochs.
 package events

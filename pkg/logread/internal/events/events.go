@@ -14,11 +14,9 @@ import (
 	"lockstep/pkg/logread/internal/record"
 )
 
-// A file is a sequence of TFRecords: the length as uint64, the masked CRC32C of
-// these 8 bytes, the data, and the masked CRC32C of the data, all little-endian
-// (tensorflow/core/lib/io/record_writer.h and lib/hash/crc32c.h). Each record
-// is an Event message, which proto.go decodes. Scalars become curves.
-// Everything else (graphs, images, histograms) is skipped.
+// A file is a sequence of TFRecords: the length as uint64, the masked CRC32C of these 8 bytes, the
+// data, and the masked CRC32C of the data, all little-endian (tensorflow/core/lib/io/record_writer.h
+// and lib/hash/crc32c.h). Each record is an Event message, which proto.go decodes.
 //
 // A wrong CRC ends the reading, as in TensorBoard: the length of the record
 // cannot be trusted, so the start of the next record is unknown. If a file ends
@@ -29,12 +27,10 @@ const (
 	recordHeader   = 12 // length and its CRC
 	recordOverhead = 16 // the header and the CRC of the data
 
-	// A longer record is skipped without keeping it in memory. A record of
-	// scalars has some hundred bytes.
+	// A longer record is not kept but skipped. A record of scalars has some hundred bytes.
 	maxHeldRecord = 64 << 20
 
-	// Limits of the memory that the values of a file may take. record.Curve
-	// limits the points of a curve.
+	// Limits of the memory for a file's values. record.Curve limits the points of a curve.
 	maxCurves   = 1 << 14
 	maxTagBytes = 1 << 12
 
@@ -43,12 +39,10 @@ const (
 	crcMaskDelta = 0xa282ead8
 )
 
-// castagnoliTable returns the table for which hash/crc32 uses the processor's
-// CRC32C instruction. Package crc32 computes the table only once.
+// castagnoliTable returns the table for which hash/crc32 uses the CRC32C instruction; computed once.
 func castagnoliTable() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
-// maskCRC returns the masked form in which records store a CRC: rotated, plus a
-// constant.
+// maskCRC returns the form in which records store a CRC: rotated, plus a constant.
 func maskCRC(crc uint32) uint32 { return (crc>>15 | crc<<17) + crcMaskDelta }
 
 // Format returns the format of TensorBoard's event files.
@@ -63,8 +57,7 @@ func isEventFile(_ string, head []byte) bool {
 		maskCRC(crc32.Checksum(head[:8], castagnoliTable())) == binary.LittleEndian.Uint32(head[8:])
 }
 
-// readFile reads an event file into one part. Join later merges the parts of a
-// folder into a run.
+// readFile reads an event file into one part. Join later merges the parts of a folder.
 func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	r := NewParser()
 	if err := r.Read(in.Reader); err != nil {
@@ -77,8 +70,7 @@ func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{{Role: record.Companion, Source: r}}, nil
 }
 
-// Parser parses an event file, which may grow. Its results so far are available at
-// any time.
+// Parser parses an event file, which may grow. Its results so far are always available.
 type Parser struct {
 	table *crc32.Table
 
@@ -126,8 +118,8 @@ func (r *Parser) Read(source io.Reader) error {
 	}
 }
 
-// readRecords reads the complete records at the beginning of b, and those that are
-// skipped, and returns their total length. After a wrong CRC, this is all of b.
+// readRecords reads or skips the complete records at the beginning of b, and returns their total
+// length. After a wrong CRC, this is all of b.
 func (r *Parser) readRecords(b []byte) (used int) {
 	for {
 		at := b[used:]
@@ -179,13 +171,11 @@ func (r *Parser) readRecords(b []byte) (used int) {
 	}
 }
 
-// stopReading stops at the current record and adds a problem with the reason.
 func (r *Parser) stopReading(format string, a ...any) {
 	r.stopped = true
 	r.addProblem("reading stops at byte %d: %s; the content before it is read", r.offset, fmt.Sprintf(format, a...))
 }
 
-// addProblem adds a problem to the file's list of problems.
 func (r *Parser) addProblem(format string, a ...any) {
 	if len(r.problems) >= record.MaxUnused-2 { // the last two are reserved for a stop and a torn end, which are always reported
 		r.moreProblems++
@@ -194,8 +184,7 @@ func (r *Parser) addProblem(format string, a ...any) {
 	r.problems = append(r.problems, fmt.Sprintf(format, a...))
 }
 
-// countTornBytes returns the number of bytes of the incomplete record at the
-// end of the file, or 0 if the file ends after a record.
+// countTornBytes returns the size of the incomplete record at the end of the file, or 0.
 func (r *Parser) countTornBytes() int64 {
 	switch {
 	case r.stopped:
@@ -206,9 +195,8 @@ func (r *Parser) countTornBytes() int64 {
 	return int64(len(r.rest))
 }
 
-// AddToReport adds to a report what was read, what was skipped, and why. ended
-// means that the file is complete, so that an incomplete record at its end is a
-// problem.
+// AddToReport reports what was read, what was skipped, and why. If ended is set, the
+// file is complete, and an incomplete record at its end is a problem.
 func (r *Parser) AddToReport(rep *record.Report, ended bool) {
 	rep.Records = r.records
 	for _, p := range r.problems {
@@ -226,8 +214,7 @@ func (r *Parser) AddToReport(rep *record.Report, ended bool) {
 	}
 }
 
-// addScalar adds a value to the curve of its tag. seconds is its time since
-// 1970.
+// addScalar adds a value to its tag's curve. seconds is the time since 1970.
 func (r *Parser) addScalar(tag []byte, step int64, seconds, value float64) {
 	r.scalars++
 	if len(tag) <= maxTagBytes {
@@ -239,9 +226,8 @@ func (r *Parser) addScalar(tag []byte, step int64, seconds, value float64) {
 	r.dropped++
 }
 
-// removePointsFrom removes the points of the file at and after step, because a
-// new session starts again at this step. Join removes such points from the
-// run's earlier files.
+// removePointsFrom removes the file's points at and after step, where a new session
+// starts. Join removes them from the run's earlier files.
 func (r *Parser) removePointsFrom(step int64) {
 	for _, c := range r.curves.All {
 		record.RemoveFrom(&c.Curve, step)

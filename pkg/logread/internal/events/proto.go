@@ -54,7 +54,6 @@ const (
 
 var errMalformed = errors.New("malformed or incomplete protobuf message")
 
-// fieldIterator iterates over the fields of a protobuf message.
 type fieldIterator struct {
 	b    []byte
 	num  uint64
@@ -64,8 +63,8 @@ type fieldIterator struct {
 	bad  bool   // the message is malformed
 }
 
-// next moves to the next field and reports whether there is one. After it
-// returned false, f.bad reports whether the message is malformed.
+// next moves to the next field and reports whether there is one. If there is none,
+// f.bad reports whether the message is malformed.
 func (f *fieldIterator) next() bool {
 	if len(f.b) == 0 {
 		return false
@@ -96,8 +95,7 @@ func (f *fieldIterator) next() bool {
 	return false
 }
 
-// parseVarint parses the varint at the beginning of b and returns its length n.
-// n is 0 if b does not begin with a varint.
+// parseVarint returns the varint at the beginning of b and its length n, which is 0 if there is none.
 func parseVarint(b []byte) (v uint64, n int) {
 	if len(b) > 0 && b[0] < 0x80 {
 		return uint64(b[0]), 1
@@ -115,8 +113,7 @@ func (r *Parser) readEvent(b []byte) error {
 	f := fieldIterator{b: b}
 	var step int64
 	var at float64
-	// If an event has several summaries (no known writer does that), the last
-	// one counts.
+	// If an event has several summaries (no known writer does that), the last counts.
 	var summary, session []byte
 	for f.next() {
 		switch {
@@ -155,8 +152,7 @@ func (r *Parser) readEvent(b []byte) error {
 	return nil
 }
 
-// readValue reads a Value message of a summary and adds it to its curve if it
-// is a scalar.
+// readValue adds the value of a summary's Value message to its curve if it is a scalar.
 func (r *Parser) readValue(b []byte, step int64, at float64) error {
 	f := fieldIterator{b: b}
 	var tag []byte
@@ -180,9 +176,8 @@ func (r *Parser) readValue(b []byte, step int64, at float64) error {
 	return nil
 }
 
-// parseTensorScalar returns the value of a tensor with exactly one element. ok
-// is false for tensors with another number of elements and for tensors of
-// strings.
+// parseTensorScalar returns the value of a tensor with exactly one element. ok is false for
+// other tensors and for tensors of strings.
 func parseTensorScalar(b []byte) (v float64, ok bool) {
 	f := fieldIterator{b: b}
 	kind := uint64(0)
@@ -215,8 +210,7 @@ func parseTensorScalar(b []byte) (v float64, ok bool) {
 	return v, values == 1
 }
 
-// hasOneElement reports whether a tensor shape has exactly one element, such as
-// () or (1, 1).
+// hasOneElement reports whether a tensor has exactly one element: its shape is () or (1, 1), for example.
 func hasOneElement(shape []byte) bool {
 	f := fieldIterator{b: shape}
 	for f.next() {
@@ -239,7 +233,7 @@ func hasOneElement(shape []byte) bool {
 	return !f.bad
 }
 
-// sizeOf returns the number of bytes of a number of a DataType, or 0 if the type is not numeric.
+// sizeOf returns the size in bytes of a number of the DataType kind, or 0 if it is not numeric.
 func sizeOf(kind uint64) int {
 	switch kind {
 	case typeDouble, typeInt64, typeUint64:
@@ -284,8 +278,7 @@ func (f *fieldIterator) decodeNumbers(kind uint64) (v float64, n int) {
 	return v, n
 }
 
-// parseRawScalar returns the value of a tensor's raw bytes. ok is false unless
-// they contain exactly one number.
+// parseRawScalar returns the number in a tensor's raw bytes. ok is false unless there is exactly one.
 func parseRawScalar(kind uint64, b []byte) (v float64, ok bool) {
 	if len(b) == 0 || len(b) != sizeOf(kind) {
 		return 0, false

@@ -12,8 +12,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// splitRuns returns the event files of each run in a folder, by rank. files are the folder's files in
-// chronological order. Each rank writes a file at the same time as the others. A file that was written
+// splitRuns returns the event files of each run in a folder, by rank. files are in
+// chronological order. The ranks of a run write at the same time. A file that was written
 // after another one continues its run or begins another run (record.Follow).
 func splitRuns(files []*record.Part) (all [][][]*record.Part) {
 	var sessions [][]*record.Part // the files that were written at the same time
@@ -44,8 +44,7 @@ func splitRuns(files []*record.Part) (all [][][]*record.Part) {
 	return all
 }
 
-// startsAgain reports whether the steps of a session show that it is another run than the session
-// before it.
+// startsAgain reports whether the steps of session show that it does not continue the run of before.
 func startsAgain(before, session []*record.Part) bool {
 	a, b := parserOf(before[0]), parserOf(session[0])
 	for _, c := range a.curves.All {
@@ -58,14 +57,13 @@ func startsAgain(before, session []*record.Part) bool {
 	return false
 }
 
-// areEqual reports whether two files have the same values at the same times.
 func areEqual(a, b *Parser) bool {
 	return len(a.curves.All) > 0 && slices.EqualFunc(a.curves.All, b.curves.All, func(x, y *record.Curve) bool {
 		return x.Name == y.Name && slices.Equal(x.Steps, y.Steps) && slices.Equal(x.Values, y.Values) && slices.Equal(x.Times, y.Times)
 	})
 }
 
-// writerOf returns the host and the process in the name of an event file, which has the form
+// writerOf returns the host and the process of an event file from its name,
 // events.out.tfevents.<seconds>.<host>.<process>.<number>.
 func writerOf(p *record.Part) string {
 	name := strings.TrimPrefix(filepath.Base(p.Run.File), "events.out.tfevents.")
@@ -73,8 +71,8 @@ func writerOf(p *record.Part) string {
 	return writer
 }
 
-// areConcurrent reports whether two files have values of the same tags and steps and were written
-// at the same time: the time that they share is at least half of that of the shorter file.
+// areConcurrent reports whether two files have values of the same tags and steps and overlap in
+// time by at least half of the shorter file's time.
 func areConcurrent(a, b *Parser) bool {
 	fromA, toA := a.interval()
 	fromB, toB := b.interval()

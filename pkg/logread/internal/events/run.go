@@ -64,7 +64,7 @@ func IsPart(p *record.Part) bool {
 
 func parserOf(p *record.Part) *Parser { return p.Source.(*Parser) }
 
-// joinCurves returns the curves of a rank. files are its event files in chronological order.
+// joinCurves returns the curves of one rank. files are in chronological order.
 func joinCurves(files []*record.Part) (curves []runs.Curve) {
 	index := map[string]int{}
 	for _, f := range files {
@@ -87,8 +87,8 @@ func joinCurves(files []*record.Part) (curves []runs.Curve) {
 	return curves
 }
 
-// isValidationFolder reports whether the files of a folder describe the
-// validation. Keras uses the same tags in the folders train and validation.
+// isValidationFolder reports whether the files of a folder describe the validation:
+// Keras uses the same tags in the folders train and validation.
 func isValidationFolder(folder string) bool {
 	switch filepath.Base(folder) {
 	case "validation", "valid", "val":
@@ -140,7 +140,6 @@ func lightningEpochField(tag string) *fields.Field {
 	return nil
 }
 
-// maxEpochNumber limits the values that are accepted as epoch numbers.
 const maxEpochNumber = 1 << 24
 
 // epochsFromCurves returns the epochs that the curves describe, in order, or

@@ -81,17 +81,17 @@ const (
 	Setting         = "setting"
 )
 
-// Field describes a field.
+// Field describes the meaning of a value and its names in logs.
 type Field struct {
 	Name  string
 	Kind  Kind
 	About string
-	// Where the field can be used. A number of epochs or steps in the column of a table is a
-	// setting like any other, which keeps its name. The fields of tables only are texts, times of
+	// InTemplates and InTables state where the field can be used. In tables, numbers of epochs or
+	// steps in total are ordinary settings. The fields of tables only are texts, times of
 	// day, and values whose meaning other columns or rows show.
 	InTemplates, InTables bool
-	// Names contains the names that show the field wherever they are, separated by blanks. Case and
-	// punctuation do not count.
+	// Names are the names that show the field anywhere, separated by blanks. Case and punctuation
+	// do not count.
 	Names string
 	// ColumnNames are names that show the field only above a column. In a line of text, "workers" often
 	// means the workers of a data loader, "gpus" lists devices, and "batch" counts steps.
@@ -99,8 +99,8 @@ type Field struct {
 	// WeakNames are names that also have other meanings. Package suggest accepts such a name only if its
 	// values fit the field, as epochs that rise by one do.
 	WeakNames string
-	// OfEpoch returns the place of the value in an epoch. It is nil if the value belongs to none, or if
-	// other rows decide whether it does. The number of samples, an integer, has no such place.
+	// OfEpoch returns where an epoch stores the value. It is nil if the value belongs to no epoch,
+	// if other rows decide whether it does, and for the integer number of samples.
 	OfEpoch func(*runs.Epoch) *float64
 }
 
@@ -270,8 +270,7 @@ var all = [...]Field{
 	{Name: Steps, Kind: Whole, InTemplates: true, About: "number of steps per epoch, or of all"},
 }
 
-// All returns the fields in the order in which messages list them. The caller must not modify
-// them.
+// All returns the fields in the order of messages. The caller must not modify them.
 func All() []Field { return all[:] }
 
 // Named returns the field with the name, or nil.
@@ -284,7 +283,7 @@ func Named(name string) *Field {
 	return nil
 }
 
-// names maps normalized names to fields. Columns and weak names have maps of their own.
+// names maps normalized names to fields.
 var names = sync.OnceValue(func() (n struct{ strong, column, weak map[string]*Field }) {
 	n.strong, n.column, n.weak = map[string]*Field{}, map[string]*Field{}, map[string]*Field{}
 	for i := range all {
@@ -327,8 +326,7 @@ func Normalize(name string) string {
 	return b.String()
 }
 
-// IsOfTraining reports whether the values of the field belong to the training, and not to the
-// validation.
+// IsOfTraining reports whether the field describes the training and not the validation.
 func (f *Field) IsOfTraining() bool {
 	switch f.Name {
 	case TrainLoss, Accuracy, LearningRate, EpochSeconds, SamplesPerSecond:
@@ -337,7 +335,7 @@ func (f *Field) IsOfTraining() bool {
 	return false
 }
 
-// OfValidation returns the field of a value of the validation whose name may lack a prefix such as
+// OfValidation returns the field of a validation's value, whose name may lack a prefix such as
 // val, or nil. lookup is one of the functions of this package.
 func OfValidation(name string, lookup func(string) *Field) *Field {
 	if f := lookup("val_" + name); f != nil {

@@ -21,8 +21,8 @@ import (
 // text has to be read. Event files and run folders need no copy.
 const MaxKeptText = 16 << 20
 
-// Followed is the state of one followed file or run folder: the parts read
-// so far and the position up to which it was read.
+// Followed is a followed file or run folder: the parts read so far and the position up to which
+// it was read.
 type Followed struct {
 	Rules *rules.Rules // that apply to the file
 
@@ -38,8 +38,7 @@ type Followed struct {
 	report record.Report
 }
 
-// NewFollowed returns the state of a run folder or file of which nothing
-// was read yet.
+// NewFollowed returns the state before anything was read of the task.
 func NewFollowed(t *Task) *Followed {
 	if t.Folder {
 		return &Followed{tail: runs.NewTail(t.Path)}
@@ -47,15 +46,13 @@ func NewFollowed(t *Task) *Followed {
 	return &Followed{growing: runs.NewGrowingFile(t.Path), Rules: t.Rules}
 }
 
-// IsOf reports whether f is the state of t: both are run folders or files, to which the same
-// rules apply.
+// IsOf reports whether f follows t under the same rules; both are run folders or both are files.
 func (f *Followed) IsOf(t *Task) bool { return t.Folder == (f.tail != nil) && t.Rules == f.Rules }
 
 // KeptBytes returns the length of the text in memory.
 func (f *Followed) KeptBytes() int { return len(f.text) }
 
-// BytesRead returns the number of bytes that were read of the file or run
-// folder.
+// BytesRead returns the number of bytes read of the file or run folder.
 func (f *Followed) BytesRead() int64 {
 	if f.tail != nil {
 		return f.tail.BytesRead()
@@ -63,9 +60,8 @@ func (f *Followed) BytesRead() int64 {
 	return f.growing.BytesRead() + f.bytesReread
 }
 
-// Refresh reads what was appended and reports whether the run or the report
-// changed. It returns only errors of the context; other errors become problems
-// in the report.
+// Refresh reads what was appended and reports whether the run or the report changed. It
+// returns only errors of the context; others become problems in the report.
 func (f *Followed) Refresh(ctx context.Context, t *Task, keepText bool) (changed bool, err error) {
 	if t.Report.Skipped != "" { // a link, or not a file
 		f.report = t.Report
@@ -90,8 +86,6 @@ func (f *Followed) Refresh(ctx context.Context, t *Task, keepText bool) (changed
 	return true, ctx.Err()
 }
 
-// refreshFolder reads what was appended to the files of a run folder and
-// reports whether the run or the report changed.
 func (f *Followed) refreshFolder(t *Task) (changed bool) {
 	changed, err := f.tail.Read()
 	if err != nil {
@@ -108,9 +102,8 @@ func (f *Followed) refreshFolder(t *Task) (changed bool) {
 	return changed
 }
 
-// readAppended reads what was appended to a file. It reads the file from the
-// beginning if it was replaced, is too large to keep in memory, or has no known
-// format yet.
+// readAppended reads what was appended to a file. It reads the whole file again if it was
+// replaced, is too large to keep in memory, or has no known format yet.
 func (f *Followed) readAppended(ctx context.Context, t *Task, a *runs.AppendedReader, keepText bool) (err error) {
 	if a.Restarted {
 		f.kind, f.events, f.text, f.parts, f.large = nil, nil, nil, nil, false
@@ -123,8 +116,7 @@ func (f *Followed) readAppended(ctx context.Context, t *Task, a *runs.AppendedRe
 	case a.Restarted:
 		return f.detectAndRead(ctx, t, a, keepText)
 	}
-	// The file grew, and before that its format was unknown, or it is a
-	// document.
+	// The file grew, and is a document or had an unknown format before.
 	f.bytesReread += f.growing.BytesRead()
 	f.growing = runs.NewGrowingFile(t.Path)
 	reopened, err := f.growing.Open()
@@ -134,8 +126,6 @@ func (f *Followed) readAppended(ctx context.Context, t *Task, a *runs.AppendedRe
 	return errors.Join(f.detectAndRead(ctx, t, reopened, keepText), reopened.Close())
 }
 
-// detectAndRead detects the format of a file from its first bytes and reads the
-// file in this format.
 func (f *Followed) detectAndRead(ctx context.Context, t *Task, a *runs.AppendedReader, keepText bool) error {
 	head := make([]byte, content.MaxHeadBytes)
 	n, err := io.ReadFull(a, head)
@@ -159,7 +149,6 @@ func (f *Followed) detectAndRead(ctx context.Context, t *Task, a *runs.AppendedR
 	return f.readNewContent(ctx, t, a, keepText)
 }
 
-// readFromStart reads the file from the beginning, as Read does.
 func (f *Followed) readFromStart(ctx context.Context, t *Task, a *runs.AppendedReader) error {
 	a.Skip()
 	f.kind, f.events, f.text = nil, nil, nil
@@ -215,8 +204,7 @@ func (f *Followed) parseText(ctx context.Context, t *Task) error {
 	return err
 }
 
-// CopyParts returns copies of the parts and of the report, since merging
-// modifies them.
+// CopyParts returns copies of the parts and the report, since merging modifies them.
 func (f *Followed) CopyParts() ([]*record.Part, *record.Report) {
 	report := f.report
 	if f.Rules != nil {

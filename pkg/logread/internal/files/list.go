@@ -37,13 +37,12 @@ type Task struct {
 	followed bool    // a link to a folder whose content is in inside
 }
 
-// Lister lists the files and run folders in and below several paths, in
-// natural order. Only regular files and folders are opened, not pipes or
-// devices. A link is followed if its target is not read otherwise, so that
+// Lister lists the files and run folders in and below several paths, in natural order, but no
+// pipes or devices. A link is followed if its target is not read otherwise, so that
 // nothing is read twice and link cycles do no harm.
 type Lister struct {
-	// otherProgram reports for run folders, by path, whether their program is
-	// another one than Lockstep. It has only those whose run.json was read.
+	// otherProgram reports for run folders, by path, whether a program other than Lockstep wrote
+	// them. It has only those whose run.json was read.
 	otherProgram map[string]bool
 
 	lists     []taskList
@@ -53,14 +52,13 @@ type Lister struct {
 	runs      map[string]string // the paths of the run folders among them, by real path
 }
 
-// taskList is what was found in and below one path.
 type taskList struct {
 	root  string // real path
 	tasks []*Task
 }
 
-// NewLister returns a lister. otherProgram is the field of this name, which the
-// caller may keep for the next lister.
+// NewLister returns a lister. otherProgram caches which run folders another program wrote; the
+// caller may pass it to the next lister.
 func NewLister(otherProgram map[string]bool) *Lister {
 	return &Lister{otherProgram: otherProgram, folders: map[string]string{}, runs: map[string]string{}}
 }
@@ -99,8 +97,7 @@ func (l *Lister) Add(path string) error {
 	return err
 }
 
-// realPath returns the absolute path without links, or path if it cannot be
-// determined.
+// realPath returns the absolute path without links, or path on an error.
 func realPath(path string) string {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err == nil {
@@ -112,8 +109,8 @@ func realPath(path string) string {
 	return resolved
 }
 
-// listFolder appends the content of the folder dir to tasks, or dir itself if
-// it is a run folder. place is the real path of dir.
+// listFolder appends to tasks the content of dir, or dir itself if it is a run folder.
+// place is the real path of dir.
 func (l *Lister) listFolder(tasks []*Task, dir, place string) ([]*Task, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -138,9 +135,8 @@ func (l *Lister) listFolder(tasks []*Task, dir, place string) ([]*Task, error) {
 	return tasks, nil
 }
 
-// isReadInRun reports whether an entry of the run folder dir is read in addition
-// to the files of the run: the traces of a profile and, if the run is that of
-// another program or run.json is missing, everything else.
+// isReadInRun reports whether an entry of the run folder dir is read in addition to the run's own files:
+// the traces of a profile, and everything if another program wrote the run or run.json is missing.
 func (l *Lister) isReadInRun(dir string, e fs.DirEntry) bool {
 	if isTrace, err := filepath.Match("trace-*.json", e.Name()); err == nil && isTrace && e.Type().IsRegular() {
 		return true
@@ -148,8 +144,8 @@ func (l *Lister) isReadInRun(dir string, e fs.DirEntry) bool {
 	return !runs.IsRunFile(e.Name()) && !strings.HasPrefix(e.Name(), ".") && l.isOtherProgram(dir)
 }
 
-// isOtherProgram reports whether the run folder dir is that of another program
-// than Lockstep, or has no run.json.
+// isOtherProgram reports whether a program other than Lockstep wrote the run folder dir, or
+// run.json is missing.
 func (l *Lister) isOtherProgram(dir string) bool {
 	other, known := l.otherProgram[dir]
 	if known {
@@ -168,7 +164,6 @@ func newTask(path, place string) *Task {
 	return &Task{Path: path, realPath: place, Report: record.Report{Path: path}}
 }
 
-// listEntry appends one entry of a folder, or the content of a folder, to tasks.
 func (l *Lister) listEntry(tasks []*Task, e fs.DirEntry, path, place string) []*Task {
 	t := newTask(path, place)
 	switch {
@@ -189,8 +184,7 @@ func (l *Lister) listEntry(tasks []*Task, e fs.DirEntry, path, place string) []*
 	return append(tasks, t)
 }
 
-// listBelow appends the content of the folder t to tasks, or t itself if the
-// folder is not read.
+// listBelow appends the content of the folder t to tasks, or t itself if it is not read.
 func (l *Lister) listBelow(tasks []*Task, t *Task) []*Task {
 	before, isListed := l.folders[t.realPath]
 	run := l.findRunAbove(t.realPath)
@@ -210,8 +204,7 @@ func (l *Lister) listBelow(tasks []*Task, t *Task) []*Task {
 	return append(tasks, t)
 }
 
-// findRunAbove returns the path of the listed run folder that contains place, a
-// real path, or "" if there is none.
+// findRunAbove returns the listed run folder that contains place, a real path, or "".
 func (l *Lister) findRunAbove(place string) string {
 	for dir := filepath.Dir(place); ; dir = filepath.Dir(dir) {
 		if run, ok := l.runs[dir]; ok {
@@ -253,8 +246,8 @@ func (l *Lister) Finish() [][]*Task {
 	return lists
 }
 
-// followToFolder follows the link t if it leads to a folder. It reports whether
-// it does, or cannot be followed; otherwise t is a link to a file.
+// followToFolder follows the link t to a folder. It returns false if t is a link to a file, and
+// true if t cannot be followed.
 func (l *Lister) followToFolder(t *Task) bool {
 	info, err := os.Stat(t.Path)
 	if err != nil {
@@ -286,8 +279,7 @@ func (l *Lister) followToFolder(t *Task) bool {
 	return true
 }
 
-// containsRoot reports whether the folder place, a real path, contains one of the
-// folders that the caller named.
+// containsRoot reports whether place, a real path, contains a folder that the caller named.
 func (l *Lister) containsRoot(place string) bool {
 	return slices.ContainsFunc(l.lists, func(list taskList) bool {
 		rest, err := filepath.Rel(place, list.root)
@@ -295,8 +287,7 @@ func (l *Lister) containsRoot(place string) bool {
 	})
 }
 
-// flatten appends the tasks to all, and the content of a followed folder in place
-// of its link.
+// flatten appends tasks to all; the content of a followed folder replaces its link.
 func flatten(all, tasks []*Task) []*Task {
 	for _, t := range tasks {
 		if t.followed {
@@ -308,8 +299,8 @@ func flatten(all, tasks []*Task) []*Task {
 	return all
 }
 
-// SetRules sets the rules and the templates of the tasks, which were found in and
-// below path. lines and columns contain the templates and mappings of the options.
+// SetRules sets the rules and templates of the tasks found in and below path. lines and columns
+// are the templates and mappings of the options.
 func SetRules(f *rules.Finder, tasks []*Task, path string, lines []*template.Template, columns []table.Mapping) error {
 	root := path
 	if len(tasks) == 1 && tasks[0].named {
@@ -329,16 +320,14 @@ func SetRules(f *rules.Finder, tasks []*Task, path string, lines []*template.Tem
 	return nil
 }
 
-// SetRules sets the rules that apply to the file. The templates and mappings of the
-// rules come after those of the options.
+// SetRules sets the file's rules. Their templates and mappings come after those of the options.
 func (t *Task) SetRules(r *rules.Rules) {
 	if t.Rules = r; r != nil {
 		t.Lines, t.Columns, t.Report.Rules = slices.Concat(t.Lines, r.Lines), slices.Concat(t.Columns, r.Columns), r.Path
 	}
 }
 
-// SkipCopies marks the files that are copies of run folders among the tasks as
-// skipped. Otherwise each of these runs would count twice.
+// SkipCopies marks the files that are copies of run folders as skipped, so that no run counts twice.
 func SkipCopies(lists [][]*Task) error {
 	var folders map[string]bool // absolute paths of the run folders; nil until needed
 	for _, t := range slices.Concat(lists...) {
@@ -365,8 +354,7 @@ func SkipCopies(lists [][]*Task) error {
 	return nil
 }
 
-// findRunFolders returns the set of absolute paths of the run folders among the
-// tasks.
+// findRunFolders returns the set of absolute paths of the run folders.
 func findRunFolders(lists [][]*Task) (map[string]bool, error) {
 	folders := map[string]bool{}
 	for _, t := range slices.Concat(lists...) {

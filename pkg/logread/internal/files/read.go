@@ -32,8 +32,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// ReadAll reads the tasks concurrently and returns their parts in the order of
-// the tasks.
+// ReadAll reads the tasks concurrently and returns their parts in order.
 func ReadAll(ctx context.Context, tasks []*Task, progress func(read, total int64)) ([]*record.Part, error) {
 	var total, read int64
 	for _, t := range tasks {
@@ -53,7 +52,7 @@ func ReadAll(ctx context.Context, tasks []*Task, progress func(read, total int64
 	return slices.Concat(parts...), ctx.Err()
 }
 
-// Each calls use for the tasks and their indexes, on all processors, and waits until all calls have returned.
+// Each calls use for all tasks on all processors, and returns after all calls.
 func Each(tasks []*Task, use func(i int, t *Task)) {
 	var all sync.WaitGroup
 	processors := make(chan bool, runtime.GOMAXPROCS(0))
@@ -67,8 +66,7 @@ func Each(tasks []*Task, use func(i int, t *Task)) {
 	all.Wait()
 }
 
-// Read reads a run folder or a file. It returns only errors of the context;
-// other errors become problems in the report.
+// Read returns only errors of the context; others become problems in the report.
 func Read(ctx context.Context, t *Task) ([]*record.Part, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -110,7 +108,6 @@ func (t *Task) Open() (*os.File, error) {
 	return safeopen.Open(filepath.Dir(t.Path), t.Path)
 }
 
-// readFile reads a file with the first format that recognizes it.
 func readFile(ctx context.Context, t *Task) (parts []*record.Part, err error) {
 	f, err := t.Open()
 	if err != nil {
@@ -151,8 +148,8 @@ func readFile(ctx context.Context, t *Task) (parts []*record.Part, err error) {
 	return nil, nil
 }
 
-// finishParts completes the parts that the format named kind has read from a file, and the report. A file
-// with commands but no values is for another file. head is the beginning of the file.
+// finishParts completes the parts that the format kind has read from a file that begins with head,
+// and the report. Commands without values describe another file's run.
 func finishParts(parts []*record.Part, path, kind string, report *record.Report, head []byte) {
 	unfinished := len(parts) > 0
 	for i, p := range parts {
@@ -172,8 +169,6 @@ func finishParts(parts []*record.Part, path, kind string, report *record.Report,
 	}
 }
 
-// unknownFormatReason returns the reason for not reading a file whose format is
-// unknown.
 func unknownFormatReason(head []byte) string {
 	if len(head) == 0 {
 		return "the file is empty"
@@ -184,18 +179,15 @@ func unknownFormatReason(head []byte) string {
 	return ReasonUnknownFormat
 }
 
-// ReasonUnknownFormat is the reason for not reading a file that no format
-// recognizes.
+// ReasonUnknownFormat is the reason for not reading a file that no format recognizes.
 const ReasonUnknownFormat = "unknown file format"
 
-// Formats returns the formats of other programs' logs in the order in which
-// they are tried.
+// Formats returns the formats of other programs' logs in the order in which they are tried.
 func Formats(columns []table.Mapping) []record.Format {
 	return slices.Concat([]record.Format{events.Format(), ipynb.Format(cellFormats(columns)), trace.Format(), launchline.Format()}, jsonlog.Formats(), table.MappedFormats(columns), programfile.Formats(), table.DocumentFormats(columns), []record.Format{table.Format(columns), textlog.Format()})
 }
 
-// cellFormats returns the formats of the text that a cell of a notebook has written: tables
-// with a header, and lines.
+// cellFormats returns the formats of a notebook cell's output: tables with a header, and lines.
 func cellFormats(columns []table.Mapping) []record.Format {
 	isOther := func(f record.Format) bool { return f.Document || f.Name == programfile.PlainKind }
 	return slices.Concat(table.MappedFormats(columns), slices.DeleteFunc(programfile.Formats(), isOther), []record.Format{table.Format(columns), textlog.Format()})

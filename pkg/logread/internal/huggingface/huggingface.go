@@ -12,9 +12,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// EpochNumber returns the number, from 1, of the epoch to which an entry with
-// the given value of "epoch" belongs: 0.5 and 1.0 belong to the first epoch. ok
-// is false if epoch is not a position in a training.
+// EpochNumber returns the number, from 1, of the epoch in which an entry with the given "epoch"
+// lies: 0.5 and 1.0 are in the first epoch. ok is false if epoch is not a position in a training.
 func EpochNumber(epoch float64) (n int, ok bool) {
 	if !(epoch > 0 && epoch < 1<<30) {
 		return 0, false
@@ -22,7 +21,7 @@ func EpochNumber(epoch float64) (n int, ok bool) {
 	return max(1, int(math.Ceil(epoch-1e-6))), true
 }
 
-// SetEpochValue sets the value of e with a key of an entry. It does nothing if epochs have no such value or e is nil.
+// SetEpochValue sets the value of e that key names. It does nothing for other keys or a nil e.
 func SetEpochValue(e *runs.Epoch, key []byte, v float64) {
 	if e == nil {
 		return
@@ -43,8 +42,7 @@ func SetEpochValue(e *runs.Epoch, key []byte, v float64) {
 	}
 }
 
-// LossAssumption is the assumption that both readers report for runs with
-// epochs.
+// LossAssumption is what both readers report for runs with epochs.
 const LossAssumption = "the training loss of an epoch is the last one logged in that epoch"
 
 // Session determines what the Trainer's last entry counts: train_runtime is the
@@ -85,12 +83,12 @@ func EndOf(entry progress.Entries, position float64) (end End, ok bool) {
 	return end, end.Seconds > 0
 }
 
-// resumedShare is a share of the sum of all logged losses. If the sum of this
-// session's losses is smaller, an earlier session trained some of the steps. Rounded losses (to three digits or more) do not fall below it.
+// resumedShare is the share of the sum of all logged losses below which this session's sum shows that
+// an earlier session trained some of the steps. Losses rounded to three digits or more stay above it.
 const resumedShare = 0.98
 
-// Apply sets the training time, the number of epochs that it covers, and the
-// throughput of run. It reports which of these values cannot be used.
+// Apply sets the training time, the epochs that it covers, and the throughput of run, and
+// reports which of them cannot be used.
 func (s *Session) Apply(end End, run *runs.Run, report *record.Report) {
 	if !(end.Seconds > 0) {
 		return

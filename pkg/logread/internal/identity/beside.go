@@ -14,9 +14,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// addBeside adds what configurations and job scripts state about the runs in their folders. A number
-// of workers or nodes beside several runs that state different numbers can be that of only one of them,
-// so it is not used, unless a script names the run (see launchline.Script.Matches).
+// addBeside adds what configurations and job scripts state about the runs in their folders. If the
+// runs have different numbers of workers or nodes, a file beside them can be true of only one run,
+// so its numbers are not used, unless a script names the run (see launchline.Script.Matches).
 func (d *Decider) addBeside(configs, parts []*record.Part) {
 	inFolder := func(file string) (found []*record.Part) {
 		folder := filepath.Dir(file)
@@ -59,8 +59,8 @@ func (d *Decider) addBeside(configs, parts []*record.Part) {
 	}
 }
 
-// statedCounts returns the different numbers of workers that the contents and the commands of parts,
-// and their names if withNames is set, state.
+// statedCounts returns the different numbers of workers that the contents and commands of parts
+// state, and their names too if withNames is set.
 func (d *Decider) statedCounts(parts []*record.Part, withNames bool) map[int64]bool {
 	counts := map[int64]bool{}
 	for _, p := range parts {
@@ -80,7 +80,7 @@ func (d *Decider) statedCounts(parts []*record.Part, withNames bool) map[int64]b
 }
 
 // addScripts adds what the job scripts of one folder state about the runs in it. If several scripts
-// may belong to a run, they must agree.
+// may have started a run, they must agree.
 func (d *Decider) addScripts(scripts, parts []*record.Part) {
 	runsOf := map[*record.Part][]*record.Part{} // by script that names them
 	scriptsOf := map[*record.Part][]*record.Part{}
@@ -113,8 +113,8 @@ func (d *Decider) addScripts(scripts, parts []*record.Part) {
 	}
 }
 
-// addScript adds what scripts that may have started p's run state about it, and returns the script
-// whose command states it. It returns nil if no script states anything or the scripts differ.
+// addScript adds what the scripts that may have started p's run state about it, and returns the one
+// whose command states it. It returns nil if none states anything or the scripts differ.
 func addScript(p *record.Part, scripts []*record.Part) *record.Part {
 	program := launchline.Parse(p.Run.Info.Command).Script
 	var from *record.Part
@@ -150,8 +150,8 @@ func addScript(p *record.Part, scripts []*record.Part) *record.Part {
 	return from
 }
 
-// pairOutputs adds the commands in the standard error of a job to the runs in its standard output, and
-// the reverse: set -x writes the commands of a script to the standard error, and programs write there that
+// pairOutputs exchanges the commands between the standard error and the standard output of a job:
+// set -x writes the commands of a script to the standard error, where programs also report that
 // memory ran out. The n-th command belongs to the n-th run.
 func pairOutputs(parts []*record.Part) {
 	type outputs struct{ out, err []*record.Part }
@@ -196,9 +196,9 @@ func pairOutputs(parts []*record.Part) {
 	}
 }
 
-// joinAccounting adds the accounting of each job to the job's run, and returns the jobs without a log,
-// each of which becomes a run. If a job has several runs, none of them gets its time and energy, and
-// only the last one gets its status.
+// joinAccounting adds the accounting of each job to the job's run, and returns the jobs without a
+// log, which become runs. If a job has several runs, none gets its time and energy, and only the
+// last gets its status.
 func joinAccounting(jobs, parts []*record.Part) (own []*record.Part) {
 	for _, job := range jobs {
 		id := job.Run.Info.JobIDs[record.SlurmJobKey]
@@ -253,8 +253,7 @@ func joinAccounting(jobs, parts []*record.Part) (own []*record.Part) {
 	return own
 }
 
-// addAccounting adds the accounting of a job to p's run. The name of the job is part of the command that
-// submitted it.
+// addAccounting adds a job's accounting to p's run. The job's name is part of its submit command.
 func addAccounting(p, job *record.Part) {
 	addContent(job, runs.SourceConfig, filepath.Base(job.Run.File))
 	for i, e := range job.Evidence {

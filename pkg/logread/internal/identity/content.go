@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// addContent adds what the content of p's file states about the run (Run.Info and the settings that
-// the program has logged) to p's evidence.
+// addContent adds to p's evidence what the content of its file states: Run.Info, and the settings
+// that the program has logged.
 func addContent(p *record.Part, source runs.Source, detail string) {
 	info := &p.Run.Info
 	others := p.Evidence
@@ -46,8 +46,8 @@ func addContent(p *record.Part, source runs.Source, detail string) {
 	p.Evidence = append(append(p.Evidence, others...), settingsEvidence(info.Config, info.Command, source, detail)...)
 }
 
-// settingsEvidence returns what settings state about a run. The source of a setting that is a flag
-// of the run's command is the command.
+// settingsEvidence returns what settings state about a run. A setting that is also a flag of the
+// run's command has the command as its source.
 func settingsEvidence(config map[string]any, command []string, source runs.Source, detail string) (found []record.Evidence) {
 	if len(config) == 0 {
 		return nil
@@ -111,7 +111,7 @@ func isFlagOf(command []string, key string) bool {
 }
 
 // configCount returns the first setting that is a count, and its key, or "" if there is none.
-// The settings may be in a section of the launcher or trainer.
+// Settings may be in a section of the launcher or trainer.
 func configCount(config map[string]any, keys ...string) (n float64, key string) {
 	for _, section := range []string{"", "trainer/", "training/", "train/", "distributed/", "launcher/"} {
 		for _, k := range keys {
@@ -134,11 +134,11 @@ func configCount(config map[string]any, keys ...string) (n float64, key string) 
 }
 
 // jobName matches the name of a file that ends with the number of a Slurm job, such as
-// train-1234.out, or with those of a job array and its task, such as slurm-1234_5.out.
+// train-1234.out, or of a job array and its task, such as slurm-1234_5.out.
 var jobName = regexp.MustCompile(`^(?:(.*[-_.])?([0-9]{3,})_|.+[-_.])([0-9]+)\.(?:out|output|err|error|log|txt)$`)
 
-// setJobID sets the number of p's Slurm job from the name of its file. known contains the numbers of
-// the jobs whose accounting was read. If the name has two numbers, that of the known job counts.
+// setJobID sets the Slurm job of p from the name of its file. If the name has two numbers, the one
+// in known counts: the jobs whose accounting was read.
 func setJobID(p *record.Part, known map[string]bool) {
 	m := jobName.FindStringSubmatch(record.UncompressedName(filepath.Base(p.Run.File)))
 	if p.Run.Info.JobIDs[record.SlurmJobKey] != "" || m == nil {

@@ -12,16 +12,14 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// strength is a row of the table of strengths.
 type strength struct {
 	source runs.Source
 	kind   record.Kind
 }
 
-// strengths returns the table of strengths, from the strongest to the weakest evidence. Evidence
-// that is stated in some way is equally strong. Of equally strong evidence the first
-// counts. One rule goes beyond the table: more ranks than a weaker source than the content states
-// count, because they are there.
+// strengths returns the table of strengths, from the strongest to the weakest evidence. All kinds
+// of stated evidence are equally strong; among equals, the first counts. One rule goes beyond the
+// table: ranks in the content outweigh a smaller number of workers from a weaker source.
 func strengths() []strength {
 	return []strength{
 		{runs.SourceUser, record.Stated},        // --as, or lockstep-logs.yaml
@@ -39,7 +37,6 @@ func strengths() []strength {
 	}
 }
 
-// strengthOf returns the row of the table for e.
 func strengthOf(e record.Evidence) int {
 	kind := e.Kind
 	if kind.IsStated() {
@@ -48,7 +45,7 @@ func strengthOf(e record.Evidence) int {
 	return slices.Index(strengths(), strength{e.Origin.Source, kind})
 }
 
-// decide returns the evidence about a property that counts. ok is false if there is none.
+// decide returns the strongest evidence about a property. ok is false if there is none.
 func decide(all []record.Evidence, property runs.Property) (best record.Evidence, ok bool) {
 	for _, e := range all {
 		if e.Property == property && (!ok || strengthOf(e) < strengthOf(best)) {
@@ -64,7 +61,7 @@ func decide(all []record.Evidence, property runs.Property) (best record.Evidence
 	return best, ok
 }
 
-// setFields sets the properties of p's run that identify it, and Run.Origins. path is the path whose
+// setFields sets the identifying properties of p's run, and Run.Origins. path is the path whose
 // names count. It reports which evidence counts, which is outweighed, and contradictions.
 func setFields(p *record.Part, path names.Path) {
 	info := &p.Run.Info
@@ -114,12 +111,11 @@ func setFields(p *record.Part, path names.Path) {
 	}
 }
 
-// maxListed is the largest number of properties that the report of a file lists. A table may have
-// thousands of runs.
+// maxListed limits the properties in a file's report, since a table may have thousands of runs.
 const maxListed = 100
 
-// explain adds to the report of p which evidence about a property counts, the evidence that it
-// outweighs, and a problem if numbers of workers or nodes contradict each other.
+// explain adds to p's report which evidence about a property counts and which it outweighs, and a
+// problem if numbers of workers or nodes contradict each other.
 func explain(p *record.Part, best record.Evidence) {
 	r := p.Report
 	if text := fmt.Sprintf("%s: from %s", best, best.Origin); best.Origin.Source.IsAssumed() {

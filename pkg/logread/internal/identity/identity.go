@@ -19,9 +19,9 @@ import (
 // Decider decides what identifies the runs in and below a path.
 type Decider struct {
 	Root string // the path that is read; its parent folders are not searched
-	// Patterns returns the user's patterns that apply to a file, in order of precedence.
+	// Patterns returns the user's patterns for a file, in order of precedence.
 	Patterns func(file string) []pattern.Pattern
-	// Ignores, if set, reports whether evidence is left out, for tests.
+	// Ignores, if set, reports whether to leave out evidence; for tests.
 	Ignores func(record.Evidence) bool
 
 	runFolders map[string]*record.Part        // parts of run folders by path
@@ -33,8 +33,8 @@ type Decider struct {
 	path       names.Path
 }
 
-// Runs decides which of the parts of all files are one run, and what identifies each run. It returns
-// the runs in the order of their first parts.
+// Runs decides which parts are one run, and what identifies each run. The runs are in the order
+// of their first parts.
 func (d *Decider) Runs(parts []*record.Part) []runs.Run {
 	d.runFolders, d.matches, d.ranks, d.titles = map[string]*record.Part{}, map[*record.Part]pattern.Match{}, map[*record.Part]rankFiles{}, names.Titles{}
 	for _, p := range parts {
@@ -91,7 +91,6 @@ func (d *Decider) Runs(parts []*record.Part) []runs.Run {
 	return found
 }
 
-// addPattern adds what the first pattern that matches the file of p states about the run.
 func (d *Decider) addPattern(p *record.Part) {
 	for _, one := range d.Patterns(p.Report.Path) {
 		m, ok := one.Match(p.Run.File)
@@ -112,7 +111,6 @@ func (d *Decider) addPattern(p *record.Part) {
 	}
 }
 
-// setFields adds what the path shows about p's run, and sets what identifies the run.
 func (d *Decider) setFields(p *record.Part) {
 	ranks, numbersAreRanks := d.ranks[p]
 	if file := cmp.Or(ranks.path, p.Run.File); file != d.file || d.path == nil { // a table may have many runs
@@ -147,8 +145,8 @@ func (d *Decider) nameEvidence(file string, path names.Path) []record.Evidence {
 	return append(programfile.StudyEvidence(file), path.Evidence(d.titles)...)
 }
 
-// interpretDevices decides whether a number such as that of --gpus 2 is a number of devices or the
-// number of one device: it is the latter if another run has a list of devices, such as --gpus 0,1.
+// interpretDevices decides whether a number such as that of --gpus 2 counts devices or names one
+// device. It names one if another run has a list of devices, such as --gpus 0,1.
 func interpretDevices(parts []*record.Part) {
 	lists := slices.ContainsFunc(parts, func(p *record.Part) bool {
 		return slices.ContainsFunc(p.Evidence, func(e record.Evidence) bool { return e.Kind == record.DeviceList })
@@ -164,9 +162,8 @@ func interpretDevices(parts []*record.Part) {
 	}
 }
 
-// alignStudies corrects studies that were guessed from paths. If the series of a run comes from its
-// path, and the log of another run in the same folder states the same series, the run gets the study
-// of that other run.
+// alignStudies corrects studies that were guessed from paths. A run whose series comes from its
+// path gets the study of a run in the same folder whose log states the same series.
 func alignStudies(parts []*record.Part) {
 	type place struct{ folder, series string }
 	placeOf := func(p *record.Part) place { return place{filepath.Dir(p.Run.File), p.Run.Info.Series} }
@@ -184,8 +181,8 @@ func alignStudies(parts []*record.Part) {
 	}
 }
 
-// addProblemsToRuns adds the problems of each file to its run. If a file has several runs, the line
-// of a problem determines its run.
+// addProblemsToRuns adds the problems of each file to its run; in a file with several runs, the
+// line of a problem determines the run.
 func addProblemsToRuns(parts []*record.Part) {
 	byFile := map[*record.Report][]*record.Part{}
 	for _, p := range parts {

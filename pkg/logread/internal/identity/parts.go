@@ -30,7 +30,7 @@ func (d *Decider) joinParts(parts []*record.Part) []*record.Part {
 	return joinSequels(joinCopies(lastStates(d.joinRanks(parts))))
 }
 
-// differ reports whether the contents of parts state different identities: numbers of workers, series,
+// differ reports whether the contents of parts state different numbers of workers, series,
 // models, batches, learning rates or planned epochs.
 func differ(parts []*record.Part) bool {
 	seen := map[string]string{}
@@ -57,15 +57,13 @@ func differ(parts []*record.Part) bool {
 	return false
 }
 
-// rankFiles describes the ranks whose files form a part. Its presence shows that numbers in the path
-// are those of ranks.
+// rankFiles describes the ranks whose files form a part. If it is present, numbers in the path are ranks.
 type rankFiles struct {
 	ranks []int
 	path  string // the path whose names identify the run; empty for that of the file
 }
 
-// joinRanks joins the parts of the files of the nodes and the ranks of one run, and returns the joined
-// parts and the others.
+// joinRanks joins the files of the nodes and ranks of one run, and returns the joined and other parts.
 func (d *Decider) joinRanks(parts []*record.Part) []*record.Part {
 	joined := map[*record.Part]bool{} // into another part, or the files of nodes
 	gone := map[*record.Part]bool{}
@@ -114,14 +112,14 @@ func (d *Decider) joinRanks(parts []*record.Part) []*record.Part {
 	return slices.DeleteFunc(slices.Clone(parts), func(p *record.Part) bool { return gone[p] })
 }
 
-// decideRanks returns the ranks of the files of a group, and where they are known from. ok is false if
-// the numbers in their paths are not those of the nodes or ranks of one run.
+// decideRanks returns the ranks of the files of a group, and where they are known from. ok is false
+// if the numbers in their paths are not the nodes or ranks of one run.
 //
-// The files of nodes are one run if no two have the same rank, and together they have all ranks or, if
-// they state the number of workers, at least no others. Each must have equally many ranks, since the
-// mean of their mean losses is that of all ranks only then. The numbers of other files are ranks if the
-// user, the contents, or a number of workers in them says so, or if they start at 0: gpu1.log, gpu2.log
-// and gpu4.log may be runs with 1, 2 and 4 workers.
+// The files of nodes are one run if no two have the same rank, and together they have all ranks or,
+// if they state the number of workers, at least no others. Each must have equally many ranks;
+// otherwise the mean of their mean losses is not the mean of all ranks. The numbers of other files
+// are ranks if the user, the contents, or a number of workers in them says so, or if they start at
+// 0: gpu1.log, gpu2.log and gpu4.log may be runs with 1, 2 and 4 workers.
 func decideRanks(group []merge.RankFile, ofNodes bool) (ranks []int, origin runs.Origin, ok bool) {
 	origin = group[0].Origin
 	world, known := 0, 0
@@ -171,12 +169,10 @@ func decideRanks(group []merge.RankFile, ofNodes bool) (ranks []int, origin runs
 	return ranks, origin, ranks[0] == 0 && len(group) > 1
 }
 
-// areDistinct reports whether no number occurs twice.
 func areDistinct(numbers []int) bool {
 	return len(slices.Compact(slices.Sorted(slices.Values(numbers)))) == len(numbers)
 }
 
-// followEachOther reports whether one of the parts ended before another started.
 func followEachOther(parts []*record.Part) bool {
 	var lastStart, firstEnd time.Time
 	for _, p := range parts {
@@ -191,8 +187,8 @@ func followEachOther(parts []*record.Part) bool {
 	return !firstEnd.IsZero() && firstEnd.Before(lastStart)
 }
 
-// reportMissing adds a problem that names the ranks of p's run that have no file. Often only rank 0
-// writes a file, which is no problem.
+// reportMissing adds a problem that names the ranks of p's run without a file. There is none if
+// only rank 0 has a file, as is common.
 func (f rankFiles) reportMissing(p *record.Part) {
 	if len(f.ranks) == 0 || len(f.ranks) == 1 && f.ranks[0] == 0 {
 		return
@@ -212,7 +208,7 @@ func (f rankFiles) reportMissing(p *record.Part) {
 	}
 }
 
-// lastStates returns the parts without those that describe an earlier state of a run.
+// lastStates drops the parts that describe an earlier state of a run.
 func lastStates(parts []*record.Part) []*record.Part {
 	last := map[string]*record.Part{}
 	for _, p := range parts {
@@ -251,8 +247,8 @@ func joinCopies(parts []*record.Part) (kept []*record.Part) {
 	return kept
 }
 
-// joinCompanions adds each companion (event files, traces, tables of GPUs) to the run to which it
-// belongs, and returns the companions that form runs themselves, one per folder.
+// joinCompanions adds each companion (event files, traces, tables of GPUs) to its run, and returns
+// those without one as runs of their own, one per folder.
 func (d *Decider) joinCompanions(companions, parts []*record.Part) (own []*record.Part) {
 	d.folders = map[string][]*record.Part{}
 	for _, p := range parts {
@@ -294,8 +290,8 @@ func (d *Decider) joinCompanions(companions, parts []*record.Part) (own []*recor
 }
 
 // findRun returns the only run of folder or, if the folder has none, of its parent or grandparent, and
-// a description of the match. If a folder has several runs, findRun returns nil and the reason. A folder
-// whose name has a worker count or a repeat number is a separate run: its parents do not count.
+// how it was found. If a folder has several runs, run is nil and why is the reason. The parents of a
+// folder that names a worker count or a repeat do not count, since such a folder is a separate run.
 func (d *Decider) findRun(folder string) (run *record.Part, why string) {
 	for range 3 {
 		here := d.folders[folder]

@@ -17,9 +17,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// joinRunFolders adds the parts of the files in each run folder of another program to the run of the
-// folder, and returns the other parts. The run keeps what run.json contains: workers, seed, series, nodes,
-// status and wall time.
+// joinRunFolders adds the files in each run folder of another program to the folder's run, and returns the
+// other parts. The run keeps what run.json contains: workers, seed, series, nodes, status and wall time.
 func (d *Decider) joinRunFolders(parts []*record.Part) (kept []*record.Part) {
 	inside := map[*record.Part][]*record.Part{} // nil contains the parts of no folder, and the folders
 	for _, p := range parts {
@@ -35,8 +34,8 @@ func (d *Decider) joinRunFolders(parts []*record.Part) (kept []*record.Part) {
 	return kept
 }
 
-// countDevices sets the numbers of workers of run folders of one process whose command states a number of
-// devices, such as --n_gpus 2, unless the logs inside state another. run.json has the number of processes.
+// countDevices sets the numbers of workers of one-process run folders whose command states a number
+// of devices, such as --n_gpus 2, unless their logs state another. run.json counts only processes.
 func countDevices(folders []*record.Part, inside map[*record.Part][]*record.Part) {
 	for _, p := range folders {
 		if info := &p.Run.Info; info.Workers == 1 && info.Processes == 0 {
@@ -59,7 +58,7 @@ func countDevices(folders []*record.Part, inside map[*record.Part][]*record.Part
 	}
 }
 
-// runFolderOf returns the run folder of another program that contains the file of p, or nil.
+// runFolderOf returns the other program's run folder that contains the file of p, or nil.
 func (d *Decider) runFolderOf(p *record.Part) *record.Part {
 	for dir := filepath.Dir(filepath.Clean(p.Report.Path)); p.Role != record.RunFolder; dir = filepath.Dir(dir) {
 		if folder := d.runFolders[dir]; folder != nil && len(folder.Run.Info.Command) > 0 {
@@ -71,8 +70,8 @@ func (d *Decider) runFolderOf(p *record.Part) *record.Part {
 	return nil
 }
 
-// joinRunFolder adds the parts to the run of folder. If a file has several runs, such as a training that
-// starts again at epoch 1, joinRunFolder returns one part for each further run.
+// joinRunFolder adds the parts to the run of folder. Of a file with several runs, such as a
+// training that starts again at epoch 1, it returns one part for each further run.
 func joinRunFolder(folder *record.Part, parts []*record.Part) []*record.Part {
 	byRole := map[record.Role][]*record.Part{}
 	for _, p := range parts {
@@ -110,7 +109,7 @@ func joinRunFolder(folder *record.Part, parts []*record.Part) []*record.Part {
 }
 
 // newFurtherRun returns the part of the n-th run of a file in the run folder. Its
-// wall time is unknown, because that of folder covers all of them.
+// wall time is unknown, because the folder's covers all runs.
 func newFurtherRun(folder *record.Part, n int) *record.Part {
 	p := &record.Part{Role: record.Principal, Report: folder.Report, SeedKnown: true}
 	p.Run.Info = folder.Run.Info
@@ -120,8 +119,7 @@ func newFurtherRun(folder *record.Part, n int) *record.Part {
 	return p
 }
 
-// addToRunFolder adds to the run of a folder the values that it does not have
-// yet.
+// addToRunFolder adds to the run of a folder the values that it lacks.
 func addToRunFolder(folder, p *record.Part) {
 	info := &p.Run.Info
 	if p.Role == record.Principal && info.Workers > 0 && info.Workers != folder.Run.Info.Workers {
@@ -133,8 +131,8 @@ func addToRunFolder(folder, p *record.Part) {
 	merge.MissingValues(&folder.Run, p.Run)
 }
 
-// joinWorkerLogs merges the logs of the workers in folder into one part, which comes first in the result. It
-// returns the other parts unchanged.
+// joinWorkerLogs merges the logs of the workers in folder into one part, which comes first in the
+// result, before the other parts.
 func joinWorkerLogs(folder *record.Part, parts []*record.Part) (all []*record.Part) {
 	var workers []merge.RankFile
 	for _, p := range parts {

@@ -19,19 +19,19 @@ type Separation struct {
 	Runs          int      // number of runs of the series
 	Into          []string // names of the new series, in natural order
 	Differences   []string // what differs, with values, such as "batch per worker (32 and 64)"
-	// Pattern matches the files of all of the runs and of no more files than necessary. It is empty if no
+	// Pattern matches the files of all of the runs and as few others as possible. It is empty if no
 	// pattern can, as for run folders.
 	Pattern string
 	Files   []string // Run.File of each run
 }
 
-// Separate gives runs that are not repeats of each other different names of their series. It changes
+// Separate gives runs that are not repeats of each other different series names. It changes
 // Info.Series in all, and returns one Separation for each series that it separated.
 //
-// A series that the user has named is not separated. Runs of another series with the same number of
-// workers are repeats only if no difference of package repeats is known, and if nothing speaks against
-// it: equal seeds, or rates that differ by more than 3 times (see unlikelyRepeats). What differs names
-// the series of the runs at all worker counts. Failed runs do not separate others.
+// It leaves a series that the user has named. Runs of another series with the same number of
+// workers are repeats only if package repeats finds no difference between them, and their seeds and
+// rates do not exclude it (see unlikelyRepeats). The differences name the new series at all worker
+// counts. Failed runs do not separate others.
 func Separate(all []runs.Run) []Separation {
 	type key struct{ study, series string }
 	members := map[key][]*runs.Run{}
@@ -62,13 +62,12 @@ func Separate(all []runs.Run) []Separation {
 	return out
 }
 
-// group contains the runs of one series.
 type group struct {
 	runs        []*runs.Run
 	labels      []string // of each run: what distinguishes its new series
 	differences []string
-	// folders contains the words in the names of folders that replace the name of the series of each run,
-	// which was that of another folder. It is nil if the name stays.
+	// folders contains for each run the words in folder names that replace its series name, which
+	// came from another folder. It is nil if the name stays.
 	folders []string
 }
 
@@ -88,8 +87,8 @@ func (g *group) mayDiffer() bool {
 	return repeated
 }
 
-// canSeparate reports whether a run can separate runs into series: its number of workers is known, and
-// it did not fail.
+// canSeparate reports whether a run can separate others: its number of workers is known, and it
+// did not fail.
 func canSeparate(r *runs.Run) bool {
 	return r.Info.Workers > 0 && r.Info.Status != runs.StatusFailed && r.Info.Status != runs.StatusCanceled
 }
@@ -100,9 +99,8 @@ type cell struct {
 	label   string
 }
 
-// findConflicts returns the distinct known values at each worker count at which runs of the same new
-// series differ, in natural order. values has one element per run; "" is unknown. It returns nil if no
-// runs differ.
+// findConflicts returns the distinct known values in which runs of the same new series and worker
+// count differ, in natural order, or nil. values has one element per run; "" is unknown.
 func (g *group) findConflicts(values []string) (conflicts []string) {
 	found := map[cell][]string{}
 	for i, r := range g.runs {
@@ -120,7 +118,6 @@ func (g *group) findConflicts(values []string) (conflicts []string) {
 	return slices.Compact(conflicts)
 }
 
-// separateBy separates the runs that differ in d.
 func (g *group) separateBy(d repeats.Difference) {
 	conflicts := g.findConflicts(d.Values)
 	if conflicts == nil {
@@ -154,10 +151,9 @@ func (g *group) separateBy(d repeats.Difference) {
 // maxRateRatio is the largest ratio of the rates of two repeats.
 const maxRateRatio = 3
 
-// unlikelyRepeats returns differences between runs about which nothing else is known to differ, but
-// that are hardly repeats: those with the same seed, and those whose rates differ by more than
-// maxRateRatio. Run folders, and runs whose paths are equal but for the number of a repeat or the seed,
-// are repeats nevertheless, and so are runs in memory. The values number the runs in each cell.
+// unlikelyRepeats returns differences between runs that otherwise look like repeats but have the same
+// seed, or rates that differ by more than maxRateRatio. Run folders, runs in memory, and runs whose paths
+// differ only in the repeat or seed are repeats nevertheless. The values number the runs in each cell.
 func (g *group) unlikelyRepeats() []repeats.Difference {
 	seeds := repeats.Difference{Name: "runs with the same seed", Values: make([]string, len(g.runs)), Label: numberLabel}
 	rates := repeats.Difference{Name: "rates that differ by more than 3 times", Values: make([]string, len(g.runs)), Label: numberLabel}
@@ -196,8 +192,7 @@ func (g *group) unlikelyRepeats() []repeats.Difference {
 	return []repeats.Difference{seeds, rates}
 }
 
-// numberLabel returns the words for the n-th run or group of runs that nothing but its number
-// distinguishes.
+// numberLabel returns the label of the n-th of the runs that nothing but a number distinguishes.
 func numberLabel(n string) string {
 	if n == "1" {
 		return ""
@@ -205,8 +200,8 @@ func numberLabel(n string) string {
 	return "(" + n + ")"
 }
 
-// rateOf returns the median rate of a run: epochs per second or, if its epochs have no times, the samples
-// per second of its epochs or trials. It returns 0 if the run has none.
+// rateOf returns the median rate of a run in epochs per second or, if its epochs have no times, in
+// samples per second of its epochs or trials. It returns 0 if the run has none.
 func rateOf(r *runs.Run) float64 {
 	var epochs, rates, trials []float64
 	for _, e := range r.Epochs {
@@ -233,7 +228,7 @@ func rateOf(r *runs.Run) float64 {
 // maxLabel is the maximum length of a value in the name of a series.
 const maxLabel = 32
 
-// nameValues returns a short name for each value: the value itself, or its number if any of them is
+// nameValues returns a short name for each value: the value itself, or numbers for all if one is
 // long, such as the settings of a model.
 func nameValues(values []string) map[string]string {
 	distinct := slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == "" })
@@ -264,8 +259,7 @@ func shorten(values []string) (short []string) {
 	return short
 }
 
-// rename adds the label of each run to the name of its series, and returns a description of the series
-// that the runs were separated into.
+// rename adds the label of each run to its series name, and describes the new series.
 func (g *group) rename() Separation {
 	info := g.runs[0].Info
 	s := Separation{Study: info.Study, Series: info.Series, Runs: len(g.runs), Differences: g.differences, Pattern: repeats.CommonPattern(g.runs)}

@@ -16,10 +16,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// joinSequels joins the parts of one file, and files with clocks, that are one run: a run that was
-// resumed from a checkpoint. Readers begin a part where the numbers of epochs or steps go back. Inside a
-// file the order of the parts counts, and across files their clocks; files without clocks are not joined.
-// A differing identity always separates, equal values are a copy, and record.Follow decides the rest.
+// joinSequels joins the parts of one file, and files with clocks, that are one resumed run. Readers
+// begin a part where the numbers of epochs or steps go back. Inside a file the order of the parts
+// counts, and across files their clocks; files without clocks are not joined. A differing identity
+// always separates, equal values are a copy, and record.Follow decides the rest.
 func joinSequels(parts []*record.Part) []*record.Part {
 	gone := map[*record.Part]bool{}
 	last := map[string]*record.Part{} // the part before: of a file, and of a run in a table
@@ -57,11 +57,10 @@ func joinSequels(parts []*record.Part) []*record.Part {
 	return slices.DeleteFunc(kept, func(p *record.Part) bool { return gone[p] })
 }
 
-// numbersInName matches the numbers in a name.
 var numbersInName = regexp.MustCompile(`[0-9]+`)
 
-// sequelName returns what the paths of the files of a resumed run have in common: the folder, and the
-// name without numbers, which are those of jobs, parts and times.
+// sequelName returns what the files of a resumed run have in common: the folder, and the name
+// without numbers, which are those of jobs, parts and times.
 func sequelName(path string) string {
 	return filepath.Join(filepath.Dir(path), numbersInName.ReplaceAllString(filepath.Base(path), "#"))
 }
@@ -117,8 +116,8 @@ func statedWorkers(p *record.Part) int64 {
 	return e.Number
 }
 
-// commandsDiffer reports whether two commands start different programs or give them different options,
-// except for those with which a run is resumed.
+// commandsDiffer reports whether two commands start different programs or give them different
+// options, apart from options that resume a run.
 func commandsDiffer(a, b []string) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return false
@@ -136,8 +135,8 @@ func commandsDiffer(a, b []string) bool {
 	return false
 }
 
-// spans returns the numbers of the epochs or steps of a run, their usual interval, and the number at which
-// the next part starts, or -1 if they have no common numbers.
+// spans returns the numbers of the epochs or steps of a run, their usual interval, and the number
+// at which next starts, or -1 if the two have no common numbers.
 func spans(run, next *runs.Run) (first, last, interval, start int64) {
 	if len(run.Epochs) > 0 && len(next.Epochs) > 0 {
 		order := func(a, b runs.Epoch) int { return cmp.Compare(a.Epoch, b.Epoch) }

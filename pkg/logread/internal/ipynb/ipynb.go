@@ -50,7 +50,7 @@ func Format(text []record.Format) record.Format {
 	}
 }
 
-// isNotebook reports whether head begins a JSON object that has cells. Without the
+// isNotebook reports whether head begins a JSON object with cells. Unless path has the
 // extension .ipynb, the type of a cell must be there too.
 func isNotebook(path string, head []byte) bool {
 	if !bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{")) {
@@ -65,7 +65,6 @@ func isNotebook(path string, head []byte) bool {
 // maxJSON is the maximum length in bytes of the JSON of a cell, with its pictures, and of other values.
 const maxJSON = 256 << 20
 
-// reader reads the cells of a notebook.
 type reader struct {
 	in    *record.Input
 	json  *scan.JSONReader
@@ -76,8 +75,7 @@ type reader struct {
 	found bool // the notebook has a list of cells
 }
 
-// readNotebook reads a notebook cell by cell, so that the cells before a damaged one are
-// read.
+// readNotebook reads cell by cell, so that the cells before a damaged one are read.
 func readNotebook(ctx context.Context, in *record.Input, text []record.Format) ([]*record.Part, error) {
 	r := &reader{in: in, json: scan.NewJSONReader(in.Reader), text: text, kinds: map[string]bool{}}
 	if r.json.Next() != '{' {
@@ -129,7 +127,6 @@ func (r *reader) readObject(ctx context.Context, isNotebook bool) error {
 	})
 }
 
-// readCell reads one cell, whose first byte is c.
 func (r *reader) readCell(ctx context.Context, c byte) error {
 	if c != '{' {
 		return fmt.Errorf("expected a cell, got %q", c)
@@ -169,7 +166,7 @@ func (r *reader) readCell(ctx context.Context, c byte) error {
 	return r.readOutput(ctx, output, name)
 }
 
-// appendOutput appends the text of an output of a cell: that of a stream, or else that of a result.
+// appendOutput appends the text of a cell's output: a stream's or else a result's.
 func (r *reader) appendOutput(b, output []byte) []byte {
 	var stream, result []byte
 	o := scan.ObjectIterator{Text: output}
@@ -208,7 +205,6 @@ func (r *reader) appendText(b, value []byte) []byte {
 	return b
 }
 
-// readOutput reads the output of a cell by the first format that recognizes it.
 func (r *reader) readOutput(ctx context.Context, text []byte, name string) error {
 	head := text[:min(len(text), headBytes)]
 	for _, f := range r.text {
@@ -252,8 +248,8 @@ func (r *reader) readOutput(ctx context.Context, text []byte, name string) error
 	return nil
 }
 
-// addTemplateUses adds how the user's templates were used in a cell. The lines of the
-// cells are counted one after the other.
+// addTemplateUses adds how the user's templates were used in a cell. The line numbers of the
+// cells follow each other.
 func (r *reader) addTemplateUses(uses []record.TemplateUse) {
 	all := &r.in.Report.Templates
 	for i, use := range uses {

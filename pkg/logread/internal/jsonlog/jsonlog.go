@@ -34,16 +34,13 @@ func Formats() []record.Format {
 	}
 }
 
-// maxSettingsLines is the number of lines at the beginning of a file that may describe the
-// run before the first values.
+// maxSettingsLines is the number of lines before the first values that may describe the run.
 const maxSettingsLines = 8
 
-// maxHeadBytes is the number of bytes by which a file is recognized.
 const maxHeadBytes = 4096
 
-// isLines reports whether the lines of head are JSON objects, one of which has the number
-// of a step or an epoch and another number, or whether head begins with the line in which
-// MMCV describes the machine.
+// isLines reports whether the lines of head are JSON objects, one of which has a step or an
+// epoch and another number, or whether head begins with MMCV's description of the machine.
 func isLines(_ string, head []byte) bool {
 	full := len(head) >= maxHeadBytes // the last line may be cut
 	head = bytes.TrimLeft(head, " \t\r\n")
@@ -88,7 +85,6 @@ func hasValues(line []byte) (has, bad bool) {
 	return place && numbers > 0, doc.Bad && len(line) > 0
 }
 
-// readLines reads a file with one object per line.
 func readLines(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	r := newReader(in)
 	err := in.ReadLines(func(l *scan.LineReader, line []byte) {
@@ -110,7 +106,6 @@ type object struct {
 	numbers           []member
 }
 
-// member is a number in an object.
 type member struct {
 	name  *jsonName
 	value float64
@@ -126,7 +121,6 @@ const (
 	placeIter // MMCV: within the epoch; MMEngine: over the whole run, beside a step
 )
 
-// placeNamed returns the place that a key names, or noPlace.
 func placeNamed(key string) place {
 	f := fields.Lookup(key)
 	switch {
@@ -141,8 +135,8 @@ func placeNamed(key string) place {
 	return noPlace
 }
 
-// jsonName is a key of members. Objects usually list their members in the order of
-// the object before, so each name remembers the one after it.
+// jsonName is a key of members. Each name remembers the next one, since objects usually list
+// their members in the same order.
 type jsonName struct {
 	text   string
 	place  place
@@ -170,8 +164,8 @@ func (r *reader) nameOf(key []byte) *jsonName {
 	return n
 }
 
-// nextName moves to the value of the next member of an object and returns the member's name. last is that of the
-// member before, or r.start. It returns nil if there is none.
+// nextName moves to the value of the next member and returns the member's name, or nil. last is the
+// name of the member before, or r.start.
 func (r *reader) nextName(doc *scan.ObjectIterator, last *jsonName) *jsonName {
 	if last.next != nil && doc.SkipTo(last.toNext) {
 		return last.next
@@ -277,6 +271,6 @@ func (r *reader) readObject(line []byte) bool {
 	return r.add(o)
 }
 
-// isVisData reports whether path is in the folder to which MMEngine writes the same values
+// isVisData reports whether path is in the folder in which MMEngine writes the same values
 // to two files, such as vis_data/scalars.json and vis_data/20240101_120000.json.
 func isVisData(path string) bool { return filepath.Base(filepath.Dir(path)) == "vis_data" }

@@ -13,7 +13,6 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// reader collects the runs of a file with one object per line.
 type reader struct {
 	in       *record.Input
 	l        *scan.LineReader
@@ -30,7 +29,6 @@ func newReader(in *record.Input) *reader {
 	return &reader{in: in, visData: isVisData(in.Path), settings: map[string]any{}, names: map[string]*jsonName{}}
 }
 
-// jsonRun is one run of the file.
 type jsonRun struct {
 	line    int
 	kind    string
@@ -44,7 +42,6 @@ type jsonRun struct {
 	elapsed record.Elapsed
 }
 
-// add adds the values of an object to its run.
 func (r *reader) add(o object) bool {
 	run := r.runOf(o)
 	val := o.mode == "val" || o.mode == "test"
@@ -106,7 +103,6 @@ func (run *jsonRun) globalStep(epoch, iter int64) int64 {
 	return run.offset + iter
 }
 
-// remember stores the place of an object for the next one.
 func (run *jsonRun) remember(epoch, step int64, val bool) {
 	if val {
 		return
@@ -119,8 +115,8 @@ func (run *jsonRun) remember(epoch, step int64, val bool) {
 	}
 }
 
-// runOf returns the run to which an object belongs. If the numbers go back, it is a new one, unless
-// package identity finds that it was resumed.
+// runOf returns the run to which an object belongs. If the numbers go back, it is a new one;
+// package identity finds out whether it was resumed.
 func (r *reader) runOf(o object) *jsonRun {
 	if n := len(r.runs); n > 0 {
 		run := r.runs[n-1]
@@ -161,8 +157,8 @@ func (r *reader) addPoint(run *jsonRun, n *jsonName, prefixed bool, at int64, v 
 	r.in.Report.Records++
 }
 
-// addToEpoch sets the values of an epoch. Of several objects of one epoch with steps, the
-// last one counts, except for the times, which are those of steps.
+// addToEpoch sets the values of an epoch. If objects with steps share an epoch, the last
+// one counts, except for the times, which are those of steps.
 func (r *reader) addToEpoch(run *jsonRun, o object, epoch, step int64, val bool) {
 	if epoch >= 1<<31 {
 		return
@@ -246,7 +242,6 @@ func (run *jsonRun) sortedEpochs(report *record.Report) []runs.Epoch {
 	return epochs
 }
 
-// applySettings adds the settings of the file to a run.
 func (r *reader) applySettings(p *record.Part) {
 	if len(r.settings) == 0 {
 		return

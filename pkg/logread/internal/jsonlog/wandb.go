@@ -27,11 +27,10 @@ const (
 	metadataKind = "W&B metadata"
 )
 
-// maxDocumentBytes is the maximum length of a document in bytes.
 const maxDocumentBytes = 16 << 20
 
-// isObjectNamed returns a function that reports whether a file, without the extension of a compressed file, has the
-// given name and begins with a JSON object.
+// isObjectNamed returns a function that reports whether a file has the given name, apart from the
+// extension of a compressed file, and begins with a JSON object.
 func isObjectNamed(name string) func(path string, head []byte) bool {
 	return func(path string, head []byte) bool {
 		return filepath.Base(record.UncompressedName(path)) == name && bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{"))
@@ -75,8 +74,8 @@ func readSummary(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{p}, nil
 }
 
-// readMetadata reads the command and the start of a run. The number of GPUs is that of the
-// machine, not that of the workers, so it is not used.
+// readMetadata reads the command and the start of a run. It ignores the number of GPUs, which
+// is the machine's and not the workers'.
 func readMetadata(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	v, ok, err := in.ReadObject(maxDocumentBytes, "", nil)
 	if !ok {

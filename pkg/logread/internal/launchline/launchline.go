@@ -15,7 +15,6 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// maxCount limits the numbers that are accepted from a command.
 const maxCount = 1 << 18
 
 // Launch is what a command states about the program that it starts.
@@ -28,8 +27,7 @@ type Launch struct {
 	Kind record.Kind
 }
 
-// Parse returns what a command states. The command may begin with assignments to environment
-// variables.
+// Parse returns what a command states. It may begin with assignments to environment variables.
 func Parse(words []string) Launch {
 	visible := "" // devices
 	for len(words) > 0 && (isAssignment(words[0]) || slices.Contains([]string{"exec", "nohup", "time", "env"}, words[0])) {
@@ -65,8 +63,9 @@ func Parse(words []string) Launch {
 	return l
 }
 
-// parseDevices returns the number of devices in an option such as --gpus 0,1 or --gpus 0 1, and a number
-// such as that of --gpus 2, which may be that of a device. ok is false if there is none.
+// parseDevices returns the number of devices in an option such as --gpus 0,1 or --gpus 0 1. A
+// single number, as in --gpus 2, may also name a device; kind tells them apart. ok is false without
+// such an option.
 func parseDevices(words []string) (n int, kind record.Kind, ok bool) {
 	for i, w := range words {
 		name, text, joined := strings.Cut(w, "=")
@@ -124,8 +123,7 @@ func Settings(words []string) map[string]any {
 	return flags
 }
 
-// Evidence returns what a command states about the run of the program that it starts. detail describes
-// the command.
+// Evidence returns what a command states about its run. detail describes the command.
 func Evidence(words []string, detail string) (found []record.Evidence) {
 	l := Parse(words)
 	origin := runs.Origin{Source: runs.SourceCommand, Detail: detail}
@@ -141,8 +139,8 @@ func Evidence(words []string, detail string) (found []record.Evidence) {
 	return found
 }
 
-// Options returns the options of the program that a command starts, and its other words by position.
-// An option without a value has the value "true".
+// Options returns the options of the program that a command starts, and its other words by
+// position. An option without a value is "true".
 func Options(words []string) map[string]string {
 	found := map[string]string{}
 	at := slices.IndexFunc(words, isProgram)
@@ -169,19 +167,16 @@ func Options(words []string) map[string]string {
 	return found
 }
 
-// isAssignment reports whether a word has the form NAME=value.
 func isAssignment(word string) bool {
 	name, _, ok := strings.Cut(word, "=")
 	return ok && name != "" && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789abcdefghijklmnopqrstuvwxyz") == ""
 }
 
-// isProgram reports whether a word is the program that launchers start.
 func isProgram(word string) bool {
 	return strings.HasSuffix(word, ".py") || strings.HasSuffix(word, "osu_allreduce") || strings.HasSuffix(word, "all_reduce_perf")
 }
 
-// value returns the value of the first option of words with one of the names, or 0 if it is not a
-// number from 1 to maxCount.
+// value returns the first option with one of the names, or 0 if it is not a number from 1 to maxCount.
 func value(words []string, names ...string) int {
 	text, _ := option(words, names...)
 	return count(text)
@@ -196,7 +191,7 @@ func count(text string) int {
 }
 
 // option returns the text of the first option with one of the names: --name=text, --name text,
-// or -n8 for a name of one letter.
+// or -n8 for one-letter names.
 func option(words []string, names ...string) (text string, ok bool) {
 	for i, w := range words {
 		for _, name := range names {
@@ -214,8 +209,8 @@ func option(words []string, names ...string) (text string, ok bool) {
 	return "", false
 }
 
-// parseTasks returns the number of tasks that srun, mpirun, mpiexec or horovodrun starts, and the
-// number of nodes, or 0 for what the options do not state.
+// parseTasks returns the numbers of tasks and nodes that srun, mpirun, mpiexec or horovodrun
+// starts, each 0 if the options do not state it.
 func parseTasks(words []string) (tasks, nodes int) {
 	at := slices.IndexFunc(words, func(w string) bool {
 		return slices.Contains([]string{"srun", "mpirun", "mpiexec", "horovodrun"}, filepath.Base(w))
@@ -239,8 +234,8 @@ func parseTasks(words []string) (tasks, nodes int) {
 	return cmp.Or(value(words, "--ntasks", "-n"), nodes*value(words, "--ntasks-per-node")), nodes
 }
 
-// parseProcesses returns the number of workers and nodes of a command of torchrun, accelerate or
-// deepspeed. ok is false if there is none. A number that a variable contains is 0.
+// parseProcesses returns the workers and nodes of a command of torchrun, accelerate or deepspeed.
+// ok is false if there is none. A number given by a variable is 0.
 func parseProcesses(words []string) (workers, nodes int, ok bool) {
 	has := func(name string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return filepath.Base(w) == name })

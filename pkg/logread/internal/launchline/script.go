@@ -16,11 +16,10 @@ import (
 // Kind is the name of the format of job scripts.
 const Kind = "job script"
 
-// maxScriptBytes is the maximum length of a job script.
 const maxScriptBytes = 1 << 20
 
 // Format returns the format of job scripts: shell scripts with directives for Slurm or commands of
-// launchers. A script states what the logs beside it do not: workers and nodes.
+// launchers. They state workers and nodes of the logs beside them.
 func Format() record.Format {
 	return record.Format{Name: Kind, Recognizes: isScript, Read: readFile, Document: true}
 }
@@ -71,8 +70,7 @@ func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{{Role: record.Config, Source: &p.script}}, nil
 }
 
-// scriptParser parses a job script. The variables are those that Slurm sets and that the script
-// assigns.
+// scriptParser parses a job script. Its variables are set by Slurm or the script.
 type scriptParser struct {
 	script               Script
 	variables            map[string]string
@@ -103,7 +101,6 @@ func (p *scriptParser) parse(text string) (used int) {
 	return used
 }
 
-// parseCommand parses a command or a directive, and reports whether it is used.
 func (p *scriptParser) parseCommand(number int, command string) bool {
 	if rest, ok := strings.CutPrefix(command, "#SBATCH"); ok {
 		return p.parseDirective(strings.Fields(rest))
@@ -138,8 +135,7 @@ func (p *scriptParser) parseCommand(number int, command string) bool {
 	return true
 }
 
-// redirection returns the file to which a command writes its output (> log, 2>&1 | tee -a log), or
-// "" if there is none.
+// redirection returns the file to which a command writes its output (> log, 2>&1 | tee -a log), or "".
 func redirection(words []string) string {
 	for i, w := range words {
 		switch next := words[i+1:]; {
@@ -154,7 +150,7 @@ func redirection(words []string) string {
 	return ""
 }
 
-// parseDirective parses the options of a line #SBATCH, and reports whether they are used.
+// parseDirective parses the options of an #SBATCH line, and reports whether they are used.
 func (p *scriptParser) parseDirective(words []string) bool {
 	if name, ok := option(words, "--job-name", "-J"); ok {
 		p.script.JobName = name
@@ -179,17 +175,14 @@ func (p *scriptParser) parseDirective(words []string) bool {
 	return len(words) > 0
 }
 
-// gpusOf returns the number of GPUs on each node that an option requests, such as --gres=gpu:4, or
-// 0 if there is none.
+// gpusOf returns the GPUs per node that an option such as --gres=gpu:4 requests, or 0.
 func gpusOf(words []string) int {
 	text, _ := option(words, "--gpus-per-node", "--gres")
 	return count(text[strings.LastIndexByte(text, ':')+1:])
 }
 
-// variablePattern matches $NAME and ${NAME}.
 var variablePattern = regexp.MustCompile(`\$\{?([A-Za-z_][A-Za-z_0-9]*)\}?`)
 
-// expand replaces the variables of a command whose values are known.
 func (p *scriptParser) expand(command string) string {
 	return variablePattern.ReplaceAllStringFunc(command, func(text string) string {
 		if v, ok := p.variables[strings.Trim(text, "${}")]; ok {
@@ -199,8 +192,8 @@ func (p *scriptParser) expand(command string) string {
 	})
 }
 
-// Matches reports whether the script's own text says that it has written the log with the given
-// path: in the output of sbatch, in a redirection, or by its name, as job4.sh and job4-123.out.
+// Matches reports whether the script says that it wrote the log: in sbatch's --output, in a
+// redirection, or by its name, as job4.sh and job4-123.out.
 func (s *Script) Matches(script, log string) bool {
 	base := filepath.Base(record.UncompressedName(log))
 	for _, output := range s.output {
@@ -216,11 +209,10 @@ func (s *Script) Matches(script, log string) bool {
 	return ok && rest != "" && strings.ContainsAny(rest[:1], "._-")
 }
 
-// outputPattern matches a pattern of sbatch's option --output, such as %j.
 var outputPattern = regexp.MustCompile(`%[a-zA-Z0-9]`)
 
 // matchOutput reports whether a file name has the form of sbatch's option --output, in which %x is
-// the name of the job and other letters after % are numbers or names.
+// the job's name and other letters after % are numbers or names.
 func matchOutput(output, base, jobName string) bool {
 	form := regexp.QuoteMeta(output)
 	if jobName != "" {
@@ -230,10 +222,9 @@ func matchOutput(output, base, jobName string) bool {
 	return err == nil && ok
 }
 
-// LaunchOf returns the command that started the program whose output is in log. script is the name
-// of that program if it is known, otherwise empty. If the script has several commands that state
-// different numbers, and nothing says which of them it was, ok is false. Its settings are those in
-// which these commands agree.
+// LaunchOf returns the command that started the program with the output log. script is the
+// program's name, or empty if unknown. If several commands state different numbers, and nothing
+// shows which of them it was, ok is false and the settings are those in which they agree.
 func (s *Script) LaunchOf(log, script string) (l Line, ok bool) {
 	base := filepath.Base(record.UncompressedName(log))
 	for _, choose := range []func(Line) bool{

@@ -1,4 +1,4 @@
-// Package merge finds evidence that several files are one run, in their paths, and merges the values of
+// Package merge finds evidence in paths that several files are one run, and merges the values of
 // parts that package identity has decided to be one run. It decides nothing.
 package merge
 
@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Missing copies to p the values that only other has, and other's evidence about the run.
+// Missing copies to p the values that only other has, and other's evidence.
 func Missing(p, other *record.Part) {
 	MissingValues(&p.Run, other.Run)
 	p.Evidence = append(slices.Clip(p.Evidence), other.Evidence...)
@@ -68,7 +68,6 @@ func fillEpochs(epochs, other []runs.Epoch) {
 	}
 }
 
-// missingInfo copies to info the values that only other has.
 func missingInfo(info, other *runs.Info) {
 	info.Series, info.Study = cmp.Or(info.Series, other.Series), cmp.Or(info.Study, other.Study)
 	info.Error, info.Host.Name = cmp.Or(info.Error, other.Error), cmp.Or(info.Host.Name, other.Host.Name)
@@ -93,7 +92,6 @@ func missingInfo(info, other *runs.Info) {
 	info.Config, info.JobIDs = missingKeys(info.Config, other.Config), missingKeys(info.JobIDs, other.JobIDs)
 }
 
-// missingKeys returns m with the keys that only other has.
 func missingKeys[V any](m, other map[string]V) map[string]V {
 	for k, v := range other {
 		if _, has := m[k]; !has {
@@ -103,9 +101,9 @@ func missingKeys[V any](m, other map[string]V) map[string]V {
 	return m
 }
 
-// PrefixSplit returns the folder of the run to which the companion p belongs. If the file of p is in one
-// of the folders in which Keras keeps the event files of each split of the data set, PrefixSplit adds the
-// name of the split to the names of the curves and returns the parent folder.
+// PrefixSplit returns the folder of the companion p's run. Keras keeps the event files of each
+// split of the data set in a folder: for such a file, PrefixSplit prefixes the names of the curves
+// with the split and returns the parent folder.
 func PrefixSplit(p *record.Part) string {
 	folder := filepath.Dir(p.Run.File)
 	split := filepath.Base(folder)
@@ -119,8 +117,8 @@ func PrefixSplit(p *record.Part) string {
 	return folder
 }
 
-// Sequel adds to p the values of next, the later part of the same run. Later values replace earlier ones
-// from the first number of next on.
+// Sequel adds to p the values of next, a later part of the run. From next's first number on, they
+// replace p's values.
 func Sequel(p, next *record.Part) {
 	run, info := &p.Run, &p.Run.Info
 	if len(next.Run.Epochs) > 0 {

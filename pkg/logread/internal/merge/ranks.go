@@ -17,11 +17,11 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Each rank of a run may write a file of its own: rank0.log to rank3.log, or stdout.log in the folders
-// attempt_0/0 to attempt_0/3 of torchrun. Each node may write a file with the lines of its ranks: ranks
+// Each rank of a run may write a file: rank0.log to rank3.log, or stdout.log in torchrun's folders
+// attempt_0/0 to attempt_0/3. Each node may write a file with the lines of its ranks: ranks
 // 0 and 1 in node0.log, ranks 2 and 3 in node1.log.
 
-// RankFile is evidence that a file is that of a rank or a node: a number in its path.
+// RankFile is evidence that a file belongs to a rank or a node: a number in its path.
 type RankFile struct {
 	Part   *record.Part
 	Rank   int         // the number
@@ -30,9 +30,9 @@ type RankFile struct {
 	key    string      // the path with the number replaced by *
 }
 
-// GroupRankFiles returns the parts whose paths differ only in one number, in groups that are ordered by
-// the number: of nodes, whose lines have several ranks, or of ranks. matches contains what the patterns
-// of the user state. The n-th runs of files with several runs are in one group.
+// GroupRankFiles groups the parts whose paths differ only in one number, ordered by this number: of
+// nodes, whose lines have several ranks, or of ranks. matches contains what the user's patterns
+// state. The n-th runs of files with several runs are in one group.
 func GroupRankFiles(parts []*record.Part, matches map[*record.Part]pattern.Match, ofNodes bool) (groups [][]RankFile) {
 	index := map[string]int{}
 	nth := map[string]int{}
@@ -103,9 +103,9 @@ func rankFiles(p *record.Part) []RankFile {
 	return nil
 }
 
-// torchrunFile returns the rank in a path such as logs/none_k3x9a_1q/attempt_0/3/stdout.log, in which
-// torchrun --log-dir logs writes the output of local rank 3. The name of the first folder consists of
-// the name of the run, which is none by default, and eight random characters.
+// torchrunFile returns the rank in a path such as logs/none_k3x9a_1q/attempt_0/3/stdout.log, to
+// which torchrun --log-dir logs writes the output of local rank 3. The first folder is the name of
+// the run, none by default, and eight random characters.
 func torchrunFile(path string) (RankFile, bool) {
 	const randomLength = 8
 	elements := strings.Split(path, "/")
@@ -132,11 +132,9 @@ func torchrunFile(path string) (RankFile, bool) {
 	return f, true
 }
 
-// nodeNumber matches a number in a path, and a word for nodes or ranks before it, which does not identify the
-// run.
+// nodeNumber matches a number in a path, and a word for nodes or ranks before it.
 var nodeNumber = regexp.MustCompile(`(?i)((node|host|task|rank|worker|gpu)[-_]*)?[0-9]+`)
 
-// nodeFiles returns each number in the names of a path that are searched.
 func nodeFiles(path string) (found []RankFile) {
 	first := len(path) // offset of the names that are searched
 	for range names.MaxFolders + 1 {
@@ -149,8 +147,8 @@ func nodeFiles(path string) (found []RankFile) {
 	return found
 }
 
-// DescribeRanks returns ranks as a text such as "rank 1", "ranks 2 and 3", or "ranks 8 to 15" if they
-// follow each other. It lists at most eight of them.
+// DescribeRanks returns a text such as "rank 1", "ranks 2 and 3", or "ranks 8 to 15" for
+// consecutive ranks. It lists at most eight.
 func DescribeRanks(ranks []int) string {
 	const most = 8
 	n := len(ranks)
@@ -164,9 +162,8 @@ func DescribeRanks(ranks []int) string {
 	return strings.TrimSuffix("ranks", strings.Repeat("s", max(0, 2-n))) + " " + english.List(words)
 }
 
-// Ranks merges the parts of the files of the ranks of one run into the first part. ranks contains the
-// rank of each file, or its first one. Curves that belong to all ranks according to a file become those
-// of its rank.
+// Ranks merges the parts of one run's ranks into the first part. ranks contains the rank of each
+// file, or its first one. Curves that a file assigns to all ranks become those of its rank.
 func Ranks(files []RankFile, ranks []int) {
 	first := files[0].Part
 	checkRates(files)
@@ -206,9 +203,8 @@ func Ranks(files []RankFile, ranks []int) {
 	}
 }
 
-// checkRates adds a problem to the first part if the ranks logged different throughputs for an epoch,
-// since each may be the rank's own or that of all workers. record.MergeEpochs keeps those of the first
-// rank.
+// checkRates adds a problem to the first part if the ranks logged different throughputs for an epoch:
+// each may be the rank's own or that of all workers. record.MergeEpochs keeps the first rank's.
 func checkRates(files []RankFile) {
 	first := files[0].Part
 	for _, e := range first.Run.Epochs {

@@ -10,13 +10,11 @@ import (
 )
 
 // Words and numbers in names by which runs differ. A number belongs to the word before it (r50,
-// bs_32, lr=0.1) or after it (100epochs), and is compared with the number of the same word in the
-// names of other runs. The numbers of workers, ranks, seeds and jobs, dates and times are left out.
+// bs_32, lr=0.1) or after it (100epochs), and is compared with the numbers of this word in other
+// names. Workers, ranks, seeds, jobs, dates and times do not count.
 
-// expressions find numbers in names.
 type expressions struct{ date, number, hash, stamp *regexp.Regexp }
 
-// sharedExpressions compiles the expressions once.
 var sharedExpressions = sync.OnceValue(func() expressions {
 	return expressions{
 		// 2021-11-12, 20211112, 10-20-30, 10:20:30, Nov12, 123456 after a date
@@ -28,8 +26,8 @@ var sharedExpressions = sync.OnceValue(func() expressions {
 	}
 })
 
-// isIgnored reports whether a word, and a number beside it, does not separate runs. Package names
-// understands more such words.
+// isIgnored reports whether a word, and a number beside it, does not separate runs. Other functions
+// of the package know more such words.
 func isIgnored(word string) bool {
 	switch word {
 	case "gpu", "worker", "rank", "localrank", "task", "node", "host",
@@ -41,13 +39,13 @@ func isIgnored(word string) bool {
 }
 
 // countsRuns reports whether small numbers directly after a word count the runs, as in out1.log,
-// out2.log. The empty word is that of a number alone.
+// out2.log. The empty word belongs to a number alone.
 func countsRuns(word string) bool {
 	return slices.Contains([]string{"", "log", "out", "output", "train", "result", "s", "r"}, word)
 }
 
-// isSetting reports whether a number after a word and a separator is a setting, and does not count
-// the runs, unlike the number in unet_1.log.
+// isSetting reports whether a number after a word and a separator is a setting and does not count
+// the runs, unlike that in unet_1.log.
 func isSetting(word string) bool {
 	switch word {
 	case "b", "bs", "batch", "batchsize", "mbs", "gbs", "lr", "wd", "d", "h", "k", "c", "l", "e", "ep", "epoch", "epochs", "depth", "width", "dim", "hidden", "layer", "layers", "head", "heads",
@@ -57,17 +55,15 @@ func isSetting(word string) bool {
 	return false
 }
 
-// isPrecision reports whether a word with its number is the name of a type of numbers.
 func isPrecision(word string) bool {
 	return slices.Contains([]string{"fp8", "fp16", "fp32", "fp64", "bf16", "tf32", "int8", "int4", "float16", "float32", "bfloat16"}, word)
 }
 
-// Label is a number, or the words, in the name of a file or folder by which a run differs from others.
+// Label is a number, or the words, in a name by which a run differs from others.
 type Label struct {
 	Key  string // its word and its place, by which it is compared with other runs
 	Text string // as in the name, such as "r50"; empty if the name has no words
-	// Number is the number, or empty for words. MayCount reports whether the numbers of several
-	// runs may count the runs.
+	// Number is empty for words. MayCount is set if the numbers of several runs may count them.
 	Number   string
 	MayCount bool
 }
@@ -143,8 +139,8 @@ func (x expressions) words(name string) string {
 	return b.String()
 }
 
-// isNoLabel reports whether the number that m matches in a name cannot separate runs. m contains the
-// indices of the submatches of expressions.number.
+// isNoLabel reports whether the number that m matches in a name cannot separate runs. m contains
+// submatch indices of expressions.number.
 func (x expressions) isNoLabel(name string, m []int, word, number, after string, joined bool) bool {
 	const longest = 5 // digits of a number alone; longer ones are of jobs or times
 	start := strings.LastIndexFunc(name[:m[6]], isSeparator) + 1

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// MaxCount is the largest number of workers or nodes that is accepted from a name. It is larger
-// than the number of nodes of the largest machines (Fugaku has 158,976).
+// MaxCount is the largest number of workers or nodes that a name may have, larger than the number
+// of nodes of the largest machines (Fugaku has 158,976).
 const MaxCount = 1 << 18
 
 // Fields contains what one name says about a run.
@@ -15,9 +15,9 @@ type Fields struct {
 	Workers int // number of workers; 0 if the name has none
 	Nodes   int // number of nodes; 0 if the name has none
 	Seed    int // seed or number of the repeat; -1 if the name has none
-	// Number is a number after gpu, worker, rank or task, or -1. It may be a rank, or a number
-	// of workers. Word is the word, in lower case, WordAt its offset in the name, and At and End
-	// are the offsets of the number.
+	// Number is a number after gpu, worker, rank or task, or -1. It may be a rank or count workers.
+	// Word is the word in lower case, WordAt its offset in the name, and At and End are the offsets
+	// of the number.
 	Number          int
 	Word            string
 	WordAt, At, End int
@@ -26,8 +26,7 @@ type Fields struct {
 	Leading bool
 }
 
-// token is a part of a name: a word, a number, or a separator. "n2-s7" has the tokens n, 2, -, s
-// and 7.
+// token is a word, a number, or a separator. "n2-s7" has the tokens n, 2, -, s and 7.
 type token struct {
 	text     string // a word is in lower case
 	at       int    // offset in the name
@@ -36,7 +35,6 @@ type token struct {
 	consumed bool // belongs to a field
 }
 
-// parser finds the fields of one name.
 type parser struct {
 	tokens []token
 	name   string
@@ -114,7 +112,6 @@ func (p *parser) isDate(i int) bool {
 	return false
 }
 
-// isWord and isNumber report whether token i exists and is a word or a number.
 func (p *parser) isWord(i int) bool {
 	return i >= 0 && i < len(p.tokens) && !p.tokens[i].number && !p.tokens[i].between
 }
@@ -123,8 +120,8 @@ func (p *parser) isNumber(i int) bool {
 	return i >= 0 && i < len(p.tokens) && p.tokens[i].number
 }
 
-// wordBefore returns the index of the word to which number i belongs if it follows the word, or
-// -1. A single separator may be between them.
+// wordBefore returns the index of the word that number i follows, or -1. A single separator may be
+// between them.
 func (p *parser) wordBefore(i int) int {
 	switch {
 	case p.isWord(i - 1):
@@ -135,11 +132,10 @@ func (p *parser) wordBefore(i int) int {
 	return i - 2
 }
 
-// wordAfter returns the index of the word to which number i belongs if it precedes the word, or
-// -1. A single separator may be between them, but then the number has at most five digits, and
-// at most four if the word is singular, since longer numbers are those of jobs. Also, no other
-// number may follow the word, as in job_123_gpu_4, unless that number precedes a word in turn,
-// as in 4_gpus_2_nodes.
+// wordAfter returns the index of the word that follows number i and belongs to it, or -1. A single
+// separator may be between them, but then the number has at most five digits, and at most four if
+// the word is singular, since longer numbers are jobs. No other number may follow the word, as in
+// job_123_gpu_4, unless that number precedes a word in turn, as in 4_gpus_2_nodes.
 func (p *parser) wordAfter(i int) int {
 	switch {
 	case p.isWord(i + 1):
@@ -154,7 +150,6 @@ func (p *parser) wordAfter(i int) int {
 	return i + 2
 }
 
-// isCountNoun reports whether a number before the word is a number of workers or nodes.
 func isCountNoun(word string) bool {
 	switch word {
 	case "gpu", "gpus", "worker", "workers", "rank", "ranks", "proc", "procs", "device", "devices", "np", "ws", "world", "node", "nodes":
@@ -164,7 +159,7 @@ func isCountNoun(word string) bool {
 }
 
 // phraseBefore returns the word at index i joined with the word before it, if both are one term
-// (world_size, num_gpus, n_gpus), and the index of the term's first word.
+// (world_size, num_gpus, n_gpus), and the index of its first word.
 func (p *parser) phraseBefore(i int) (word string, first int) {
 	word = p.tokens[i].text
 	if i < 2 || !p.isWord(i-2) || !p.tokens[i-1].between {
@@ -192,14 +187,14 @@ func (p *parser) readNumber(i int) {
 	}
 }
 
-// isCount reports whether number i, whose value is n, can be a number of workers or nodes. A
-// number with a leading zero numbers something.
+// isCount reports whether number i, whose value is n, can count workers or nodes. A number with a
+// leading zero cannot.
 func (p *parser) isCount(i, n int) bool {
 	return n > 0 && n <= MaxCount && p.tokens[i].text[0] != '0'
 }
 
-// readCountBefore stores the number n of token i as the number of nodes or workers if token w,
-// the word after it, says so, as in 4gpus. It reports whether it used the number.
+// readCountBefore stores the number n of token i as nodes or workers if token w, the word after it,
+// says so, as in 4gpus. It reports whether it used the number.
 func (p *parser) readCountBefore(i, w, n int) bool {
 	word := p.tokens[w].text
 	if !isCountNoun(word) || !p.isCount(i, n) || p.isPerNode(w) || p.isTitle(i, w) {
@@ -223,14 +218,11 @@ func (p *parser) isTitle(i, w int) bool {
 	return i == 0 && w == 2 && !strings.HasSuffix(p.tokens[w].text, "s") && p.isWord(w+2) && !p.isNumber(w+3) && !p.isNumber(w+4)
 }
 
-// isPerNode reports whether "per" follows word w, as in 4gpus_per_node: the number is not that of
-// all workers.
+// isPerNode reports whether "per" follows word w, as in 4gpus_per_node.
 func (p *parser) isPerNode(w int) bool { return p.isWord(w+2) && p.tokens[w+2].text == "per" }
 
-// hasLoader reports whether the name is about the workers of a data loader.
 func (p *parser) hasLoader() bool { return strings.Contains(strings.ToLower(p.name), "loader") }
 
-// readNumberAfter sets the field of a number that follows word w.
 func (p *parser) readNumberAfter(i, w, n int) {
 	word, first := p.phraseBefore(w)
 	switch word {
@@ -260,11 +252,10 @@ func (p *parser) readNumberAfter(i, w, n int) {
 	}
 }
 
-// maxRepeatDigits is the number of digits of a repeat number.
 const maxRepeatDigits = 3
 
-// readNodesOrOwn sets the field of a number n that follows the letter n. In the names of this
-// project's run folders, -s and the seed follow, and the number is that of the workers.
+// readNodesOrOwn sets the field of a number n that follows the letter n: the workers in the names
+// of this project's run folders, in which -s and the seed follow, and otherwise the nodes.
 func (p *parser) readNodesOrOwn(i, n int) {
 	if !p.isWord(i-1) || !p.isCount(i, n) {
 		return
@@ -282,8 +273,8 @@ func (p *parser) readNodesOrOwn(i, n int) {
 	p.set(&p.fields.Nodes, n, i-1, i)
 }
 
-// set sets a field to n unless an earlier part of the name has set it, and marks the tokens from
-// first to last as consumed.
+// set sets a field to n unless an earlier part of the name has set it, and consumes the tokens from
+// first to last.
 func (p *parser) set(field *int, n, first, last int) {
 	if *field == 0 {
 		*field = n
@@ -298,7 +289,6 @@ func (p *parser) setSeed(n, first, last int) {
 	p.consume(first, last)
 }
 
-// consume marks the tokens from first to last as parts of fields.
 func (p *parser) consume(first, last int) {
 	for i := first; i <= last; i++ {
 		p.tokens[i].consumed = true

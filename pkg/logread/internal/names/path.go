@@ -19,11 +19,10 @@ type Name struct {
 	Folder string      // that contains the file or folder
 }
 
-// MaxFolders is the number of folders above a file whose names are searched.
+// MaxFolders is the number of folders above a file whose names count.
 const MaxFolders = 4
 
-// Path contains the names of a path that are searched: the file name, followed by up to four folders,
-// innermost first.
+// Path contains the names of a path that count: the file, then up to four folders, innermost first.
 type Path []Name
 
 // OfPath returns the names of a path.
@@ -53,8 +52,8 @@ func OfFolder(name string) Name { return newName(name, runs.SourceFolderName, ""
 // OfRun returns the name of a run in a table.
 func OfRun(name string) Path { return Path{newName(name, runs.SourceRunName, "")} }
 
-// newName parses a name. The host in the name of an event file, and in the name of the folder that
-// PyTorch's SummaryWriter creates (Aug12_10-00-00_host), says nothing about a run.
+// newName parses a name. It ignores the host in the name of an event file, and in the name of the
+// folder that PyTorch's SummaryWriter creates (Aug12_10-00-00_host).
 func newName(name string, source runs.Source, folder string) Name {
 	fields := Parse(name)
 	if isEventsName(name) || sharedExpressions().stamp.MatchString(name) {
@@ -64,17 +63,16 @@ func newName(name string, source runs.Source, folder string) Name {
 	return Name{fields, name, source, folder}
 }
 
-// isEventsName reports whether a file has a name of TensorBoard's event files.
 func isEventsName(name string) bool { return strings.HasPrefix(name, "events.out.tfevents") }
 
 // IsOfRun reports whether the name contains a number of workers or nodes, a repeat number, or a
 // number that may be a rank.
 func (n Name) IsOfRun() bool { return n.Workers > 0 || n.Nodes > 0 || n.Seed >= 0 || n.Number >= 0 }
 
-// Titles are folders whose files or folders have numbered titles, such as 09-gpu and 10-gpu.
+// Titles are folders that contain numbered titles, such as 09-gpu and 10-gpu.
 type Titles map[string]bool
 
-// Add adds the folders with numbered titles in a path. They have a name that begins with a
+// Add adds the folders in a path that contain numbered titles: a name that begins with a
 // zero-padded number before a word for workers or nodes.
 func (t Titles) Add(path string) {
 	if abs, err := filepath.Abs(path); err == nil {
@@ -95,8 +93,8 @@ func (t Titles) Add(path string) {
 	}
 }
 
-// Evidence returns what the names show about the numbers of a run. A bare number in a folder named for a
-// worker count, as 00 in base/4GPU/00/out.log, numbers the repeats.
+// Evidence returns what the names show about the numbers of a run. In a folder named for a worker
+// count, a bare number counts the repeats, as 00 in base/4GPU/00/out.log.
 func (all Path) Evidence(titles Titles) (found []record.Evidence) {
 	add := func(property runs.Property, v int, n Name) {
 		found = append(found, record.Evidence{Property: property, Number: int64(v), Origin: runs.Origin{Source: n.Source, Detail: n.Text}})
@@ -146,9 +144,8 @@ func (all Path) Number() (e record.Evidence, ok bool) {
 // scaledName matches the name of a file of a scaling study, such as weak_scale_8, and the number at its end.
 var scaledName = regexp.MustCompile(`(?i)(?:^|[-_.]|weak|strong)scal(?:e|ing)(?:[-_.].*)?[-_.]([1-9][0-9]*)[-_.]*$`)
 
-// ScaledNodes returns what the name of a file of a scaling study, such as weak_scale_8 or weak_scale_noddp_8,
-// shows about the number of nodes of a run whose number of workers is known. ok is false if the name has
-// another form.
+// ScaledNodes returns the number of nodes in the name of a scaling study's file, such as weak_scale_8
+// or weak_scale_noddp_8, for a run whose number of workers is known. ok is false for other names.
 func (all Path) ScaledNodes() (e record.Evidence, ok bool) {
 	file := all[0]
 	m := scaledName.FindStringSubmatch(file.Rest)
@@ -162,8 +159,8 @@ func (all Path) ScaledNodes() (e record.Evidence, ok bool) {
 	return record.Evidence{Property: runs.PropertyNodes, Number: int64(nodes), Origin: runs.Origin{Source: file.Source, Detail: file.Text}}, true
 }
 
-// Series returns the names that describe what ran, without their numbers, innermost first. The innermost
-// one counts. If no name does, it returns the file name.
+// Series returns the names that describe what ran, without their numbers, innermost first, which is
+// the one that counts. If no name does, it returns the file name.
 func (all Path) Series() (found []record.Evidence) {
 	add := func(text string, n Name) {
 		found = append(found, record.Evidence{Property: runs.PropertySeries, Text: text, Origin: runs.Origin{Source: n.Source, Detail: n.Text}})
@@ -180,9 +177,8 @@ func (all Path) Series() (found []record.Evidence) {
 }
 
 // Study returns the innermost folder whose name describes something other than the series, and is
-// not the name of a run of the series, such as unet-n2-s1 of unet. If no folder does, it returns the
-// folder of the file. A series whose name is not stated, but comes from the path, may have the name
-// of its study.
+// not the name of a run of the series, such as unet-n2-s1 of unet; otherwise the folder of the
+// file. If the series name comes from the path (stated is false), the study may have the same name.
 func (all Path) Study(series string, stated bool) string {
 	folders := all[1:]
 	for _, n := range folders {
@@ -198,8 +194,8 @@ func (all Path) Study(series string, stated bool) string {
 	return folders[0].Text
 }
 
-// isRunID reports whether the name of a folder is one that W&B, such as
-// run-20240101_120000-abc12345, or MLflow, 32 hexadecimal digits, generates for a run.
+// isRunID reports whether a folder name was generated for a run by W&B
+// (run-20240101_120000-abc12345) or MLflow (32 hexadecimal digits).
 func isRunID(name string) bool {
 	if len(name) == 32 && strings.Trim(name, "0123456789abcdef") == "" {
 		return true
@@ -220,11 +216,10 @@ func isMeaningless(word string) bool {
 	return false
 }
 
-// isSeparator reports whether a letter separates the words of a name.
 func isSeparator(r rune) bool { return strings.ContainsRune("-_. =", r) }
 
 // meaning returns the name without the numbers of workers, nodes, ranks, repeats and jobs, or "" if
-// only meaningless words such as "logs" are left.
+// only words such as "logs" are left.
 func (n Name) meaning() string {
 	if isEventsName(n.Text) || n.Source == runs.SourceFolderName && isRunID(n.Text) {
 		return ""

@@ -35,7 +35,7 @@ func isTextProperty(p runs.Property) bool {
 	return p == runs.PropertySeries || p == runs.PropertyModel
 }
 
-// propertyNames returns the names of the properties, with a text before and after each of them.
+// propertyNames returns the names of the properties between before and after.
 func propertyNames(before, after string) (found []string) {
 	for _, p := range runs.Properties() {
 		found = append(found, before+string(p)+after)
@@ -66,8 +66,8 @@ var (
 	globToken  = regexp.MustCompile(`\*\*|\*|\{[^}]*\}?`)
 )
 
-// parseGlob parses the part of a pattern before the =. It returns the fields that the path contains, each
-// with a value that is possible.
+// parseGlob parses the part of a pattern before the =. It returns the fields of the path, each with
+// a possible value.
 func (p *Pattern) parseGlob(glob string) (map[string]string, error) {
 	var b strings.Builder
 	fields := map[string]string{}
@@ -104,7 +104,7 @@ func (p *Pattern) parseGlob(glob string) (map[string]string, error) {
 var unlikelyName = regexp.MustCompile(`^(\w+):\S`)
 
 // parseValue parses the text after the =: the name of a series, which may contain {series} if the path
-// does, or a list such as workers:{nodes}*8,series:native. fields contains possible values of the fields.
+// does, or a list such as workers:{nodes}*8,series:native. fields has a possible value of each field.
 func (p *Pattern) parseValue(text string, fields map[string]string) error {
 	if _, _, ok := cutProperty(text); !ok {
 		if m := unlikelyName.FindStringSubmatch(text); m != nil {
@@ -151,15 +151,14 @@ func (p *Pattern) parseValue(text string, fields map[string]string) error {
 	return nil
 }
 
-// cutProperty returns the property with which an item of a list begins, as in workers:4, and the text
-// after the colon. ok is false if it begins with something else.
+// cutProperty cuts an item of a list such as workers:4 at the colon. ok is false if it does not
+// begin with a property.
 func cutProperty(item string) (property runs.Property, value string, ok bool) {
 	name, value, colon := strings.Cut(item, ":")
 	property = runs.Property(strings.TrimSpace(name))
 	return property, strings.TrimSpace(value), colon && slices.Contains(runs.Properties(), property)
 }
 
-// evaluate returns what an assignment states if the path has the given fields.
 func evaluate(a assignment, fields map[string]string) (record.Evidence, error) {
 	unknown := ""
 	text := fieldToken.ReplaceAllStringFunc(a.value, func(token string) string {
@@ -200,7 +199,6 @@ func evaluate(a assignment, fields map[string]string) (record.Evidence, error) {
 	return e, nil
 }
 
-// String returns the text from which the pattern was parsed.
 func (p Pattern) String() string { return p.text }
 
 // Match is what a pattern states about a file.
@@ -211,8 +209,8 @@ type Match struct {
 	Problems []string // values that are not plausible
 }
 
-// Match returns what the pattern states about the file with the given path. ok is false if it does not
-// match. The name of a compressed file matches with and without the extension of its compression.
+// Match returns what the pattern states about the file with the given path. ok is false if it does
+// not match. A compressed file matches with and without the extension of its compression.
 func (p Pattern) Match(path string) (Match, bool) {
 	path = filepath.ToSlash(path)
 	at := p.re.FindStringSubmatchIndex(path)

@@ -11,22 +11,18 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// benchyKind is the name of the format of benchy's JSON file
-// (github.com/romerojosh/benchy).
+// benchyKind is the format of benchy's JSON file (github.com/romerojosh/benchy).
 const benchyKind = "benchy JSON"
 
-// isBenchyJSON reports whether head begins a JSON object that contains keys of benchy.
 func isBenchyJSON(_ string, head []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{")) && bytes.Contains(head, []byte(`"nranks"`)) &&
 		(bytes.Contains(head, []byte(`"IO"`)) || bytes.Contains(head, []byte(`"SYNTHETIC"`)) || bytes.Contains(head, []byte(`"FULL"`)))
 }
 
-// maxDocumentBytes is the maximum length in bytes of a JSON document.
 const maxDocumentBytes = 256 << 20
 
-// readBenchyJSON reads a file of the form {"nranks": N, "IO":
-// {"trial_throughput": [...], …}, …}. The file does not contain the number of nodes, which its name
-// may have.
+// readBenchyJSON reads {"nranks": N, "IO": {"trial_throughput": [...], …}, …}. The number of nodes
+// is not in the file, but may be in its name.
 func readBenchyJSON(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	members, ok, err := in.ReadObject(maxDocumentBytes, "", nil)
 	if !ok {

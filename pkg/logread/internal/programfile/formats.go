@@ -3,16 +3,14 @@
 // MLflow, YAML configurations, and lines with a step and a loss. Package table reads tables
 // whose columns only their header states.
 //
-// Each format has a separate file, which begins with an example of its content or a reference,
-// and one entry in the table of [Formats]. The first format that recognizes a file reads it.
-// Rows are read one at a time, documents at once. A row that cannot be used is reported as a
-// problem with its line number; the other rows are read.
+// Each format has a file, which begins with an example or a reference, and one entry in the table of
+// [Formats]. The first format that recognizes a file reads it. Rows are read one at a time, documents
+// at once. A row that cannot be used is a problem with its line number; the others are read.
 package programfile
 
 import "lockstep/pkg/logread/internal/record"
 
-// Formats returns the formats in the order in which they are tried. To add a format, add one
-// entry here and a file with its functions.
+// Formats returns the formats in the order in which they are tried.
 func Formats() []record.Format {
 	return []record.Format{
 		{Name: benchyKind, Recognizes: isBenchyJSON, Read: readBenchyJSON, Document: true},

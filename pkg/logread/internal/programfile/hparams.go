@@ -17,18 +17,14 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// hparamsKind is the name of the format of YAML configurations such as
-// Lightning's hparams.yaml. Only scalar values of the first two levels are
-// read. YAML tags that name Python objects, which Lightning also writes, are
-// ignored.
+// hparamsKind is the format of YAML configurations such as Lightning's hparams.yaml. Only scalars of the
+// first two levels are read, and YAML tags of Python objects, which Lightning also writes, are ignored.
 const hparamsKind = "configuration"
 
-// maxYAMLBytes is the maximum length in bytes of a configuration.
 const maxYAMLBytes = 4 << 20
 
-// isHparams reports whether path has the extension .yaml or .yml, and the first
-// line that is neither empty nor a comment has the form "key: value". Many
-// texts have such lines, so the extension is required.
+// isHparams reports whether path has the extension .yaml or .yml, and the first line that is neither
+// empty nor a comment is "key: value". Many texts have such lines, so the extension is required.
 func isHparams(path string, head []byte) bool {
 	switch filepath.Ext(record.UncompressedName(path)) {
 	case ".yaml", ".yml":
@@ -72,8 +68,7 @@ func readHparams(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{p}, nil
 }
 
-// decodeYAML parses a YAML document. A panic of the library is returned as an
-// error.
+// decodeYAML parses a YAML document. It returns a panic of the library as an error.
 func decodeYAML(text []byte, node *yaml.Node) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -87,8 +82,8 @@ func decodeYAML(text []byte, node *yaml.Node) (err error) {
 	return err
 }
 
-// wandbValue returns the value of a setting in the config.yaml of W&B, which has the form
-// {desc: null, value: 0.1}. It returns other nodes unchanged.
+// wandbValue returns the value of a setting in W&B's config.yaml, which has the form
+// {desc: null, value: 0.1}, or any other node unchanged.
 func wandbValue(n *yaml.Node) *yaml.Node {
 	if n.Kind != yaml.MappingNode {
 		return n
@@ -109,10 +104,9 @@ func wandbValue(n *yaml.Node) *yaml.Node {
 	return value
 }
 
-// addYAMLValues adds the scalar values of a mapping to values, and the numbers of
-// their lines to used. The keys of a nested mapping are prefixed with its name and
-// a slash. A list of devices, as Lightning's trainer takes it, becomes a text such
-// as "0,1,".
+// addYAMLValues adds the scalars of a mapping to values, and their line numbers to used. The keys
+// of a nested mapping are prefixed with its name and a slash. A list of devices, as Lightning's
+// trainer takes it, becomes a text such as "0,1,".
 func addYAMLValues(n *yaml.Node, prefix string, values map[string]any, used map[int]bool) {
 	if n.Kind != yaml.MappingNode {
 		return

@@ -15,15 +15,12 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// huggingFaceKind is the name of the format of Hugging Face's
-// trainer_state.json. Its log_history mixes entries from training ({"epoch":
-// 0.5, "loss": 0.7, "learning_rate": 2e-5, "step": 500}), from evaluation
-// (eval_loss, eval_accuracy, eval_runtime) and from the end (train_runtime,
-// train_samples_per_second). Each folder checkpoint-<step> contains the state
-// at that step; the latest state counts.
+// huggingFaceKind is the format of Hugging Face's trainer_state.json. Its log_history mixes entries
+// from training ({"epoch": 0.5, "loss": 0.7, "learning_rate": 2e-5, "step": 500}), from evaluation
+// (eval_loss, eval_accuracy, eval_runtime) and from the end (train_runtime, train_samples_per_second).
+// Each folder checkpoint-<step> contains the state at that step; the latest counts.
 const huggingFaceKind = "Hugging Face trainer state"
 
-// isHuggingFace reports whether head begins a JSON object that contains keys of a trainer state.
 func isHuggingFace(_ string, head []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{")) &&
 		(bytes.Contains(head, []byte(`"log_history"`)) || bytes.Contains(head, []byte(`"global_step"`)) && bytes.Contains(head, []byte(`"epoch"`)))
@@ -71,7 +68,6 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 	return []*record.Part{p}, nil
 }
 
-// huggingFaceReader collects the entries of log_history.
 type huggingFaceReader struct {
 	in     *record.Input
 	read   int              // number of entries that were read
@@ -84,7 +80,6 @@ type huggingFaceReader struct {
 	end     huggingface.End // last entry with train_runtime
 }
 
-// readEntry reads an entry of log_history.
 func (h *huggingFaceReader) readEntry(s *scan.JSONReader) error {
 	text, bad, err := s.ParseObject(maxDocumentBytes, h.parseEntry)
 	switch {

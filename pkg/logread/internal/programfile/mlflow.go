@@ -19,8 +19,8 @@ import (
 //	mlruns/<experiment>/<run>/tags/mlflow.runName   sunny-1
 //
 // A line of a metric contains a time in milliseconds since 1970, a value, and a step, which old
-// versions do not write. The folder of a run has a name of 32 hexadecimal digits. All metrics of
-// a run are one run; its params and tags are settings of it.
+// versions do not write. The folder of a run is named by 32 hexadecimal digits. Its params and tags
+// become settings.
 const (
 	mlflowMetricKind  = "MLflow metrics"
 	mlflowSettingKind = "MLflow settings"
@@ -29,7 +29,6 @@ const (
 // maxMLflowSetting is the largest size of a file of a setting in bytes.
 const maxMLflowSetting = 16 << 20
 
-// mlflowPlace is the place of a file in the file store.
 type mlflowPlace struct {
 	run        string // path of the run's folder
 	part       string // metrics, params or tags
@@ -37,8 +36,7 @@ type mlflowPlace struct {
 	experiment string
 }
 
-// parseMLflowPath returns the place of a file in the file store. ok is false if path has another
-// form.
+// parseMLflowPath returns the place of a file in the file store. ok is false for other paths.
 func parseMLflowPath(path string) (p mlflowPlace, ok bool) {
 	names := strings.Split(filepath.ToSlash(record.UncompressedName(path)), "/")
 	for i := len(names) - 3; i >= 0; i-- {
@@ -56,12 +54,10 @@ func parseMLflowPath(path string) (p mlflowPlace, ok bool) {
 	return p, false
 }
 
-// isMLflowRun reports whether name consists of 32 hexadecimal digits.
 func isMLflowRun(name string) bool {
 	return len(name) == 32 && strings.Trim(name, "0123456789abcdef") == ""
 }
 
-// isMLflowMetric reports whether path is that of a metric and head begins with a line of one.
 func isMLflowMetric(path string, head []byte) bool {
 	p, ok := parseMLflowPath(path)
 	line, _, _ := bytes.Cut(head, []byte("\n"))
@@ -121,8 +117,7 @@ func isMLflowSetting(path string, head []byte) bool {
 	return ok && p.part != "metrics" && bytes.IndexByte(head, 0) < 0
 }
 
-// readMLflowSetting reads a parameter or a tag. In the configuration, tags/ precedes the name of
-// a tag.
+// readMLflowSetting reads a parameter or a tag. The setting of a tag is named tags/NAME.
 func readMLflowSetting(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	place, ok := parseMLflowPath(in.Path)
 	if !ok {

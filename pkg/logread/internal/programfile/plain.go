@@ -13,13 +13,11 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// PlainKind is the name of the format of files whose lines contain a step and a
-// loss, such as "1 8.049097061157227".
+// PlainKind is the format of lines with a step and a loss, such as "1 8.049097061157227".
 const PlainKind = "plain loss lines"
 
-// isPlainLossLog reports whether all complete lines of head contain two numbers,
-// and the name of the file or of one of its two innermost folders states that
-// they are losses.
+// isPlainLossLog reports whether all complete lines of head contain two numbers, and the name of
+// the file or of one of its two innermost folders contains loss or losses.
 func isPlainLossLog(path string, head []byte) bool {
 	if !isNamedLoss(path) {
 		return false
@@ -37,8 +35,7 @@ func isPlainLossLog(path string, head []byte) bool {
 	return n > 0
 }
 
-// isNamedLoss reports whether one of the last three names of path contains the
-// word loss or losses.
+// isNamedLoss reports whether one of the last three names of path contains loss or losses.
 func isNamedLoss(path string) bool {
 	path = record.UncompressedName(path)
 	for range 3 {
@@ -51,8 +48,8 @@ func isNamedLoss(path string) bool {
 	return false
 }
 
-// parsePlainLine parses a step and a loss. A finite loss must have a decimal
-// point, so that a line of two integers is not accepted.
+// parsePlainLine parses a step and a loss. A finite loss must have a decimal point, so that a
+// line of two integers is refused.
 func parsePlainLine(line []byte) (step int, v float64, ok bool) {
 	c := scan.Cursor{Rest: line}
 	step = c.ReadInteger()
@@ -62,8 +59,7 @@ func parsePlainLine(line []byte) (step int, v float64, ok bool) {
 	return step, v, !c.Failed && len(c.Rest) == 0 && point
 }
 
-// readPlainLossLog reads lines with a step and a loss. It returns
-// record.ErrUnknownFormat if a line has another form.
+// readPlainLossLog returns record.ErrUnknownFormat if a line is not a step and a loss.
 func readPlainLossLog(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	loss := record.NewCurve("loss", -1, false)
 	last, other := -1, false

@@ -17,14 +17,13 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// rowsKind is the name of the format of the CSV that lockstep read writes.
 const rowsKind = "rows of lockstep read"
 
 // IsRows reports whether a file that begins with head is the CSV that lockstep read writes.
 func IsRows(head []byte) bool { return bytes.HasPrefix(head, []byte(wholefile.RowsHeader)) }
 
-// rowsReader reads the CSV that lockstep read writes. Each run of it becomes a run again, with its
-// epochs, curves, trials and spans. Values of steps become curves.
+// rowsReader reads the CSV that lockstep read writes back into runs with epochs, curves, trials and
+// spans. Values of steps become curves.
 type rowsReader struct {
 	in     *record.Input
 	l      *scan.LineReader
@@ -35,7 +34,6 @@ type rowsReader struct {
 	number int                 // of the line that is read
 }
 
-// rowsRun is a run that rows describe.
 type rowsRun struct {
 	name   string
 	part   *record.Part
@@ -49,7 +47,6 @@ type rowsCell struct {
 	value             float64
 }
 
-// readRows reads the rows. A row that cannot be read is a problem.
 func readRows(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	r := &rowsReader{in: in, runs: map[string]*rowsRun{}}
 	if err := in.ReadLines(r.readLine); err != nil {
@@ -127,7 +124,6 @@ func (r *rowsReader) addRow(line []byte, cells []scan.Cell) {
 	r.in.Report.LinesUsed++
 }
 
-// add adds a value to the run. line is the number of its line.
 func (run *rowsRun) add(c rowsCell, line int) {
 	r := &run.part.Run
 	switch {
@@ -147,7 +143,6 @@ func (run *rowsRun) add(c rowsCell, line int) {
 	}
 }
 
-// addPoint adds a point to the curve of the value's name and rank.
 func (run *rowsRun) addPoint(c rowsCell) {
 	step := c.step
 	if step < 0 && c.epoch > 0 {
@@ -156,7 +151,7 @@ func (run *rowsRun) addPoint(c rowsCell) {
 	run.curves.FindOrAdd([]byte(c.name), c.rank, false).Add(int64(step), c.value, 0)
 }
 
-// setEpochValue sets the value of an epoch that a row calls name. It reports whether there is one.
+// setEpochValue sets the value of an epoch that a row names. It returns false for other names.
 func setEpochValue(e *runs.Epoch, name string, v float64) bool {
 	isCount := math.Abs(v) < 1<<53
 	switch f := fields.Named(name); {
@@ -172,8 +167,7 @@ func setEpochValue(e *runs.Epoch, name string, v float64) bool {
 	return true
 }
 
-// setRunValue sets the value of the complete run that a row calls name. It reports whether there
-// is one.
+// setRunValue sets the value of the complete run that a row names. It returns false for other names.
 func setRunValue(run *runs.Run, name string, v float64) bool {
 	info := &run.Info
 	switch name {
@@ -205,8 +199,7 @@ func setRunValue(run *runs.Run, name string, v float64) bool {
 	return true
 }
 
-// addMeasurement adds a value of a trial, an all-reduce or a span. It reports whether the value is
-// one.
+// addMeasurement adds a value of a trial, an all-reduce or a span. It returns false for other values.
 func addMeasurement(run *runs.Run, c rowsCell, line int) bool {
 	if name, ok := strings.CutSuffix(c.name, "_trial_samples_per_second"); ok && c.step > 0 {
 		t := findOrAddTrial(run, name, line)

@@ -13,22 +13,19 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// sacctKind is the name of the format of Slurm's accounting, as sacct -P
-// (--parsable2) prints it: a header, and one row per job and per step of a job
-// (.batch, .extern, .0).
+// sacctKind is the format of Slurm's accounting as sacct -P (--parsable2) prints it: a
+// header, and one row per job and per step of a job (.batch, .extern, .0).
 //
 //	JobID|JobName|Partition|State|ExitCode|Elapsed
 //	1234|unet|gpu|COMPLETED|0:0|05:42:11
 //	1234.batch|batch||COMPLETED|0:0|05:42:11
 const sacctKind = "sacct"
 
-// isSacct reports whether the first line of head contains the column JobID or begins with JobIDRaw.
 func isSacct(_ string, head []byte) bool {
 	first, _, _ := bytes.Cut(head, []byte("\n"))
 	return bytes.HasPrefix(first, []byte("JobID|")) || bytes.HasPrefix(first, []byte("JobIDRaw|")) || bytes.Contains(first, []byte("|JobID|"))
 }
 
-// readSacct reads the rows and returns one part per job.
 func readSacct(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	var columns []string
 	var parts []*record.Part
@@ -59,8 +56,8 @@ func readSacct(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return parts, nil
 }
 
-// addSacctRow adds a row to parts and returns them. The row of a job becomes a
-// new part; the values of a step's row are added to the part of its job.
+// addSacctRow adds a row to parts and returns them. A job's row becomes a new part; a step's row is
+// added to the part of its job.
 func addSacctRow(in *record.Input, line int, row map[string]string, parts []*record.Part, byID map[string]*record.Part) []*record.Part {
 	id := cmp.Or(row["JobID"], row["JobIDRaw"])
 	job, step, isStep := strings.Cut(id, ".")
@@ -103,9 +100,8 @@ func addSacctRow(in *record.Input, line int, row map[string]string, parts []*rec
 	return parts
 }
 
-// setSacctNumbers sets the run's elapsed time, nodes, workers and energy from a
-// row. If tasks is true, the row's number of tasks is used as the number of
-// workers.
+// setSacctNumbers sets the run's elapsed time, nodes, workers and energy from a row. If tasks is
+// set, the number of tasks is used as the number of workers.
 func setSacctNumbers(in *record.Input, line int, row map[string]string, run *runs.Run, tasks bool) {
 	if text, ok := row["Elapsed"]; ok && run.WallSeconds == 0 {
 		v, ok := record.ParseSlurmDuration(text)

@@ -27,7 +27,6 @@ import (
 // header torn by two writers (line 1 is "", line 2 is the end of the header,
 // correct rows follow), and an empty cell instead of NaN.
 
-// studyHeaders returns the headers that logs of the study are known to have.
 func studyHeaders() []string {
 	return []string{
 		",time_per_epoch,loss,lr,training_time,test_time,iou",
@@ -37,15 +36,13 @@ func studyHeaders() []string {
 	}
 }
 
-// emptyStudyHeader is the first line of some defective files of the study; the
-// header follows in line 2.
+// emptyStudyHeader is the first line of some defective files; line 2 has the header.
 const emptyStudyHeader = `""`
 
-// studyNamePattern matches the names of the study's files.
 var studyNamePattern = regexp.MustCompile(`^(?:(.+)[-_.])?log_(hvd_)?(?:g(\d+)_r(\d+)|(\d+))\.csv$`)
 
-// StudyEvidence returns what a file name of the study's logs shows, such as log_4.csv, log_hvd_4.csv or
-// log_g4_r2.csv. The name may have a prefix, as in unet_log_4.csv. It returns nil for another name.
+// StudyEvidence returns what the file name of a study's log shows, such as log_4.csv,
+// log_hvd_4.csv, log_g4_r2.csv or, with a prefix, unet_log_4.csv. It returns nil for another name.
 func StudyEvidence(path string) []record.Evidence {
 	m := studyNamePattern.FindStringSubmatch(filepath.Base(record.UncompressedName(path)))
 	if m == nil {
@@ -69,12 +66,11 @@ func StudyEvidence(path string) []record.Evidence {
 	return p.Evidence
 }
 
-// studyKind is the name of the format of the study's logs.
 const studyKind = "study CSV"
 
-// isStudyLog reports whether the file is a CSV log of the U-Net scaling study: its first line
-// is one of the study's headers, or it has a file name of the study and not the header of another
-// table. The name suffices because the header may be damaged.
+// isStudyLog reports whether the file is a CSV log of the U-Net scaling study: its first line is
+// one of the study's headers, or its name is one of the study's and the first line is not the
+// header of another table. The name suffices because the header may be damaged.
 func isStudyLog(path string, head []byte) bool {
 	first, _, _ := bytes.Cut(head, []byte("\n"))
 	if slices.Contains(studyHeaders(), strings.TrimRight(string(first), "\r")) {
@@ -117,7 +113,6 @@ func readStudyLog(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{{Run: run, Role: record.Principal}}, nil
 }
 
-// studyReader reads a log of the study row by row.
 type studyReader struct {
 	in      *record.Input
 	columns []string  // names from the header; nil before it was read
@@ -186,8 +181,8 @@ func (s *studyReader) readHeader(line int, text string) {
 	}
 }
 
-// parseRow parses a row into s.row. An empty cell becomes NaN. ended states
-// whether the line ended with a newline.
+// parseRow parses a row into s.row. An empty cell becomes NaN. ended reports whether the line
+// ended with a newline.
 func (s *studyReader) parseRow(text []byte, ended bool) error {
 	last := text[bytes.LastIndexByte(text, ',')+1:]
 	switch n, dot := bytes.Count(text, []byte{','})+1, bytes.IndexByte(last, '.'); {
@@ -216,7 +211,6 @@ func (s *studyReader) parseRow(text []byte, ended bool) error {
 	return nil
 }
 
-// setEpoch sets the fields of e to the values of the current row.
 func (s *studyReader) setEpoch(e *runs.Epoch) {
 	for i, to := range [...]*float64{&e.Seconds, &e.TrainLoss, &e.ValLoss, &e.LearningRate, &e.Accuracy, &e.ValAccuracy} {
 		if k := s.fields[i]; k > 0 {

@@ -1,7 +1,6 @@
-// Package progress parses what training programs print while they run: progress
-// bars of tqdm, meters with current values and means, lists of named values, and
-// dictionaries of Python. Its functions look at one line each and know nothing of
-// runs.
+// Package progress parses what training programs print while they run: tqdm's progress bars,
+// meters with current values and means, lists of named values, and Python dictionaries.
+// Its functions look at one line each and know nothing of runs.
 package progress
 
 import (
@@ -25,11 +24,9 @@ type Bar struct {
 // IsFinished reports whether all iterations are done.
 func (b *Bar) IsFinished() bool { return b.Total > 0 && b.Done == b.Total }
 
-// PreciseSeconds returns the elapsed time in seconds. It is the number of
-// iterations divided by the rate, which has more digits than the elapsed time,
-// if the two agree; otherwise it is the elapsed time in whole seconds. The
-// rate is rounded, so the elapsed time, from which tqdm has removed the
-// fraction, bounds the result.
+// PreciseSeconds returns the elapsed time in seconds: the iterations divided by the rate, which has more
+// digits than the elapsed time, if the two agree, and otherwise the elapsed time in whole seconds. The
+// rate is rounded, so the elapsed time, from which tqdm has removed the fraction, bounds the result.
 func (b *Bar) PreciseSeconds() float64 {
 	s := b.Done / b.Rate
 	if s >= 0.99*b.Seconds && s <= 1.01*(b.Seconds+1) {
@@ -38,8 +35,7 @@ func (b *Bar) PreciseSeconds() float64 {
 	return b.Seconds
 }
 
-// ParseBar parses a progress bar. ok is false if the line is not a bar with a
-// known number of iterations.
+// ParseBar parses a progress bar. ok is false without a known number of iterations.
 func ParseBar(line []byte) (b Bar, ok bool) {
 	percent := bytes.Index(line, []byte("%|"))
 	begin := max(percent, 0)
@@ -76,8 +72,7 @@ func parseRate(text []byte) float64 {
 	return rate
 }
 
-// readMultiple reads a number that a letter for a multiple may follow, as in
-// 1.20k.
+// readMultiple reads a number that a letter for a multiple may follow, as in 1.20k.
 func readMultiple(c *scan.Cursor) float64 {
 	v := c.ReadFloat()
 	if factor := scan.Multiple(c.Rest[:min(len(c.Rest), 1)]); factor > 0 {
@@ -86,8 +81,7 @@ func readMultiple(c *scan.Cursor) float64 {
 	return v
 }
 
-// readClock reads a time of the form [days, ][hours:]minutes:seconds and returns
-// it in seconds.
+// readClock reads [days, ][hours:]minutes:seconds and returns seconds.
 func readClock(c *scan.Cursor) float64 {
 	total := float64(c.ReadInteger())
 	for c.Accept(":") {
@@ -96,7 +90,7 @@ func readClock(c *scan.Cursor) float64 {
 	return total
 }
 
-// Values iterates over the names and values of a list such as "loss=0.31, acc: 0.9", whose items the text
+// Values iterates over the names and values of a list such as "loss=0.31, acc: 0.9", whose items
 // between separates. Values that are not numbers are skipped.
 func Values(list []byte, between string) iter.Seq2[[]byte, float64] {
 	return func(yield func([]byte, float64) bool) {
@@ -115,5 +109,4 @@ func Values(list []byte, between string) iter.Seq2[[]byte, float64] {
 	}
 }
 
-// maxName is the largest length in bytes of the name of a value.
 const maxName = 100

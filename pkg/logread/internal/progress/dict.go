@@ -26,8 +26,7 @@ func (e Entries) Value(key string) float64 {
 	return math.NaN()
 }
 
-// AppendDict appends the entries of a dictionary with numbers, as Python prints
-// it, to entries:
+// AppendDict appends the entries with numbers of a dictionary that Python printed:
 //
 //	{'loss': 0.4, 'learning_rate': 5e-05, 'epoch': 0.5}
 //
@@ -67,7 +66,6 @@ func AppendDict(entries Entries, line []byte) (all Entries, ok bool) {
 	}
 }
 
-// cutQuoted cuts the text in quotes at the beginning of b.
 func cutQuoted(b []byte) (text, rest []byte, ok bool) {
 	if len(b) == 0 || b[0] != '\'' && b[0] != '"' {
 		return nil, nil, false
@@ -83,8 +81,7 @@ func cutQuoted(b []byte) (text, rest []byte, ok bool) {
 	return nil, nil, false
 }
 
-// cutValue cuts b at the first comma outside of quotes and brackets. more is
-// false if there is none.
+// cutValue cuts b at the first comma outside of quotes and brackets. more is false without one.
 func cutValue(b []byte) (value, rest []byte, more bool) {
 	depth, quote := 0, byte(0)
 	for i := 0; i < len(b); i++ {

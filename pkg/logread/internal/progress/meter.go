@@ -18,8 +18,8 @@ type Meter struct {
 	Mean  float64 // mean so far; NaN if none is printed
 }
 
-// NextMeter parses the meter at the beginning of text, which a tab or two blanks
-// end, and returns the rest. ok is false if text does not begin with a meter.
+// NextMeter parses the meter at the beginning of text, up to a tab or two blanks, and returns the
+// rest. ok is false if text does not begin with a meter.
 func NextMeter(text []byte) (m Meter, rest []byte, ok bool) {
 	text = scan.SkipBlanks(text)
 	n := 0 // length of the name
@@ -41,8 +41,8 @@ func NextMeter(text []byte) (m Meter, rest []byte, ok bool) {
 	return m, c.Rest, separated && !c.Failed
 }
 
-// isWordInName reports whether the blank at the beginning of text is followed by
-// another word of a name, as in "max mem:".
+// isWordInName reports whether another word of a name follows the blank at the beginning of text,
+// as in "max mem:".
 func isWordInName(text []byte) bool {
 	if len(text) < 2 || !scan.IsLetter(text[1]) {
 		return false

@@ -8,16 +8,14 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// MaxWorkers is larger than the number of workers of any machine. A larger
-// number in a log must count something else.
+// MaxWorkers exceeds the workers of any machine. A larger number must count something else.
 const MaxWorkers = 1 << 22
 
 // IsPlausibleCount reports whether v is a whole number from 1 to MaxWorkers.
 func IsPlausibleCount(v float64) bool { return v >= 1 && v <= MaxWorkers && v == float64(int(v)) }
 
-// ConfigNumber tries the keys in order and returns the first value in c that is
-// a number, or a text that contains only a number. ok is false if no key has
-// such a value.
+// ConfigNumber returns the value of the first key in c that is a number, or a text that
+// contains only a number. ok is false if there is none.
 func ConfigNumber(c map[string]any, keys ...string) (v float64, ok bool) {
 	for _, k := range keys {
 		switch v := c[k].(type) {
@@ -68,8 +66,7 @@ func CountDevices(text string) int {
 // SlurmJobKey is the key of the Slurm job number in runs.Info.JobIDs.
 const SlurmJobKey = "slurm"
 
-// UncompressedName returns path without the extension of a compressed file
-// (.gz, .zst, .zstd, .xz or .bz2).
+// UncompressedName returns path without the extension .gz, .zst, .zstd, .xz or .bz2.
 func UncompressedName(path string) string {
 	for _, end := range []string{".gz", ".zst", ".zstd", ".xz", ".bz2"} {
 		if bare, ok := strings.CutSuffix(path, end); ok {
@@ -79,13 +76,12 @@ func UncompressedName(path string) string {
 	return path
 }
 
-// TrainingSecondsKey is the key in runs.Info.Config under which the duration of
-// the complete training is stored, in seconds, if a log contains it.
+// TrainingSecondsKey is the key in runs.Info.Config of the duration of the complete training
+// in seconds, if a log contains it.
 const TrainingSecondsKey = "training_seconds"
 
-// TrainingEpochsKey is the key in runs.Info.Config under which the number of
-// epochs that were trained in the time of TrainingSecondsKey is stored, as a
-// float64, if a log contains it. The number may have a fraction, and it may
+// TrainingEpochsKey is the key in runs.Info.Config of the number of epochs, a float64, that
+// were trained in TrainingSecondsKey, if a log contains it. It may have a fraction, and it may
 // differ from the number of epochs with values in the log.
 const TrainingEpochsKey = "training_epochs"
 

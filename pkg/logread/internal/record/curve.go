@@ -8,9 +8,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// maxPoints is the largest number of points that are kept of a curve, more than
-// a figure can show. Longer curves are thinned out: only every second, fourth,
-// eighth, … point is kept.
+// maxPoints is the largest number of points that are kept of a curve, more than a figure can
+// show. Of longer curves, only every second, fourth, eighth, … point is kept.
 const maxPoints = 1 << 18
 
 // Curve collects the points of a runs.Curve in bounded memory.
@@ -29,8 +28,8 @@ func NewCurve(name string, rank int, timed bool) *Curve {
 	return &Curve{Curve: runs.Curve{Name: name, Rank: rank}, timed: timed, stride: 1}
 }
 
-// Add adds a point: its step, its value v and its time t in seconds since 1970,
-// which is ignored if the curve has no times.
+// Add adds a point: its step, its value v and its time t in seconds since 1970, which is ignored
+// if the curve has no times.
 func (c *Curve) Add(step int64, v, t float64) {
 	c.Points++
 	if c.Points <= c.keepAfter {
@@ -75,12 +74,11 @@ func (c *Curve) Add(step int64, v, t float64) {
 	}
 }
 
-// Grow returns s with space for more values. Unlike slices.Grow, it does not clear new memory, which is zero, and so
-// does not make the system provide memory that may remain unused.
+// Grow returns s with space for more values. Unlike slices.Grow, it does not touch new memory,
+// which is zero, so that the system need not provide what remains unused.
 func Grow[T any](s []T, more int) []T { return append(make([]T, 0, len(s)+more), s...) }
 
-// Finish returns the curve. It adds an assumption to the report if points were
-// dropped.
+// Finish returns the curve. It adds an assumption to the report if points were dropped.
 func (c *Curve) Finish(r *Report) runs.Curve {
 	if c.stride > 1 {
 		r.AddAssumption("%s has %d points; every %dth is kept", c.Name, c.Points, c.stride)
@@ -88,9 +86,8 @@ func (c *Curve) Finish(r *Report) runs.Curve {
 	return c.Curve
 }
 
-// RemoveFrom removes the points of a curve at and after a step. A session that restarts at
-// a step logs them again (as tensorboard/backend/event_processing does on
-// SessionLog.START).
+// RemoveFrom removes the points of a curve at and after a step, which a session that restarts
+// there logs again (as tensorboard/backend/event_processing does on SessionLog.START).
 func RemoveFrom(c *runs.Curve, step int64) {
 	n := 0
 	for i, s := range c.Steps {
@@ -125,7 +122,6 @@ type Curves struct {
 	last  *Curve // that FindOrAdd has returned last
 }
 
-// curveKey identifies a curve of a run.
 type curveKey struct {
 	name string
 	rank int
@@ -134,9 +130,9 @@ type curveKey struct {
 // MaxCurveNames is the largest number of curves that are kept per run.
 const MaxCurveNames = 1000
 
-// FindOrAdd returns the curve with a name and a rank, and adds it if it is new. timed states whether the
-// points of a new curve have times. It returns nil if there are too many curves. Programs log their values in
-// the same order, so the curve that followed the last one before is tried first.
+// FindOrAdd returns the curve with a name and a rank, and adds it if it is new; timed states
+// whether a new curve has times. It returns nil if there are too many curves. It first tries the
+// curve that followed the last one before, since programs log their values in the same order.
 func (c *Curves) FindOrAdd(name []byte, rank int, timed bool) *Curve {
 	if c.last != nil && c.last.next != nil && c.last.next.Name == string(name) && c.last.next.Rank == rank {
 		c.last = c.last.next

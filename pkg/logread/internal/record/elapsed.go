@@ -11,7 +11,7 @@ import (
 // Elapsed contains the times since the start of a run at the ends of its epochs, by their numbers in the log.
 type Elapsed map[int]struct{ position, seconds float64 }
 
-// Add stores the time at a position in the training, in epochs. The last position of an epoch counts.
+// Add stores the time at a position in epochs. The last position of an epoch counts.
 func (l *Elapsed) Add(epoch int, position, seconds float64) {
 	if !IsTime(seconds) {
 		return
@@ -22,8 +22,8 @@ func (l *Elapsed) Add(epoch int, position, seconds float64) {
 	(*l)[epoch] = struct{ position, seconds float64 }{position, seconds}
 }
 
-// Use sets the times of the epochs if none of them has one. shift is the number of an epoch minus that in
-// the log.
+// Use sets the times of the epochs if none has one. shift is the number of an epoch minus its
+// number in the log.
 func (l Elapsed) Use(epochs []runs.Epoch, shift int, report *Report) {
 	if len(l) == 0 || slices.ContainsFunc(epochs, func(e runs.Epoch) bool { return e.Seconds > 0 }) {
 		return
@@ -38,14 +38,14 @@ func (l Elapsed) Use(epochs []runs.Epoch, shift int, report *Report) {
 }
 
 // TakeDifferences replaces the seconds of epochs, which are times since the start, by the times of the
-// epochs. maybeResumed is set if the epochs may be those of a resumed run, whose clock starts with them.
+// epochs. Set maybeResumed if the epochs may be those of a resumed run, whose clock starts with them.
 func TakeDifferences(epochs []runs.Epoch, maybeResumed bool, report *Report) {
 	takeDifferences(epochs, func(e *runs.Epoch) float64 { return float64(e.Epoch) }, maybeResumed, report)
 }
 
-// takeDifferences implements TakeDifferences. position returns where the epoch ends, in epochs. The time of
-// an epoch is the difference, divided by the number of epochs if some are not listed. A time that is smaller
-// than the one before shows that the clock started again.
+// takeDifferences implements TakeDifferences. position returns where the epoch ends, in epochs. A
+// difference is divided by the number of epochs if some are not listed. A time that is smaller than
+// the one before shows that the clock started again.
 func takeDifferences(epochs []runs.Epoch, position func(*runs.Epoch) float64, maybeResumed bool, report *Report) {
 	last, lastAt := 0.0, 0.0
 	for i := range epochs {
@@ -74,8 +74,8 @@ func takeDifferences(epochs []runs.Epoch, position func(*runs.Epoch) float64, ma
 	}
 }
 
-// AddStepTimes adds the curve of the times of steps to a run without epochs, from a curve of the time since the
-// start.
+// AddStepTimes derives the curve of step times from a curve of the time since the start, for a run
+// without epochs.
 func AddStepTimes(run *runs.Run, report *Report) {
 	elapsed := -1
 	for i, c := range run.Curves {

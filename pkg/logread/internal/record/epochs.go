@@ -8,12 +8,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// MergeEpochs merges the lists of epochs that the ranks logged into one list.
-// The duration of an epoch is its duration on the slowest rank. Losses and
-// accuracies are means over the ranks. Rates and sample counts are summed if
-// sumRates is set, because each rank logged its own share; otherwise the values
-// of the first rank are kept. The sum over some of the ranks would be too small:
-// it is not used, and MergeEpochs adds a problem to report.
+// MergeEpochs merges the lists of epochs that the ranks logged into one list. The duration of an epoch
+// is that of the slowest rank. Losses and accuracies are means over the ranks. Rates and sample counts
+// are summed if sumRates is set, because each rank logged its own share; otherwise the first rank's
+// are kept. A sum over only some of the ranks would be too small: it becomes a problem in report.
 func MergeEpochs(ranks [][]runs.Epoch, sumRates bool, report *Report) []runs.Epoch {
 	ranks = slices.Clone(ranks)
 	withRates := 0 // number of ranks to sum; 0 if the rates are not summed
@@ -58,9 +56,8 @@ func MergeEpochs(ranks [][]runs.Epoch, sumRates bool, report *Report) []runs.Epo
 // CompareEpochs orders epochs by their numbers.
 func CompareEpochs(a, b runs.Epoch) int { return a.Epoch - b.Epoch }
 
-// mergeEpoch sets e to the merged values of one epoch. all contains the epoch
-// of each rank. withRates is the number of ranks that
-// log rates.
+// mergeEpoch sets e to the merged values of one epoch. all has the epoch of each rank;
+// withRates is the number of ranks that log rates.
 func mergeEpoch(e *runs.Epoch, all []*runs.Epoch, sumRates bool, withRates int, report *Report) {
 	seconds, valSeconds, rate := math.NaN(), math.NaN(), 0.0
 	var trainLoss, valLoss, accuracy, valAccuracy, iou, dice MeanOfKnown
@@ -111,8 +108,8 @@ func (m *MeanOfKnown) Add(v float64) {
 // Value returns the mean, or NaN if no value was added.
 func (m MeanOfKnown) Value() float64 { return m.sum / m.N } // 0/0 is NaN
 
-// NewUnmeasuredEpoch returns epoch number n with all measurements set to NaN.
-// line is the number of the line in the log that describes the epoch, or 0.
+// NewUnmeasuredEpoch returns epoch n with all measurements NaN. line is the line in the log
+// that describes it, or 0.
 func NewUnmeasuredEpoch(n, line int) runs.Epoch {
 	x := math.NaN()
 	return runs.Epoch{
@@ -127,8 +124,7 @@ func NewUnmeasuredTest() *runs.Test {
 	return &runs.Test{Loss: x, IoU: x, Dice: x, IoUConstant: x, DiceConstant: x, IoUUntrained: x, DiceUntrained: x, Seconds: x}
 }
 
-// Sequel is the relation of a series of numbers, such as those of the epochs or steps of a log, to the
-// series before it.
+// Sequel is the relation of the epoch or step numbers of a log to the numbers before them.
 type Sequel int
 
 // The relations.
@@ -139,9 +135,9 @@ const (
 	AfterGap                 // the numbers follow, but some are missing
 )
 
-// Follow returns the relation of numbers that start at next to numbers from first to last, which
-// usually differ by interval. resumes is set if the log states that the run resumes an earlier one.
-// This is the one rule for all formats.
+// Follow returns how numbers that start at next relate to numbers from first to last, which usually
+// differ by interval. resumes is set if the log states that the run resumes an earlier one. All
+// formats use this rule.
 func Follow(first, last, interval, next int64, resumes bool) Sequel {
 	switch {
 	case next <= first && !resumes:
@@ -160,8 +156,8 @@ type RankEpochs struct {
 	Index  map[int]int // index in Epochs of each epoch number; nil while Epochs is sorted
 }
 
-// Find returns the epoch with number n, or nil if there is none or r is nil. The
-// pointer is valid until the next epoch is added.
+// Find returns epoch n, or nil if there is none or r is nil. The pointer is valid until the
+// next epoch is added.
 func (r *RankEpochs) Find(n int) *runs.Epoch {
 	if r == nil || len(r.Epochs) == 0 {
 		return nil
@@ -188,9 +184,8 @@ func (r *RankEpochs) Find(n int) *runs.Epoch {
 	return nil
 }
 
-// FindOrAdd returns epoch n, and adds it if it is new. l, unless it is nil, reads
-// the line that describes the epoch. From the part of the log that it has read so
-// far, FindOrAdd estimates for how many epochs to allocate memory.
+// FindOrAdd returns epoch n, and adds it if it is new. If l, the reader of the log, is not nil,
+// FindOrAdd estimates from the part already read for how many epochs to allocate memory.
 func (r *RankEpochs) FindOrAdd(n int, l *scan.LineReader) *runs.Epoch {
 	if e := r.Find(n); e != nil {
 		return e

@@ -18,21 +18,18 @@ type Input struct {
 	Size   int64     // size of the content in bytes; 0 if the file is compressed
 	Report *Report
 
-	// Lines contains the user's templates, which text logs are matched with before all
-	// formats.
+	// Lines contains the user's templates, which are tried before all formats.
 	Lines []*template.Template
 
 	ReaderAt io.ReaderAt // reads the content at any offset; nil if the file is compressed
 }
 
-// AddProblem adds a problem for a line that could not be used. Line 0 means
-// the complete file.
+// AddProblem adds a problem for a line that could not be used; line 0 is the whole file.
 func (in *Input) AddProblem(line int, format string, a ...any) {
 	in.Report.AddProblem(line, format, a...)
 }
 
-// ReadDocument reads the complete content, which must not be longer than the given number of bytes,
-// into memory.
+// ReadDocument reads the complete content, at most longest bytes, into memory.
 func (in *Input) ReadDocument(longest int64) ([]byte, error) {
 	var text bytes.Buffer
 	text.Grow(int(min(in.Size, longest)) + bytes.MinRead)
@@ -45,9 +42,9 @@ func (in *Input) ReadDocument(longest int64) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// ReadObject reads the complete content, a JSON object of at most the given number of bytes, and returns its members.
-// It calls readElement, unless it is nil, for each element of the member list in place of keeping it; readElement must
-// consume the element. ok is false if the object is damaged, which is a problem.
+// ReadObject reads the complete content, a JSON object of at most longest bytes, and returns its members.
+// It calls readElement, unless it is nil, for each element of the member list instead of keeping it;
+// readElement must consume the element. ok is false if the object is damaged, which is a problem.
 func (in *Input) ReadObject(longest int64, list string, readElement func(s *scan.JSONReader) error) (members map[string][]byte, ok bool, err error) {
 	text := &io.LimitedReader{R: in.Reader, N: longest + 1}
 	s := scan.NewJSONReader(text)
@@ -104,23 +101,19 @@ func (in *Input) ReadLines(use func(l *scan.LineReader, line []byte)) error {
 	return nil
 }
 
-// Format is a file format of other programs' logs. The first format that
-// recognizes a file reads it.
+// Format is a file format of other programs' logs.
 type Format struct {
 	Name string // value of runs.Run.Kind for runs of this format
-	// Recognizes reports whether a file may have this format. head is the first
-	// 4096 bytes of its content. The path is only used to distinguish formats
-	// whose files begin in the same way.
+	// Recognizes reports whether a file may have this format. head is its first 4096 bytes of
+	// content. The path only distinguishes formats whose files begin in the same way.
 	Recognizes func(path string, head []byte) bool
-	// Read returns the runs of one file, or what the file adds to a run. It
-	// records in the Report of its input what it did not use.
+	// Read returns the runs of one file, or what the file adds to a run. It records what it did not
+	// use in the Report of its input.
 	Read func(ctx context.Context, in *Input) ([]*Part, error)
-	// Document is set if a file is one document, such as JSON or YAML, and may
-	// end without a newline. A file that grew is then read again from its
-	// start.
+	// Document is set if a file is one document, such as JSON or YAML, which may end without a
+	// newline. If it grows, it is read again from its start.
 	Document bool
 }
 
-// ErrUnknownFormat is returned by a format's Read if the complete file contains
-// nothing of that format.
+// ErrUnknownFormat is returned by Read if the file contains nothing of the format.
 var ErrUnknownFormat = errors.New("unknown file format")

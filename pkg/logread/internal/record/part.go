@@ -6,8 +6,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Role states whether a part becomes a run of its own or adds values to another
-// run.
+// Role states whether a part becomes a run or adds values to another run.
 type Role int
 
 // The roles of parts.
@@ -24,8 +23,8 @@ const (
 type Part struct {
 	Run  runs.Run
 	Role Role
-	// Evidence lists what other sources than the content of the file show about the run, such as
-	// a command in it. What the content states is in Run.Info.
+	// Evidence lists what sources other than the content of the file show about the run, such as
+	// a command. What the content states is in Run.Info.
 	Evidence       []Evidence
 	Line           int  // line at which the run begins in its file; 0 if the file has only this run
 	WorkersDerived bool // Run.Info.Workers is computed from other numbers in the content
@@ -33,20 +32,18 @@ type Part struct {
 	SeriesFromPath bool // Run.Info.Series comes from the path
 	RankKnown      bool // the content states that one worker has written the file
 	Rank           int  // of that worker
-	// Ranks contains the ranks that wrote the lines, in ascending order, if the lines state
-	// several. RanksProblem is the problem with them that remains if no other file has the rest.
+	// Ranks contains the ranks that wrote the lines, ascending, if the lines state several.
+	// RanksProblem is a problem if no other file has the remaining ranks.
 	Ranks        []int
 	RanksProblem string
 	Resumes      bool // the content states that the run resumes an earlier one
 	SumRates     bool // Epoch.SamplesPerSecond is per rank; the ranks' rates are summed
-	// Files with the same StateOf contain states of one run at different steps.
-	// Only the file with the largest State is used.
+	// Files with the same StateOf are states of one run; only the one with the largest State is used.
 	State   int64
 	StateOf string
 	Report  *Report
-	// Source is the content of a companion file (*events.Parser or
-	// *trace.traceFile), which the package that parsed the file needs to join
-	// the companions of a folder. It is nil for other files.
+	// Source is the content of a companion file (*events.Parser or *trace.traceFile), from which
+	// the parser's package joins the companions of a folder. It is nil for other files.
 	Source any
 }
 
@@ -66,8 +63,8 @@ const (
 // IsStated reports whether the source states the value in some way.
 func (k Kind) IsStated() bool { return k < AtLeast }
 
-// Evidence is what one source shows about a property that identifies a run. Several pieces of
-// evidence may contradict each other; package identity decides which of them counts.
+// Evidence is what one source shows about a property that identifies a run. Evidence may be
+// contradictory; package identity decides what counts.
 type Evidence struct {
 	Property runs.Property
 	Number   int64  // number of workers or nodes, rank, seed or batch size

@@ -17,10 +17,9 @@ const (
 	MaxIgnored = 16
 )
 
-// Report describes what was read from a file, what was not, and why, so that
-// nothing is omitted silently. A format sets Records, Lines and LinesUsed, and
-// fills Ignored, Unused and Assumed by calling the methods. Users see most
-// fields in logread.Report, which describes them.
+// Report describes what was read from a file, what was not, and why. A format sets
+// Records, Lines and LinesUsed, and fills Ignored, Unused and Assumed by the methods.
+// logread.Report describes the fields that users see.
 type Report struct {
 	Path, Kind, Compression    string
 	Bytes                      int64
@@ -34,8 +33,7 @@ type Report struct {
 	Rules, Skipped, CopyOf     string
 	Columns                    int
 	UnusedColumns              []string
-	// Templates describes how each template of Input.Lines was used. It is nil if
-	// the file was not matched with templates.
+	// Templates describes how each template of Input.Lines was used, or is nil if none was tried.
 	Templates []TemplateUse
 	Header    []string // names of the columns if the file is a table
 	Mapped    []string // mappings of columns by the user that fit the file
@@ -44,16 +42,15 @@ type Report struct {
 // TemplateUse describes how a template of the user was used in a file.
 type TemplateUse struct {
 	Lines int64 // number of lines that the template matches
-	// If Lines is 0, the line that is nearest to the template: its number, the
-	// beginning of its text without labels, and where it differs. NearestLine
-	// is 0 if the file has no line.
+	// If Lines is 0, the line that is nearest to the template: its number (0 if the file has no
+	// line), the beginning of its text without labels, and where it differs.
 	NearestLine int
 	NearestText string
 	Nearest     template.Mismatch
 	Shadowed    bool // the template matches that line, but an earlier template matches it too
 }
 
-// Add adds the use of the same template in more lines, before which the file has the given number of lines. It
+// Add adds the use of the same template in more lines, which follow the given number of lines. It
 // reports whether the nearest line is one of them.
 func (u *TemplateUse) Add(more TemplateUse, before int) (nearer bool) {
 	lines := u.Lines + more.Lines
@@ -68,8 +65,7 @@ func (u *TemplateUse) Add(more TemplateUse, before int) (nearer bool) {
 // MaxNearestText is the maximum length in bytes of TemplateUse.NearestText.
 const MaxNearestText = 160
 
-// MatchesTemplate reports whether a template of the user matches a line of the
-// file.
+// MatchesTemplate reports whether a user's template matches a line of the file.
 func (r *Report) MatchesTemplate() bool {
 	return slices.ContainsFunc(r.Templates, func(u TemplateUse) bool { return u.Lines > 0 })
 }
@@ -81,8 +77,7 @@ type IgnoredLines struct {
 	First  int // number of the first such line
 }
 
-// AddProblem adds a problem for a line that could not be used. Line 0 means
-// the complete file.
+// AddProblem adds a problem for a line that could not be used; line 0 is the whole file.
 func (r *Report) AddProblem(line int, format string, a ...any) {
 	if len(r.Unused) >= MaxUnused {
 		r.UnusedMore++
@@ -111,8 +106,7 @@ func (r *Report) AddIgnoredLines(more IgnoredLines) {
 	r.Ignored = append(r.Ignored, more)
 }
 
-// AddAssumption adds the description of a property that was assumed because the
-// file does not contain it, with the source of the assumption.
+// AddAssumption adds the description of a property that was assumed, with the source of the assumption.
 func (r *Report) AddAssumption(format string, a ...any) {
 	r.Assumed = append(r.Assumed, fmt.Sprintf(format, a...))
 }
@@ -127,8 +121,7 @@ func (r *Report) AddAssumptionOnce(format string, a ...any) {
 	}
 }
 
-// Problems returns the problems of the file. If there were too many to keep,
-// the last one contains the number of the others.
+// Problems returns the problems of the file. The last one counts those that were not kept.
 func (r *Report) Problems() []runs.Problem {
 	if r.UnusedMore == 0 {
 		return r.Unused
@@ -137,8 +130,7 @@ func (r *Report) Problems() []runs.Problem {
 	return append(r.Unused[:len(r.Unused):len(r.Unused)], more)
 }
 
-// Append adds the report of the next part of the file, whose line numbers
-// begin at 1.
+// Append adds the report of the file's next part, whose line numbers begin at 1.
 func (r *Report) Append(next *Report) {
 	before := int(r.Lines)
 	for _, p := range next.Unused {

@@ -14,13 +14,13 @@ import (
 // IsTime reports whether v can be a duration or a rate: a finite number that is not negative.
 func IsTime(v float64) bool { return v >= 0 && v <= math.MaxFloat64 }
 
-// timeNamePattern matches the names of curves of durations and rates. They have such a unit at
-// their end, as in step_seconds, images/s or samples_per_sec.
+// timeNamePattern matches the names of curves of durations and rates by the unit at their end, as
+// in step_seconds, images/s or samples_per_sec.
 var timeNamePattern = regexp.MustCompile(`(?i)(^|[_/ ])(seconds|secs?|ms|milliseconds|step_time|epoch_time|iter_time|batch_time)$|(_per_|/)(s|secs?|second)$`)
 
-// RemoveImpossibleTimes removes durations and rates that are negative or infinite from the run of p,
-// and adds a problem for each of them. NaN stands for a value that was not measured; in a curve, it
-// was logged and is removed too. A reader must report it if it reads NaN as the time of an epoch.
+// RemoveImpossibleTimes removes negative and infinite durations and rates from the run of p, and
+// adds a problem for each. In an epoch, NaN means that a value was not measured, so a reader must
+// report a logged NaN itself; in a curve, NaN was logged and is removed too.
 func (p *Part) RemoveImpossibleTimes() {
 	run := &p.Run
 	check := func(line int, name string, v *float64, unknown float64) {
@@ -70,8 +70,8 @@ func (p *Part) hasProblemAt(line int) bool {
 	return slices.ContainsFunc(p.Report.Problems(), func(x runs.Problem) bool { return x.Line == line })
 }
 
-// removeImpossiblePoints removes the points of a curve of durations or rates that cannot be such,
-// and adds a problem that names the first of them.
+// removeImpossiblePoints removes the points that cannot be durations or rates from such a curve,
+// and adds a problem that names the first.
 func (p *Part) removeImpossiblePoints(c *runs.Curve) {
 	if !timeNamePattern.MatchString(c.Name) || !slices.ContainsFunc(c.Values, func(v float64) bool { return !IsTime(v) }) {
 		return
@@ -102,8 +102,8 @@ func MeanAndSpread(v []float64) (mean, spread float64) {
 	return mean, math.Sqrt(spread)
 }
 
-// SlurmStatus returns the status of a run whose job has the given state and
-// exit code, and the reason if the job did not complete.
+// SlurmStatus returns the status of a job's run from its state and exit code, and the reason if the
+// job did not complete.
 func SlurmStatus(state, exit string) (status, why string) {
 	word, _, _ := strings.Cut(state, " ")
 	switch word {
@@ -123,8 +123,7 @@ func SlurmStatus(state, exit string) (status, why string) {
 	return status, why
 }
 
-// ParseSlurmDuration parses [days-]hours:minutes:seconds[.fraction] or
-// minutes:seconds and returns the number of seconds.
+// ParseSlurmDuration parses [days-]hours:minutes:seconds[.fraction] or minutes:seconds into seconds.
 func ParseSlurmDuration(text string) (float64, bool) {
 	days, rest, hasDays := strings.Cut(text, "-")
 	if !hasDays {

@@ -7,8 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// EncodeMessage returns a protobuf message that consists of the given encoded
-// fields.
+// EncodeMessage returns a protobuf message of encoded fields.
 func EncodeMessage(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
 // EncodeBytesField encodes a field of type bytes, string or message.
@@ -31,8 +30,7 @@ func EncodeFixed32Field(num protowire.Number, v float32) []byte {
 	return protowire.AppendFixed32(protowire.AppendTag(nil, num, protowire.Fixed32Type), math.Float32bits(v))
 }
 
-// EncodeEvent encodes an Event message. seconds is its time since 1970; values
-// are the encoded Value messages of its summary.
+// EncodeEvent encodes an Event message. seconds is the time since 1970; values are encoded Value messages.
 func EncodeEvent(seconds float64, step int, values ...[]byte) []byte {
 	var summary []byte
 	for _, v := range values {
@@ -46,16 +44,15 @@ func EncodeScalar(tag string, v float32) []byte {
 	return EncodeMessage(EncodeBytesField(1, []byte(tag)), EncodeFixed32Field(2, v))
 }
 
-// EncodeTensor encodes a Value message with a tensor of rank 0. kind is its
-// DataType; fields are the encoded fields with its value.
+// EncodeTensor encodes a Value message with a tensor of rank 0. kind is its DataType; fields
+// are the encoded fields with its value.
 func EncodeTensor(tag string, kind uint64, fields ...[]byte) []byte {
 	return EncodeMessage(EncodeBytesField(1, []byte(tag)), EncodeBytesField(9, EncodeBytesField(1, EncodeBytesField(1, []byte("scalars")))),
 		EncodeBytesField(8, EncodeMessage(append([][]byte{EncodeVarintField(1, kind), EncodeBytesField(2, nil)}, fields...)...)))
 }
 
-// EncodeRecord returns data framed as a TFRecord, with its length and CRCs.
-// Package runs writes CRCs of the same form, and a test there compares them
-// with a file that TensorFlow wrote.
+// EncodeRecord frames data as a TFRecord, with its length and CRCs. A test in package runs
+// compares the same CRCs with a file that TensorFlow wrote.
 func EncodeRecord(data []byte) []byte {
 	b := protowire.AppendFixed64(nil, uint64(len(data)))
 	b = protowire.AppendFixed32(b, ComputeMaskedCRC(b))
@@ -63,8 +60,8 @@ func EncodeRecord(data []byte) []byte {
 	return protowire.AppendFixed32(b, ComputeMaskedCRC(data))
 }
 
-// ComputeMaskedCRC computes the masked CRC32C of data bit by bit, from the
-// definition with the reflected polynomial 0x82f63b78.
+// ComputeMaskedCRC computes the masked CRC32C of data bit by bit, from the definition with the
+// reflected polynomial 0x82f63b78.
 func ComputeMaskedCRC(data []byte) uint32 {
 	crc := ^uint32(0)
 	for _, b := range data {
@@ -77,8 +74,7 @@ func ComputeMaskedCRC(data []byte) uint32 {
 	return (crc>>15 | crc<<17) + 0xa282ead8
 }
 
-// EncodeEventFile returns an event file that consists of the version event and
-// the given encoded events.
+// EncodeEventFile returns an event file of the version event and encoded events.
 func EncodeEventFile(records ...[]byte) []byte {
 	out := EncodeRecord(EncodeMessage(EncodeFixed64Field(1, 1000), EncodeBytesField(3, []byte("brain.Event:2"))))
 	for _, r := range records {

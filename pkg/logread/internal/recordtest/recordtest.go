@@ -15,10 +15,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// CheckFormat reads text with format k and checks the properties that every
-// reader must have: it terminates, its problems refer to existing lines, its
-// epochs are consistent, and its result takes no more memory than is
-// proportional to the length of the text. It returns the parts and the report.
+// CheckFormat reads text with format k and checks the properties that every reader must have:
+// it terminates, its problems refer to existing lines, its epochs are consistent, and its memory
+// is proportional to the text. It returns the parts and the report.
 func CheckFormat(t *testing.T, k record.Format, path string, text []byte) ([]*record.Part, *record.Report) {
 	t.Helper()
 	report := &record.Report{Path: path, Kind: k.Name}
@@ -30,8 +29,7 @@ func CheckFormat(t *testing.T, k record.Format, path string, text []byte) ([]*re
 	if err != nil && len(parts) > 0 {
 		t.Errorf("got both runs and the error %v", err)
 	}
-	// A reader may allocate its buffers (16 MiB) and up to 1000 bytes per byte
-	// of text, which short lines need.
+	// A reader may allocate buffers (16 MiB) and 1000 bytes per byte of text, which short lines need.
 	if got := after.TotalAlloc - before.TotalAlloc; got > 16<<20+1000*uint64(len(text)) {
 		t.Errorf("reading %d bytes allocated %d bytes", len(text), got)
 	}
@@ -60,8 +58,7 @@ func CheckFormat(t *testing.T, k record.Format, path string, text []byte) ([]*re
 	return parts, report
 }
 
-// checkRun checks that the epochs, curves and worker count of a run are
-// consistent. lines is the number of lines of the file.
+// checkRun checks that epochs, curves and workers are consistent with a file of the given lines.
 func checkRun(t *testing.T, run runs.Run, lines int) {
 	t.Helper()
 	seen := map[int]bool{}
@@ -86,8 +83,7 @@ func checkRun(t *testing.T, run runs.Run, lines int) {
 	}
 }
 
-// EstimateBytes returns an estimate of the memory that a run occupies, in
-// bytes.
+// EstimateBytes estimates the memory that a run occupies, in bytes.
 func EstimateBytes(run runs.Run) int {
 	const epoch, span, trial, allReduce = 15 * 8, 10 * 8, 9 * 8, 3 * 8 // bytes of each struct
 	n := len(run.Epochs)*epoch + len(run.Spans)*span + len(run.Trials)*trial + len(run.AllReduces)*allReduce
@@ -100,9 +96,8 @@ func EstimateBytes(run runs.Run) int {
 	return n + len(run.Info.Error)
 }
 
-// AddSeeds adds each of the fixture files of package logread to the seed corpus
-// of a fuzz target in three forms: unchanged, cut in half, and with Windows
-// line endings.
+// AddSeeds adds the fixture files of package logread to the seeds of a fuzz target, each
+// unchanged, cut in half, and with Windows line endings.
 func AddSeeds(f *testing.F, fixtures ...string) {
 	f.Helper()
 	for _, name := range fixtures {

@@ -13,8 +13,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// ofNames returns the differences in the numbers and words of the names of folders and files, and of
-// runs in tables.
+// ofNames returns the differences in the names of folders and files, and of runs in tables.
 func ofNames(all []*runs.Run) (found []Difference) {
 	paths := namePaths(all)
 	common := commonElements(paths)
@@ -53,11 +52,10 @@ func ofNames(all []*runs.Run) (found []Difference) {
 	return found
 }
 
-// noWords is the value of a name without words.
 const noWords = "no words"
 
-// namePaths returns the elements of the path of each run, without the extension of a file, and the name
-// of a run in a table. It returns nil for a run folder and for a run in memory.
+// namePaths returns the elements of each run's path, without the file's extension, and the name of
+// a run in a table; nil for a run folder and a run in memory.
 func namePaths(all []*runs.Run) [][]string {
 	paths := make([][]string, len(all))
 	for i, r := range all {
@@ -81,8 +79,8 @@ func namePaths(all []*runs.Run) [][]string {
 	return paths
 }
 
-// commonElements returns the number of elements with which all paths begin. At least one element of each
-// path remains.
+// commonElements returns the number of common first elements of all paths, so that at least one
+// element of each path remains.
 func commonElements(paths [][]string) int {
 	n := -1
 	var first []string
@@ -104,7 +102,7 @@ func commonElements(paths [][]string) int {
 	return max(n, 0)
 }
 
-// countsRuns reports whether the numbers with the key are the seeds of the runs, their jobs, or count the
+// countsRuns reports whether the numbers with the key are seeds or jobs of the runs, or count the
 // runs from 0 or 1.
 func countsRuns(all []*runs.Run, key string, labels [][]names.Label) bool {
 	var found []int
@@ -132,9 +130,8 @@ func countsRuns(all []*runs.Run, key string, labels [][]names.Label) bool {
 	return mayCount && found[0] <= 1 && found[len(found)-1]-found[0] == len(found)-1
 }
 
-// CommonPattern returns a pattern of file names (see logread.ParsePattern) that matches the file of each
-// run, with a * for what differs in the last elements of their paths. It returns "" if there is none, as
-// for run folders.
+// CommonPattern returns a pattern of file names (see logread.ParsePattern) that matches the files of all
+// runs, with a * for what differs in the last path elements, or "" if there is none, as for run folders.
 func CommonPattern(all []*runs.Run) string {
 	var paths [][]string
 	for _, r := range all {
@@ -164,8 +161,7 @@ func CommonPattern(all []*runs.Run) string {
 	return text
 }
 
-// commonName returns the names in all if they are equal, and otherwise their common beginning and end
-// with a * between them.
+// commonName returns the name if all are equal, and otherwise their common beginning and end around a *.
 func commonName(all []string) string {
 	first := all[0]
 	if !slices.ContainsFunc(all, func(n string) bool { return n != first }) {
@@ -187,15 +183,15 @@ func commonName(all []string) string {
 	return first[:begin] + "*" + first[len(first)-end:]
 }
 
-// repeatNumber matches the seeds and the other numbers in a name.
+// repeatNumber matches seeds and other numbers in a name.
 var repeatNumber = regexp.MustCompile(`(?i)(seed[-_=]?)?[0-9]+`)
 
-// repeatFolder matches the name of a folder that shows only the seed or the number of a repeat.
+// repeatFolder matches a folder name that shows only the seed or the repeat.
 var repeatFolder = regexp.MustCompile(`(?i)^(seed|rep|repeat|repetition|trial)[-_=]?[0-9]+$`)
 
-// RepeatPath returns the path of a run with its seeds and the numbers of repeats replaced: runs with
-// equal RepeatPaths are repeats by their names. Folders of repeats are left out, because the first repeat
-// may lie beside them. It is empty for one of several runs of a file.
+// RepeatPath returns the path of a run with its seeds and repeat numbers replaced: runs with equal
+// RepeatPaths are repeats by their names. It omits folders of repeats, because the first repeat may
+// lie beside them, and is empty for one of several runs of a file.
 func RepeatPath(r *runs.Run) string {
 	const longest = 3 // digits; longer numbers are those of jobs
 	if r.Dir != r.File {

@@ -23,10 +23,10 @@ type Difference struct {
 	Name   string              // in sentences
 	Values []string            // one per run; empty if unknown
 	Label  func(string) string // returns the words for a value in the name of a series
-	// Scaled is another form of the property, which may be constant over worker counts where Values are
-	// not, or nil.
+	// Scaled, if not nil, is another form of the property, which may be constant over worker counts
+	// where Values are not.
 	Scaled *Difference
-	// Words is set if the values are words in names, and InFolder if these are names of folders.
+	// Words is set if the values are words in names, InFolder if in names of folders.
 	Words, InFolder bool
 }
 
@@ -51,7 +51,6 @@ func ofTexts(all []*runs.Run) []Difference {
 	return d
 }
 
-// number is a numeric property of runs.
 type number struct {
 	name, before, after string                           // in sentences, and around the value in the name of a series
 	of                  func(*runs.Run) float64          // returns 0 if the value is unknown
@@ -62,7 +61,7 @@ type number struct {
 }
 
 // sampleTolerance is the relative difference of equal sample counts: programs round them, or
-// a rank's last line may be missing.
+// a rank's last line is missing.
 const sampleTolerance = 0.005
 
 // numbers returns the numeric properties in which repeats must agree.
@@ -96,7 +95,6 @@ func numbers() []number {
 	}
 }
 
-// ofNumbers returns the differences in the numeric properties.
 func ofNumbers(all []*runs.Run) (found []Difference) {
 	form := func(p number, before, after string, of func(*runs.Run) float64) Difference {
 		d := Difference{Name: p.name, Label: func(v string) string {
@@ -133,8 +131,7 @@ func ofNumbers(all []*runs.Run) (found []Difference) {
 	return found
 }
 
-// modelOf returns the model of a run as its configuration names it: a name, or the settings
-// of the model as JSON. It returns "" if unknown.
+// modelOf returns the model in a run's configuration: a name, or its settings as JSON, or "".
 func modelOf(r *runs.Run) string {
 	for _, key := range record.ModelKeys() {
 		switch v := r.Info.Config[key].(type) {
@@ -148,7 +145,7 @@ func modelOf(r *runs.Run) string {
 	return ""
 }
 
-// labelModel returns the words for a model, which has a number if its settings are too long for a name.
+// labelModel returns the words for a model; it has a number if its settings are too long for a name.
 func labelModel(v string) string {
 	if _, err := strconv.Atoi(v); err == nil {
 		return "model " + v
@@ -163,8 +160,8 @@ func batchPerWorker(r *runs.Run) float64 {
 	return float64(r.Info.BatchPerWorker)
 }
 
-// samplesPerEpoch returns the most frequent sample count of the epochs or, if they have none,
-// the number that the run has recorded; 0 if unknown. The last epoch may be incomplete.
+// samplesPerEpoch returns the most frequent sample count of the epochs, since the last one may be
+// incomplete, or else the number that the run has recorded, or 0.
 func samplesPerEpoch(r *runs.Run) float64 {
 	times := map[int]int{}
 	best := 0
@@ -183,7 +180,7 @@ func samplesPerEpoch(r *runs.Run) float64 {
 	return float64(best)
 }
 
-// ofSettings returns the differences in the options of the commands, of which one that is absent is known
+// ofSettings returns the differences in the commands' options, for which an absent option is known
 // too, and in other settings that are no measurements.
 func ofSettings(all []*runs.Run) (found []Difference) {
 	options, settings := make([]map[string]string, len(all)), make([]map[string]string, len(all))
@@ -243,9 +240,8 @@ func ofSettings(all []*runs.Run) (found []Difference) {
 // maxSettingDigits is the length of the longest number that is taken as a setting.
 const maxSettingDigits = 5
 
-// isSetting reports whether a setting may separate runs. Its name is no place, time or name, no property
-// that is compared in another way and, if its value is a number, no measurement, and its value is no path,
-// address, date or long text.
+// isSetting reports whether a setting may separate runs: its name is no place, time or name and is not
+// compared otherwise, a number is no measurement, and a text is no path, address, date or long text.
 func isSetting(name, value string) bool {
 	const longest = 64
 	_, err := strconv.ParseFloat(value, 64)
@@ -271,5 +267,4 @@ func isSetting(name, value string) bool {
 	return true
 }
 
-// formatNumber formats v with as few digits as necessary.
 func formatNumber(v float64) string { return fmt.Sprintf("%.10g", v) }

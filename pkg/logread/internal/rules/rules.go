@@ -25,9 +25,8 @@ const FileName = "lockstep-logs.yaml"
 const (
 	// MaxBytes limits the size of a file with rules.
 	MaxBytes = 1 << 20
-	// maxLevels is the number of folders above the path that is read in
-	// which a file with rules applies, so that a run folder finds the file of its
-	// study.
+	// maxLevels is the number of folders above the path that is read in which rules apply, so that
+	// a run folder finds its study's file.
 	maxLevels = 2
 )
 
@@ -48,7 +47,6 @@ type Rules struct {
 	text string // content of the file
 }
 
-// parse parses the content of the file at path.
 func parse(path string, text []byte) (*Rules, error) {
 	r := &Rules{Path: path, text: string(text)}
 	var doc yaml.Node
@@ -89,8 +87,7 @@ func parse(path string, text []byte) (*Rules, error) {
 	return r, nil
 }
 
-// lineOfItem returns the line of the item at the given index of the list with a
-// key, or of the key if the list is an alias.
+// lineOfItem returns the line of an item of the list with a key, or of the key if the list is an alias.
 func lineOfItem(doc *yaml.Node, key string, index int) int {
 	top := doc.Content[0]
 	for i := 0; i+1 < len(top.Content); i += 2 {
@@ -105,19 +102,17 @@ func lineOfItem(doc *yaml.Node, key string, index int) int {
 	return top.Line
 }
 
-// Finder finds the rules that apply to files. It reads each file with rules
-// once.
+// Finder finds the rules that apply to files. It reads each file with rules once.
 type Finder struct {
 	byFolder map[string]*Rules // by absolute path of a folder; nil if the folder has no such file
 	before   map[string]*Rules // those before StartAgain
 }
 
-// StartAgain makes the finder read the files again. Rules whose file has not
-// changed stay the same pointers.
+// StartAgain makes the finder read the files again. Rules of unchanged files keep their pointers.
 func (f *Finder) StartAgain() { f.before, f.byFolder = f.byFolder, nil }
 
-// Find returns the rules for the files in dir, or nil if there are none. root is
-// the path that is read, or the folder of the file that is read.
+// Find returns the rules for the files in dir, or nil. root is the path that is read, or the folder
+// of the file that is read.
 func (f *Finder) Find(dir, root string) (*Rules, error) {
 	at, err := filepath.Abs(dir)
 	if err != nil {
@@ -141,8 +136,8 @@ func (f *Finder) Find(dir, root string) (*Rules, error) {
 	}
 }
 
-// of returns the rules of one folder, or nil. dir is the folder of the log as the
-// caller has named it, for the path in messages.
+// of returns the rules of one folder, or nil. dir is the log's folder as the caller named it, for
+// messages.
 func (f *Finder) of(folder, dir string) (*Rules, error) {
 	if r, ok := f.byFolder[folder]; ok {
 		return r, nil

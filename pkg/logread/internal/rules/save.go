@@ -15,8 +15,8 @@ import (
 )
 
 // Save adds the rules in r to the file [FileName] in the folder dir, which must exist, and
-// returns its path. The file keeps its other content; rules that it already has are not added
-// again. If nothing is missing, Save does not write the file. It does not check the rules.
+// returns its path. Other content of the file stays, and rules that it has are not added again. If
+// nothing is missing, Save does not write the file. It does not check the rules.
 func Save(dir string, r Content) (path string, err error) {
 	path = filepath.Join(dir, FileName)
 	text, err := safeopen.ReadFile(dir, path, MaxBytes)
@@ -36,14 +36,13 @@ func Save(dir string, r Content) (path string, err error) {
 	return path, nil
 }
 
-// ruleList contains the rules under one key of a file with rules.
 type ruleList struct {
 	key   string
 	items []string
 }
 
-// addRules returns text, the content of a file with rules, with the rules that it
-// lacks. Comments and other keys stay.
+// addRules adds to text, the content of a file with rules, those that it lacks. Comments and other
+// keys stay.
 func addRules(text []byte, lists []ruleList) ([]byte, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {
@@ -77,8 +76,7 @@ func addRules(text []byte, lists []ruleList) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// addRuleList adds the items of a list that the mapping top lacks, and returns
-// their number.
+// addRuleList adds the items of a list that the mapping top lacks, and returns their number.
 func addRuleList(top *yaml.Node, l ruleList) (added int, err error) {
 	var list *yaml.Node
 	for i := 0; i+1 < len(top.Content); i += 2 {

@@ -16,8 +16,8 @@ type Cell struct {
 // ErrQuote is the error for a quoted cell that does not end in its line.
 var ErrQuote = errors.New(`read the row as CSV: extraneous or missing " in quoted-field`)
 
-// AppendCells appends the cells of a row, which may be quoted as in RFC 4180, to cells. If trim is set, blanks at their
-// ends are removed.
+// AppendCells appends the cells of a row, which may be quoted as in RFC 4180, to cells. If trim is
+// set, blanks at their ends are removed.
 func AppendCells(cells []Cell, row []byte, delimiter byte, trim bool) ([]Cell, error) {
 	for {
 		cells = slices.Grow(cells, 1)
@@ -69,8 +69,8 @@ func AppendCells(cells []Cell, row []byte, delimiter byte, trim bool) ([]Cell, e
 	}
 }
 
-// unquote returns the cell that begins after a quote, and the text after its closing quote.
-// Two quotes in the cell stand for one.
+// unquote returns the cell after an opening quote, and the text after its closing quote. Two quotes
+// in the cell are one.
 func unquote(text []byte) (cell, rest []byte, err error) {
 	i := bytes.IndexByte(text, '"')
 	if i < 0 {
@@ -92,13 +92,12 @@ func unquote(text []byte) (cell, rest []byte, err error) {
 	}
 }
 
-// maxJoinedBytes is the number of bytes after a line in which the end of its last cell is
-// searched.
+// maxJoinedBytes is the number of bytes after a line in which the end of its last cell is searched.
 const maxJoinedBytes = 1 << 14
 
-// JoinRow returns the row that begins with line, whose last cell is in quotes and continues on the following lines, and
-// the number of these lines, which it does not consume. err is the error of split for line. The number is 0 if err is
-// another one than ErrQuote, or if split returns an error for each longer row. JoinRow makes line invalid.
+// JoinRow returns the row that begins with line and whose last, quoted cell continues on the following
+// lines, and the number of these lines, which it does not consume. err is split's error for line. The
+// number is 0 if err is not ErrQuote, or if split fails for each longer row. JoinRow makes line invalid.
 func (l *LineReader) JoinRow(line []byte, split func(row []byte) error, err error) (row []byte, lines int) {
 	if !errors.Is(err, ErrQuote) {
 		return nil, 0

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// ParseClock parses a time such as 1:02:03, 2:03.45 or 13.012, with a decimal point or comma, or one with
-// units, and returns the number of seconds.
+// ParseClock parses a time such as 1:02:03, 2:03.45 or 13.012, with a decimal point or comma, or
+// with units, into seconds.
 func ParseClock(text []byte) (seconds float64, ok bool) {
 	text = WithDecimalPoints(text)
 	seconds, n := ParseDecimal(text)
@@ -43,8 +43,8 @@ func AppendLower(b, text []byte) []byte {
 	return b
 }
 
-// TimeUnit returns the number of seconds of a unit of time, or 0 if word is no unit of
-// time. Units of one or two letters are in lower case, since M is a multiple.
+// TimeUnit returns the seconds of a unit of time, or 0 for other words. Units of one or two letters
+// are in lower case, since M is a multiple.
 func TimeUnit(word []byte) float64 {
 	var buf [len("milliseconds")]byte
 	if len(word) > len(buf) {
@@ -89,8 +89,7 @@ func Multiple(word []byte) float64 {
 	return 0
 }
 
-// Scale returns v multiplied by the factor of a unit. Multiples of ten are divided, so that
-// 13 ms is 0.013.
+// Scale returns v times the factor of a unit. It divides by multiples of ten, so that 13 ms is 0.013.
 func Scale(v, factor float64) float64 {
 	if factor < 1 {
 		return v / math.Round(1/factor)
@@ -107,8 +106,8 @@ func LengthOfUnit(b []byte) int {
 	return n
 }
 
-// ParseDuration parses a duration such as 1:02:03, 3m12s, 4.5 min or "1 day, 2:03:04", and returns the number
-// of seconds. ok is false for another text, such as a number without a unit.
+// ParseDuration parses a duration such as 1:02:03, 3m12s, 4.5 min or "1 day, 2:03:04" into seconds.
+// ok is false for another text, such as a number without a unit.
 func ParseDuration(text []byte) (seconds float64, ok bool) {
 	v, n := ParseDecimal(text)
 	if n == 0 || n == len(text) {
@@ -118,8 +117,7 @@ func ParseDuration(text []byte) (seconds float64, ok bool) {
 	return seconds, end == len(text)
 }
 
-// AddTime reads the unit of a time, or the rest of a time such as 1:02:03, 3m12s or
-// 1 day, 2:03:04.
+// AddTime reads the unit of a time, or the rest of a time such as 1:02:03, 3m12s or 1 day, 2:03:04.
 func AddTime(line []byte, at int, v float64, mayHaveBlank bool) (float64, int) {
 	if line[at] == ':' {
 		return addClock(line, at, v)
@@ -200,8 +198,8 @@ type Day struct {
 	invalid  bool
 }
 
-// Midnight returns the beginning of a date such as 2006-01-02 or 2006/01/02 in milliseconds since 1970. ok is
-// false if the date is not valid.
+// Midnight returns the beginning of a date such as 2006-01-02 or 2006/01/02 in milliseconds since
+// 1970. ok is false for an invalid date.
 func (d *Day) Midnight(date []byte) (ms int64, ok bool) {
 	if !bytes.Equal(date, d.text) {
 		d.text = append(d.text[:0], date...)

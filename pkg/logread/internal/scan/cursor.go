@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// ParseFloat parses text as a number. It returns false if text is not exactly
-// one number.
+// ParseFloat parses text as a number. It returns false if text is not exactly one number.
 func ParseFloat(text []byte) (float64, bool) {
 	if v, n := ParseDecimal(text); n == len(text) && n > 0 {
 		return v, true
@@ -20,9 +19,8 @@ func ParseFloat(text []byte) (float64, bool) {
 	return v, err == nil
 }
 
-// mayBeNumber reports whether text contains only characters of numbers that strconv parses:
-// digits, also hexadecimal ones, signs, points, underscores, and the letters of exponents,
-// infinity and nan.
+// mayBeNumber reports whether text contains only characters of numbers that strconv parses,
+// including hexadecimal digits, underscores, infinity and nan.
 func mayBeNumber(text []byte) bool {
 	const letters = 1<<('a'&31) | 1<<('b'&31) | 1<<('c'&31) | 1<<('d'&31) | 1<<('e'&31) | 1<<('f'&31) |
 		1<<('x'&31) | 1<<('p'&31) | 1<<('i'&31) | 1<<('n'&31) | 1<<('t'&31) | 1<<('y'&31)
@@ -34,15 +32,13 @@ func mayBeNumber(text []byte) bool {
 	return true
 }
 
-// Cursor parses a line from left to right. After the first mismatch, Failed
-// stays set.
+// Cursor parses a line from left to right. After the first mismatch, Failed stays set.
 type Cursor struct {
 	Rest   []byte
 	Failed bool
 }
 
-// Expect consumes text. The cursor fails if the rest of the line does not begin
-// with text.
+// Expect consumes text. The cursor fails if the rest does not begin with it.
 func (c *Cursor) Expect(text string) *Cursor {
 	if !HasPrefix(c.Rest, text) {
 		c.Failed = true
@@ -52,8 +48,7 @@ func (c *Cursor) Expect(text string) *Cursor {
 	return c
 }
 
-// Accept consumes text if the rest of the line begins with it, and reports
-// whether it did.
+// Accept consumes text if the rest begins with it, and reports whether it did.
 func (c *Cursor) Accept(text string) bool {
 	if HasPrefix(c.Rest, text) {
 		c.Rest = c.Rest[len(text):]
@@ -99,8 +94,7 @@ func (c *Cursor) ReadFloat() float64 {
 	return v
 }
 
-// startsExponent reports whether b, which follows the letter e of a number,
-// begins with an exponent: a digit, or a sign and a digit.
+// startsExponent reports whether b, after the letter e of a number, begins with an exponent.
 func startsExponent(b []byte) bool {
 	return len(b) > 0 && (IsDigit(b[0]) || len(b) > 1 && (b[0] == '-' || b[0] == '+') && IsDigit(b[1]))
 }
@@ -124,8 +118,7 @@ func (c *Cursor) ReadInteger() int {
 	return v
 }
 
-// IsComplete reports whether the cursor did not fail and at most white space is
-// left.
+// IsComplete reports whether the cursor did not fail and at most white space is left.
 func (c *Cursor) IsComplete() bool { return !c.Failed && len(bytes.TrimSpace(c.Rest)) == 0 }
 
 // IsName reports whether b looks like a name in a program's output: at most 100
@@ -139,9 +132,8 @@ func IsName(b []byte) bool {
 	return len(b) > 0 && len(b) <= 100
 }
 
-// HasPrefix reports whether m begins with prefix. Unlike bytes.HasPrefix it
-// takes a string, so that the compiler compares a constant prefix in machine
-// words.
+// HasPrefix reports whether m begins with prefix. Unlike for bytes.HasPrefix, prefix is a string,
+// so that the compiler compares a constant in machine words.
 func HasPrefix(m []byte, prefix string) bool {
 	return len(m) >= len(prefix) && string(m[:len(prefix)]) == prefix
 }

@@ -6,17 +6,15 @@ import (
 	"math/bits"
 )
 
-// Parsing numbers takes most of the time of reading a log. Numbers in the usual
-// form of a program's output, with at most 19 digits after leading zeros, are parsed here, and strconv
-// parses all others. FuzzDecimal and TestDecimal compare the results with
-// strconv's bit by bit.
+// Parsing numbers takes most of the time of reading a log. Numbers in the usual form, with at most
+// 19 digits after leading zeros, are parsed here, all others by strconv. FuzzDecimal and
+// TestDecimal compare the results with strconv's bit by bit.
 
 // fullMantissa is the smallest mantissa of 19 digits. With one more digit, it may not fit into 64 bits.
 const fullMantissa = 1e18
 
-// ParseDecimal parses the number at the beginning of b, with optional sign, point
-// and exponent, and returns its length n. n is 0 if b does not begin with a number,
-// or if only strconv can parse the number.
+// ParseDecimal parses the number at the beginning of b, with optional sign, point and exponent, and
+// returns its length n, which is 0 if there is none or only strconv can parse it.
 func ParseDecimal(b []byte) (v float64, n int) {
 	negative := len(b) > 0 && b[0] == '-'
 	if negative || len(b) > 0 && b[0] == '+' {
@@ -79,7 +77,6 @@ func ParseDecimal(b []byte) (v float64, n int) {
 	return v, n
 }
 
-// wholePowersOfTen are the powers of ten of less than eight digits.
 var wholePowersOfTen = [8]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
 
 // joinDigits returns the number with the eight decimal digits in text, of which the first is the lowest byte. It joins
@@ -90,8 +87,8 @@ func joinDigits(text uint64) uint64 {
 	return (text&pairs*(100+1000000<<32) + text>>16&pairs*(1+10000<<32)) >> 32
 }
 
-// cutExponent parses the exponent at the beginning of b, which follows the digits of a number, and
-// returns its length with the letter: 0 if there is none, or -1 if only strconv can parse the number.
+// cutExponent parses the exponent at the beginning of b, after the digits of a number, and returns
+// its length with the letter: 0 if there is none, or -1 if only strconv can parse the number.
 func cutExponent(b []byte) (exponent, length int) {
 	switch b[0] {
 	case 'e', 'E':
@@ -140,11 +137,10 @@ var powerOfTenReciprocals = [...]uint64{
 // powerOfTenLeadingZeros[i] is the number of leading zero bits of 10^i in a uint64.
 var powerOfTenLeadingZeros = [...]int{63, 60, 57, 54, 50, 47, 44, 40, 37, 34, 30, 27, 24, 20, 17, 14, 10, 7, 4, 0}
 
-// divideByReciprocal returns the float64 that is nearest to mantissa / 10^power,
-// for mantissas from 2^53 and powers from 0 to 19, or 0 if it cannot determine the
-// rounding or the power is another one. It multiplies by the first 64 bits of the reciprocal: the first 64 bits of
-// the product are at most two below those of the quotient (after Lemire, Number
-// Parsing at a Gigabyte per Second, 2021).
+// divideByReciprocal returns the float64 nearest to mantissa / 10^power, for mantissas from 2^53
+// and powers from 0 to 19, or 0 if the rounding is uncertain or the power is another one. The first
+// 64 bits of the product with the reciprocal's first 64 bits are at most two below those of the
+// quotient (after Lemire, Number Parsing at a Gigabyte per Second, 2021).
 func divideByReciprocal(mantissa uint64, power int) float64 {
 	switch {
 	case mantissa < 1<<53 || power < 0 || power >= len(powerOfTenReciprocals):

@@ -40,8 +40,7 @@ func (s *JSONReader) Err() error {
 	return s.err
 }
 
-// fill discards the bytes before pos and reads more bytes. It returns false at
-// the end of the file.
+// fill discards the bytes before pos and reads more. It returns false at the end of the file.
 func (s *JSONReader) fill() bool {
 	if s.err != nil {
 		return false
@@ -65,8 +64,7 @@ func (s *JSONReader) fill() bool {
 	return false
 }
 
-// Next consumes the next byte that is not white space and returns it. It
-// returns 0 at the end.
+// Next consumes the next byte that is not white space and returns it, or 0 at the end.
 func (s *JSONReader) Next() byte {
 	for {
 		for s.pos < len(s.buf) {
@@ -85,14 +83,15 @@ func (s *JSONReader) Next() byte {
 	}
 }
 
-// ReadValue consumes the next value and returns it. It is valid until the next call of a method. It is
-// an error if the value is longer than maxBytes.
+// ReadValue consumes the next value, at most maxBytes long, and returns it. It is valid until the
+// next call of a method.
 func (s *JSONReader) ReadValue(maxBytes int) ([]byte, error) {
 	return s.readValue(maxBytes, ValueLength)
 }
 
-// ParseObject is like ReadValue for an object. It calls parse to read the members. If the buffer ends in the middle of
-// the object, ParseObject reads more and calls parse again for the whole object. bad is set if the value is no object.
+// ParseObject is like ReadValue for an object, whose members parse reads. If the buffer ends inside
+// the object, ParseObject reads more and calls parse again for the whole object. bad is set if the
+// value is no object.
 func (s *JSONReader) ParseObject(maxBytes int, parse func(o *ObjectIterator)) (text []byte, bad bool, err error) {
 	text, err = s.readValue(maxBytes, func(text []byte) int {
 		o := &s.object
@@ -113,8 +112,8 @@ func (s *JSONReader) readValue(maxBytes int, length func(text []byte) int) ([]by
 	}
 	s.Unread(1)
 	for ended := false; ; {
-		// At most maxBytes+1 bytes are examined, so that the result does not
-		// depend on the sizes of the reads.
+		// At most maxBytes+1 bytes are examined, so that the result does not depend on the sizes of
+		// the reads.
 		there := s.buf[s.pos:]
 		n := length(there[:min(len(there), maxBytes+1)])
 		if n == len(there) && there[0] != '"' && there[0] != '{' && there[0] != '[' {
@@ -129,8 +128,7 @@ func (s *JSONReader) readValue(maxBytes int, length func(text []byte) int) ([]by
 		case ended:
 			return nil, ErrTruncated
 		}
-		// The buffer doubles each time, so that searching again from the start
-		// costs at most twice the length.
+		// The buffer doubles, so that searching again from the start costs at most twice the length.
 		have := len(s.buf) - s.pos
 		for len(s.buf)-s.pos < 2*have || len(s.buf)-s.pos == have {
 			if ended = !s.fill(); ended {
@@ -143,11 +141,10 @@ func (s *JSONReader) readValue(maxBytes int, length func(text []byte) int) ([]by
 // Unread makes the last n bytes of what Next or ReadValue has returned the next ones again.
 func (s *JSONReader) Unread(n int) { s.pos -= n }
 
-// maxKeyBytes is the maximum length of a key in bytes.
 const maxKeyBytes = 1 << 12
 
-// ReadObject reads the rest of an object whose opening brace has been read. It calls read with the
-// key of each member and the first byte of its value; read must consume the value.
+// ReadObject reads the rest of an object after its opening brace. It calls read with each key and
+// the first byte of its value; read must consume the value.
 func (s *JSONReader) ReadObject(read func(key string, c byte) error) error {
 	for {
 		switch c := s.Next(); c {
@@ -179,8 +176,8 @@ func (s *JSONReader) ReadObject(read func(key string, c byte) error) error {
 	}
 }
 
-// ReadList reads the rest of a list whose opening bracket has been read. It calls read with the
-// first byte of each element; read must consume the element.
+// ReadList reads the rest of a list after its opening bracket. It calls read with the first byte of
+// each element; read must consume the element.
 func (s *JSONReader) ReadList(read func(c byte) error) error {
 	for {
 		switch c := s.Next(); c {
@@ -198,8 +195,8 @@ func (s *JSONReader) ReadList(read func(c byte) error) error {
 	}
 }
 
-// unexpected returns the error for a byte c where the text want is expected, or ErrTruncated if c
-// is 0, which means the end of the document.
+// unexpected returns the error for c where the text want is expected, or ErrTruncated if c is 0,
+// the end of the document.
 func unexpected(c byte, want string) error {
 	if c == 0 {
 		return ErrTruncated

@@ -9,23 +9,20 @@ import (
 
 const (
 	// MaxLine is the length in bytes after which the rest of a line is skipped.
-	MaxLine = 1 << 20
-	// readBytes is the number of bytes read at once.
+	MaxLine   = 1 << 20
 	readBytes = 1 << 18
 )
 
-// LineReader reads a text line by line, usually without copying the lines, and in bounded
-// memory.
+// LineReader reads a text line by line in bounded memory, usually without copying the lines.
 type LineReader struct {
 	Number  int  // number of the line that Next returned, from 1
 	Ended   bool // the line ended with a newline
 	TooLong bool // the line was longer than MaxLine
-	// KeepLast is set by the caller if only the text after the last \r or \b of a
-	// line counts, which is what a terminal shows of a progress bar. Such a line
-	// may be longer than MaxLine: its beginning is dropped.
+	// KeepLast is set by the caller if only the text after a line's last \r or \b counts, as a
+	// terminal shows a progress bar. Such a line may be longer than MaxLine: its beginning is dropped.
 	KeepLast bool
-	// Overwritten is called with each beginning of a line that KeepLast drops, unless it is
-	// nil. The text is valid until the next call of Next.
+	// Overwritten, if not nil, is called with each beginning of a line that KeepLast drops. The
+	// text is valid until the next call of Next.
 	Overwritten func(text []byte)
 	Err         error // error of the reader, except io.EOF
 	HasCR       bool  // the text read so far contains a \r
@@ -38,8 +35,8 @@ type LineReader struct {
 	bytesRead int64  // number of bytes read into the buffer
 }
 
-// NewLineReader returns a reader of the lines of r. size is the length of the
-// text in bytes, or 0 if it is unknown.
+// NewLineReader returns a reader of the lines of r. size is the length of the text in bytes, or 0
+// if unknown.
 func NewLineReader(r io.Reader, size int64) *LineReader {
 	n := int64(readBytes)
 	if size > 0 {
@@ -63,8 +60,8 @@ func (s *lineSource) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Next returns the next line without its line end (\n or \r\n), or false at the
-// end of the text. The line is valid until the next call.
+// Next returns the next line without \n or \r\n, or false at the end of the text. The line is valid
+// until the next call.
 func (l *LineReader) Next() ([]byte, bool) {
 	if l.Err != nil {
 		return nil, false
@@ -116,9 +113,8 @@ func (l *LineReader) readLong(begin []byte) (line []byte, err error) {
 	return l.long, err
 }
 
-// dropOverwritten drops the beginning of the current line, up to its last \r, or
-// its last \b if it has no \r. It returns false if it drops nothing. The last
-// byte read is kept, since it may be the \r of a line end.
+// dropOverwritten drops the beginning of the current line, up to its last \r or else its last \b,
+// and reports whether it did. It keeps the last byte read, which may be the \r of a line end.
 func (l *LineReader) dropOverwritten() bool {
 	if !l.KeepLast {
 		return false
@@ -135,20 +131,17 @@ func (l *LineReader) dropOverwritten() bool {
 	return i >= 0
 }
 
-// Ahead returns the text after the current line, up to n bytes of it, without consuming it.
-// It makes the current line invalid.
+// Ahead returns up to n bytes of the text after the current line, without consuming them. It makes
+// the current line invalid.
 func (l *LineReader) Ahead(n int) []byte {
 	l.skipRead()
 	text, _ := l.buffer.Peek(n) // the error is returned again by the next read
 	return text
 }
 
-// EstimateRemaining estimates how many more values the text contains after n
-// values have been read, so that the caller can allocate memory for them. It
-// extrapolates from the bytes read to the size of the text. The size may be
-// wrong, so the result is at most 15 n for small n and 255 n for large n. If
-// the size is unknown, the result is n. In all cases, the result is at least
-// 16.
+// EstimateRemaining extrapolates from n values in the bytes already read to the number of values that
+// remain, for which the caller allocates memory. The size may be wrong, so the result is at most 15 n
+// for small n and 255 n for large n; it is n if the size is unknown. It is always at least 16.
 func (l *LineReader) EstimateRemaining(n int) int {
 	more := n
 	if taken := l.bytesRead - int64(l.buffer.Buffered()-l.read); l.size > taken && taken > 0 {

@@ -7,9 +7,8 @@ import (
 	"math"
 )
 
-// ObjectIterator iterates over the members of a JSON object without copying
-// them. It checks only the syntax that it needs to find the end of each member:
-// quotes and brackets.
+// ObjectIterator iterates over the members of a JSON object without copying them. It checks only
+// the syntax that shows where members end: quotes and brackets.
 type ObjectIterator struct {
 	Text   []byte // the JSON object
 	within bool   // more text may follow the object in Text
@@ -18,9 +17,8 @@ type ObjectIterator struct {
 	Bad    bool   // the text is not a complete object
 }
 
-// NextKey returns the key of the next member, without quotes. Escape sequences are not
-// decoded. ok is false after the last member or if the object is malformed, which sets Bad.
-// Value or Number must read the value.
+// NextKey returns the key of the next member, without quotes and undecoded. ok is false after the
+// last member or if the object is malformed, which sets Bad. Value or Number must read the value.
 func (o *ObjectIterator) NextKey() (key []byte, ok bool) {
 	switch c := o.peek(); {
 	case c == '}' && o.begun:
@@ -58,8 +56,8 @@ func (o *ObjectIterator) NextKey() (key []byte, ok bool) {
 	return key, true
 }
 
-// SkipTo skips text, which a call of NextKey has skipped at the same place of another object, and reports whether the
-// object continues with it.
+// SkipTo skips text, which NextKey has skipped at the same place of another object, and reports
+// whether the object continues with it.
 func (o *ObjectIterator) SkipTo(text []byte) bool {
 	if !bytes.HasPrefix(o.Text[o.at:], text) {
 		return false
@@ -70,7 +68,7 @@ func (o *ObjectIterator) SkipTo(text []byte) bool {
 	return true
 }
 
-// Value returns the value of the member whose key has been read. ok is false if it is incomplete.
+// Value returns the value after a key. ok is false if it is incomplete.
 func (o *ObjectIterator) Value() (value []byte, ok bool) {
 	n := ValueLength(o.Text[o.at:])
 	value, o.Bad = o.Text[o.at:o.at+n], n == 0
@@ -78,7 +76,7 @@ func (o *ObjectIterator) Value() (value []byte, ok bool) {
 	return value, n > 0
 }
 
-// Number returns the value of the member whose key has been read. ok is false if it is not a plain number; then Value
+// Number returns the number after a key. ok is false if the value is no plain number; then Value
 // returns it.
 func (o *ObjectIterator) Number() (v float64, ok bool) {
 	v, n := ParseDecimal(o.Text[o.at:])
@@ -100,8 +98,7 @@ func (o *ObjectIterator) Members() iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// Offset returns the index in Text after the last member. If the object is malformed, it is that
-// of the first byte that does not fit.
+// Offset returns the index in Text after the last member, or of the first byte that does not fit.
 func (o *ObjectIterator) Offset() int { return o.at }
 
 // peek skips white space and returns the byte after it, or 0 at the end.
@@ -114,8 +111,8 @@ func (o *ObjectIterator) peek() byte {
 	return 0
 }
 
-// stringLength returns the length of the string at the beginning of b,
-// including its quotes, or 0 if the closing quote is missing.
+// stringLength returns the length of the string at the beginning of b with its quotes, or 0 if the
+// closing quote is missing.
 func stringLength(b []byte) int {
 	for i := 1; i < len(b); i++ {
 		switch b[i] {
@@ -128,8 +125,8 @@ func stringLength(b []byte) int {
 	return 0
 }
 
-// ValueLength returns the length of the value at the beginning of b, or 0 if b
-// does not begin with a value or the value is incomplete.
+// ValueLength returns the length of the value at the beginning of b, or 0 if there is none or it is
+// incomplete.
 func ValueLength(b []byte) int {
 	if len(b) == 0 {
 		return 0
@@ -169,8 +166,7 @@ func ValueLength(b []byte) int {
 // brackets do so that the brackets of an object that NextKey accepts are in pairs, as ValueLength counts them.
 var endsValue = [256]bool{',': true, '}': true, ']': true, ' ': true, '\t': true, '\n': true, '\r': true, '"': true, '{': true, '[': true}
 
-// Unquote returns the content of a JSON string without decoding escape
-// sequences. Any other value is returned unchanged.
+// Unquote returns the undecoded content of a JSON string, or any other value unchanged.
 func Unquote(value []byte) []byte {
 	if n := len(value); n >= 2 && value[0] == '"' && value[n-1] == '"' {
 		return value[1 : n-1]
@@ -206,8 +202,8 @@ func Elements(list []byte) iter.Seq[[]byte] {
 	}
 }
 
-// DecodeString decodes the escape sequences in the content of a JSON string, as Unquote returns it. It returns
-// malformed text unchanged.
+// DecodeString decodes the escape sequences in a JSON string without quotes. It returns malformed
+// text unchanged.
 func DecodeString(content []byte) string {
 	var text string
 	if bytes.IndexByte(content, '\\') < 0 || json.Unmarshal(append(append([]byte{'"'}, content...), '"'), &text) != nil {

@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/logread/internal/table"
 )
 
-// WallTime returns the index of the column with the seconds of the complete run in a table whose rows are runs, or
-// -1. It is the only time of the table, and shorter with more workers.
+// WallTime returns the index of the column with the seconds of the complete run in a table of runs,
+// or -1. It is the only time of the table, and shorter with more workers.
 func WallTime(columns []table.ColumnInfo) int {
 	workers, found := -1, -1
 	for i, c := range columns {

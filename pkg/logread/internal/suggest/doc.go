@@ -1,9 +1,9 @@
 // Package suggest proposes how to read text logs of unknown form. It finds the shapes of
-// lines that repeat, and names a number only with two kinds of evidence: the words beside it are the
-// name of a field (package fields), and its values behave like those of the field. Other numbers stay
+// lines that repeat, and names a number only with two kinds of evidence: the words beside it are a
+// field's name (package fields), and its values behave like those of the field. Other numbers stay
 // numbered places, {?1}, {?2}, …, which a template reads like *.
 //
-// A line is split into words, numbers, times and punctuation ([token]). Lines that have equal words and
+// A line is split into words, numbers, times and punctuation ([token]). Lines with equal words and
 // punctuation have the same shape. The words between two numbers form pieces, which punctuation
 // separates; the last piece is the name of the second number, and must be a name as a whole: "max
 // epoch" is not an epoch. The package reads no files and knows no commands.

@@ -13,8 +13,8 @@ import (
 
 // Result contains the proposed templates.
 type Result struct {
-	// Templates contains lines of settings first, then lines of epochs, of values without an epoch,
-	// and of steps. If nothing is known, it contains the most frequent lines with numbered places only.
+	// Templates contains settings first, then lines of epochs, of values without an epoch, and of
+	// steps. If nothing is known, it contains the most frequent lines with numbered places only.
 	Templates []Template
 	Notes     []string // lines that contain values but have no template, and why
 
@@ -50,8 +50,7 @@ const (
 	Unknown Kind = "numbers of unknown meaning"
 )
 
-// maxTemplates limits the number of proposed templates, and maxUnknown that of templates with numbered
-// places only.
+// maxTemplates limits the proposed templates, and maxUnknown those with numbered places only.
 const (
 	maxTemplates = 16
 	maxUnknown   = 3
@@ -150,7 +149,7 @@ func (r *Result) removeContradictions(all []*candidate) {
 	}
 }
 
-// accepts reports whether why, a reason against a candidate, is empty. Otherwise it notes the reason once.
+// accepts reports whether why, a reason against a candidate, is empty. Otherwise it notes it once.
 func (r *Result) accepts(c *candidate, why string) bool {
 	if why != "" && !slices.Contains(r.rejected, why) {
 		r.rejected = append(r.rejected, why)
@@ -159,7 +158,7 @@ func (r *Result) accepts(c *candidate, why string) bool {
 	return why == ""
 }
 
-// severalInEpoch is the reason for which lines of which nothing shows the order are not used.
+// severalInEpoch is the reason against lines whose order nothing shows.
 const severalInEpoch = "there are several of them in an epoch, and nothing numbers them"
 
 func (r *Result) choose(all []*candidate) []*candidate {
@@ -222,13 +221,12 @@ func (c *candidate) isFirstStep() bool {
 	return false
 }
 
-// namesEvaluation reports whether a number of known meaning belongs to an evaluation.
 func (c *candidate) namesEvaluation() bool {
 	return slices.ContainsFunc(c.numbers, func(n number) bool { return n.as != "" && n.isOfEvaluation() })
 }
 
-// rejectValue returns the reason why lines without an epoch are not used, or "". numbered contains the lines with
-// numbers of epochs, and settings those with settings.
+// rejectValue returns the reason against lines without an epoch, or "". numbered contains the lines
+// with numbers of epochs, and settings those with settings.
 func (c *candidate) rejectValue(numbered, settings []*candidate) string {
 	type mark struct {
 		place
@@ -270,8 +268,8 @@ func (c *candidate) rejectValue(numbered, settings []*candidate) string {
 	return ""
 }
 
-// skipRepeatedValues skips values that another line of the same epoch or step gives too. Of two lines, the one with
-// the number of the epoch counts, then the one with more values.
+// skipRepeatedValues skips values that another line of the same epoch or step has too. The line
+// with the epoch's number counts, then the one with more values.
 func skipRepeatedValues(all []*candidate) {
 	named := func(c *candidate) int {
 		return len(slices.DeleteFunc(slices.Clone(c.numbers), func(n number) bool { return n.as == "" }))
@@ -290,7 +288,7 @@ func skipRepeatedValues(all []*candidate) {
 	}
 }
 
-// alternate reports whether lines of two forms follow each other by turns, so that each epoch has both.
+// alternate reports whether lines of two forms alternate, so that each epoch has both.
 func alternate(a, b []place) bool {
 	if b[0].isBefore(a[0]) {
 		a, b = b, a

@@ -46,11 +46,10 @@ func (c *candidate) nameMeasures() {
 	}
 }
 
-// isOfEvaluation reports whether a label shows that the number belongs to a validation or a test.
 func (n *number) isOfEvaluation() bool { return n.part == valPart || n.part == testPart }
 
-// isOfTraining reports whether the accuracy of number i is one of the training: it has this label, follows the
-// loss of the training, is in a line of a step of an epoch, or the line has a value of the validation too.
+// isOfTraining reports whether the accuracy of number i is one of the training: it has this label, follows
+// the training loss, is in a line of an epoch's step, or the line also has a value of the validation.
 func (c *candidate) isOfTraining(i int) bool {
 	k := i - 1
 	for k > 0 && c.numbers[k].as == "" && len(c.numbers[k].texts) < 2 { // such as that of a device
@@ -60,8 +59,8 @@ func (c *candidate) isOfTraining(i int) bool {
 		slices.ContainsFunc(c.numbers, func(n number) bool { return n.isNamed(fields.ValAccuracy) })
 }
 
-// hasEvaluation reports whether one of the numbers has the label of an evaluation, so that those without a label, in a
-// line without the number of an epoch or step, are not of an evaluation.
+// hasEvaluation reports whether a number has the label of an evaluation. Then numbers without a
+// label, in a line without an epoch or step, are not of an evaluation.
 func (c *candidate) hasEvaluation() bool {
 	return slices.ContainsFunc(c.numbers, func(n number) bool { return n.isOfEvaluation() })
 }
@@ -81,10 +80,8 @@ func median(values []float64) float64 {
 	return kept[len(kept)/2]
 }
 
-// min returns the smallest value that is a number, or NaN.
 func (n *number) min() float64 { return ascending(n.values)[0] }
 
-// max returns the largest value that is a number, or NaN.
 func (n *number) max() float64 { kept := ascending(n.values); return kept[len(kept)-1] }
 
 // declines returns the median of the last values divided by that of the first ones.
@@ -93,7 +90,7 @@ func declines(values []float64) float64 {
 	return median(values[len(values)-k:]) / median(values[:k])
 }
 
-// falls returns the share of the epochs, or of the lines without one, from which the number falls to the next.
+// falls returns the share of the epochs, or of the lines without one, at whose end the number falls.
 func (c *candidate) falls(n *number) float64 {
 	epoch, down, all := c.find(fields.Epoch), 0.0, 0.0
 	c.eachPair(func(i, j int) {
@@ -107,8 +104,8 @@ func (c *candidate) falls(n *number) float64 {
 	return down / all
 }
 
-// loss returns the decision about a number that is named like a loss. If its name is weak, it must fall from epoch to
-// epoch and by a twentieth: times that vary do not.
+// loss returns the decision about a number that is named like a loss. If its name is weak, it must
+// fall from epoch to epoch and by a twentieth, which varying times do not.
 func (c *candidate) loss(n *number) decision {
 	if n.unit != noUnit || n.whole && len(n.values) > 1 || n.weak && !(c.falls(n) > 0.6 && declines(n.values) < 0.95 && n.max() < 100) {
 		return decision{}
@@ -136,8 +133,8 @@ func (n *number) fraction() decision {
 	return d
 }
 
-// rate returns the decision about a number with a unit such as samples/s. Words before it may say
-// only that it is a speed.
+// rate returns the decision about a number with a unit such as samples/s. Words before it may only
+// say that it is a speed.
 func (c *candidate) rate(n *number) decision {
 	if n.isOfEvaluation() || !(n.min() > 0) {
 		return decision{}
@@ -160,7 +157,6 @@ func (c *candidate) rate(n *number) decision {
 	return decision{as: fields.SamplesPerSecond, why: "followed by a unit of samples per second"}
 }
 
-// seconds returns the value of line i in seconds.
 func (n *number) seconds(i int) float64 {
 	switch {
 	case n.token.unit != "": // the values are seconds
@@ -186,10 +182,9 @@ type pace struct {
 	clocked bool    // the growth is not larger than the clock allows
 }
 
-// clockResolution is the error in seconds of the difference of two time stamps without fractions.
+// clockResolution is the error in seconds of a difference of two time stamps without fractions.
 const clockResolution = 1.5
 
-// paceOf returns the pace of the number's values, which are times.
 func (c *candidate) paceOf(n *number) pace {
 	epoch, step := c.find(fields.Epoch), c.find(fields.Step)
 	p := pace{rising: true, clocked: true, step: math.NaN()}
@@ -252,7 +247,7 @@ func (c *candidate) time(n *number) decision {
 	perStep := n.isNamed(fields.StepSeconds) || n.unit == stepUnit
 	perEpoch := n.isNamed(fields.EpochSeconds) && n.words != "seconds" || n.unit == epochUnit
 	tooLong := p.median > 1.05*p.epoch+clockResolution
-	// Cumulative times rise in each line by about as much as from the start to the first line.
+	// Cumulative times rise per line by about as much as from the start to the first line.
 	first := 1.0
 	if epoch := c.find(fields.Epoch); epoch != nil {
 		first = max(epoch.values[0], 1)
@@ -290,7 +285,6 @@ func (c *candidate) time(n *number) decision {
 	return decision{}
 }
 
-// unnamedTimes returns the number of times without a name.
 func (c *candidate) unnamedTimes() int {
 	k := 0
 	for i := range c.numbers {

@@ -42,8 +42,8 @@ func isProgress(word string) bool {
 	return isOneOf(word, "start starting started begin done end finished complete completed abgeschlossen")
 }
 
-// isVeto reports whether a word shows that the numbers after it are not measured now: the best value so far, a
-// limit, or a value that a checkpoint has.
+// isVeto reports whether a word shows that the numbers after it are not measured now: the best
+// value so far, a limit, or a checkpoint's value.
 func isVeto(word string) bool {
 	return isOneOf(word, "best max min maximum minimum save saved saving saves checkpoint resume resumed resuming target threshold patience early improved")
 }
@@ -78,8 +78,8 @@ type name struct {
 // nameUnit matches the units of time that may end a name, as in time_ms.
 var nameUnit = regexp.MustCompile(`^` + timeUnit + `$`)
 
-// nameOf returns the field that words show for a value of a part of the data set, which is "" if the
-// line does not say.
+// nameOf returns the field that words show for a value of a part of the data set; part is "" if the
+// line does not name it.
 func nameOf(words []string, part string) name {
 	n := name{words: strings.Join(words, " ")}
 	plain := slices.DeleteFunc(slices.Clone(words), isNoise)
@@ -165,7 +165,6 @@ func isRate(words []string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return isOneOf(w, "s sec second per throughput ips sps") })
 }
 
-// unitKind is the kind of a unit that follows a number.
 type unitKind int
 
 const (
@@ -185,8 +184,8 @@ var (
 	otherAfter   = regexp.MustCompile(`^\s*(?:[KMGT]i?B|bytes|[KMGT]i?B/s|GB/sec|MB/sec)\b`)
 )
 
-// unitAfter returns the unit at the beginning of text, which follows a number, and its length. A word before =
-// or : is the name of the next value, not a unit.
+// unitAfter returns the unit directly after a number, and its length. A word before = or : is the
+// name of the next value, not a unit.
 func unitAfter(text string) (kind unitKind, n int) {
 	kind, n = findUnit(text)
 	if rest := strings.TrimLeft(text[n:], " "); n > 0 && (text[0] == ' ' || text[0] == '\t') && rest != "" && strings.IndexByte("=:", rest[0]) >= 0 {

@@ -24,14 +24,12 @@ type number struct {
 	decision
 }
 
-// decision is what the evidence shows about a number.
 type decision struct {
 	as    string // the name of a field, or "" if its meaning is not known
 	why   string
 	scale string // unit that the line does not show beside the number, such as ms
 }
 
-// reader reads the words between the numbers of a line.
 type reader struct {
 	line   string
 	tokens []token
@@ -100,12 +98,11 @@ func (r *reader) read(k int) {
 	}
 }
 
-// endsPiece reports whether the token, before next, separates the words beside it.
+// endsPiece reports whether t, before next, separates the words beside it.
 func endsPiece(t, next token) bool {
 	return t.kind == stampToken || t.isMark(",;|•·><➜→") || t.isMark("-–—/") && t.space != 0 && next.space != 0 || t.isMark(".") && next.space != 0 && next.kind == wordToken
 }
 
-// endPiece ends the current piece before token next.
 func (r *reader) endPiece(next token) {
 	part := purePart(r.piece)
 	switch {
@@ -119,7 +116,7 @@ func (r *reader) endPiece(next token) {
 	r.piece = nil
 }
 
-// purePart returns the part of the data set that words name, if they name nothing else.
+// purePart returns the part of the data set that words name, or "" if they name anything else.
 func purePart(words []string) string {
 	part := ""
 	for _, w := range words {
@@ -185,8 +182,8 @@ func (n *number) setName(x name, words []string) {
 	}
 }
 
-// wordsAfter returns the number of the next tokens if they are words that do not name the next number, as in "3 s left,"
-// and "0.91 acc,".
+// wordsAfter returns the number of the next tokens if they are words after a number that do not
+// name the next one, as in "3 s left," and "0.91 acc,".
 func (r *reader) wordsAfter() int {
 	rest := r.tokens[r.from:]
 	for k, t := range rest {

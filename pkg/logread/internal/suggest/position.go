@@ -53,7 +53,7 @@ func newCandidate(s *shape) *candidate {
 	return c
 }
 
-// setClock sets the times of the lines that have none, if the number is a time of day that never runs backwards.
+// setClock sets the missing times of the lines if the number is a time of day that never runs backwards.
 func (c *candidate) setClock(n *number) {
 	isClock := strings.Count(n.token.text, ":") == 2
 	c.eachPair(func(i, j int) { isClock = isClock && n.values[j] >= n.values[i] })
@@ -68,7 +68,6 @@ func (n *number) is(field, format string, a ...any) {
 	n.as, n.why = field, fmt.Sprintf(format, a...)
 }
 
-// quote describes the words that name the number.
 func (n *number) quote() string {
 	if n.bare {
 		return "without a name"
@@ -97,8 +96,8 @@ func (n *number) isCount() bool {
 	return n.whole && n.unit == noUnit && !n.ofTotal && !n.vetoed && slices.Min(n.values) >= 0
 }
 
-// isRank reports whether the number is named like a rank, all ranks from 0 or 1 occur, and each has about
-// as many lines.
+// isRank reports whether the number is named like a rank, all ranks from 0 or 1 occur, and each has
+// about equally many lines.
 func (c *candidate) isRank(n *number) bool {
 	if !n.isNamed(fields.Rank) || !n.isCount() {
 		return false
@@ -141,7 +140,7 @@ func (c *candidate) group() {
 	}
 }
 
-// eachPair calls use for each two lines that follow each other in a group.
+// eachPair calls use for all pairs of consecutive lines in a group.
 func (c *candidate) eachPair(use func(i, j int)) {
 	for _, group := range c.groups {
 		for k := 1; k < len(group); k++ {
@@ -150,8 +149,8 @@ func (c *candidate) eachPair(use func(i, j int)) {
 	}
 }
 
-// countsEpochs reports whether the number is named like an epoch and rises by one, or, if the name has
-// no other meaning, by other steps. It may begin again.
+// countsEpochs reports whether the number is named like an epoch and rises by one or, if its name
+// is not ambiguous, by other steps. It may begin again.
 func (c *candidate) countsEpochs(n *number) bool {
 	if !n.isNamed(fields.Epoch) || !n.isCount() {
 		return false
@@ -193,7 +192,7 @@ func (c *candidate) repeatsEpochs() int {
 }
 
 // countsSteps reports whether number i rises from line to line, and begins again only in a new epoch or
-// run. A number without a name counts steps if it has a total and follows the epoch, as in "[1][50/400]".
+// run. Without a name, it counts steps if it has a total and follows the epoch, as in "[1][50/400]".
 func (c *candidate) countsSteps(i int) bool {
 	n, epoch := &c.numbers[i], c.find(fields.Epoch)
 	if n.as != "" || !n.isCount() || !n.isNamed(fields.Step) && !c.isProgress(i) {
@@ -222,8 +221,8 @@ func (c *candidate) countsSteps(i int) bool {
 	return rises > 0 && 10*falls <= rises && again <= rises
 }
 
-// isProgress reports whether number i, which has no name, counts the steps of an epoch: the number before
-// it is part of the epoch, and a constant total follows. Positions such as [0/60000], [640/60000], or
+// isProgress reports whether the unnamed number i counts the steps of an epoch: it follows a part
+// of the epoch, and a constant total follows it. Positions such as [0/60000], [640/60000], or
 // [16/5011], [1616/5011], count samples.
 func (c *candidate) isProgress(i int) bool {
 	if i == 0 || i+1 == len(c.numbers) || !c.numbers[i].bare || !c.numbers[i+1].ofTotal {
@@ -250,7 +249,6 @@ func (c *candidate) isProgress(i int) bool {
 	return batch == 1 || interval == batch || slices.ContainsFunc(n.values, isSteps)
 }
 
-// nameTotal names the total after a number of an epoch, step or rank.
 func (c *candidate) nameTotal(n, total *number) {
 	switch {
 	case !total.ofTotal, len(total.texts) > 1, total.values[0] < slices.Max(n.values):
@@ -261,9 +259,9 @@ func (c *candidate) nameTotal(n, total *number) {
 	}
 }
 
-// nameSettings names the numbers of workers and nodes, seeds and batch sizes, which must not change in a file. The word
-// after a number names it in "on 4 GPUs", but not in "found 4 GPUs", and not in "with 4 workers" of a data loader. Slurm's
-// NumTasks are workers; num_tasks are tasks that a model learns.
+// nameSettings names workers, nodes, seeds and batch sizes, which must not change in a file. The
+// word after a number names it in "on 4 GPUs", but not in "found 4 GPUs", and not in "with 4
+// workers" of a data loader. Slurm's NumTasks are workers; num_tasks are tasks that a model learns.
 func (c *candidate) nameSettings() {
 	if slices.ContainsFunc(c.tokens, func(t token) bool { return t.isWord("best") }) {
 		return // the line describes the best of several runs

@@ -8,11 +8,11 @@ import (
 	"lockstep/pkg/logread/internal/textlog"
 )
 
-// maxShapes limits the number of shapes, since a log of prose has as many as lines.
+// maxShapes limits the number of shapes: a log of prose has as many as lines.
 const maxShapes = 20000
 
-// shape is a form of lines: the lines have the same words and punctuation, and differ in their
-// numbers, in blanks before numbers and in the units that are attached to numbers.
+// shape is a form of lines with the same words and punctuation. The lines differ in their numbers,
+// in blanks before numbers and in units attached to numbers.
 type shape struct {
 	tokens  []token // of the first line
 	first   string  // the first line
@@ -21,7 +21,6 @@ type shape struct {
 	slots   []slot
 }
 
-// place is a line of the shape.
 type place struct {
 	file, line int
 	rank       int
@@ -30,7 +29,6 @@ type place struct {
 
 func (p place) isBefore(o place) bool { return p.file < o.file || p.file == o.file && p.line < o.line }
 
-// slot is a number of the shape.
 type slot struct {
 	at           int // index in tokens
 	values       []float64

@@ -50,7 +50,7 @@ func (c *candidate) template() Template {
 	return t
 }
 
-// text returns the text of the number in a template. If the units differ between the lines, the template
+// text returns the number's text in a template. If the units differ between the lines, the template
 // has none, since the field reads them.
 func (n *number) text(name string) string {
 	text := "{" + name + "}"
@@ -63,8 +63,8 @@ func (n *number) text(name string) string {
 	return text + n.token.unit
 }
 
-// keptTokens reports for each token whether the template contains it. Of a line of settings, which may differ
-// between runs, the template contains only the named numbers and the words beside them.
+// keptTokens reports for each token whether the template contains it. For settings, which may
+// differ between runs, these are only the named numbers and the words beside them.
 func (c *candidate) keptTokens() []bool {
 	kept := make([]bool, len(c.tokens))
 	for i := range kept {

@@ -11,7 +11,6 @@ import (
 	"lockstep/pkg/logread/internal/template"
 )
 
-// tokenKind is the kind of a token of a line.
 type tokenKind int
 
 const (
@@ -21,7 +20,6 @@ const (
 	markToken                    // one character of punctuation
 )
 
-// token is a part of a line.
 type token struct {
 	kind  tokenKind
 	text  string  // as in the line, without the unit of a number
@@ -52,8 +50,8 @@ const timeUnit = `(?:S|SECS?|SECONDS?|MINS?|ms|msecs?|milliseconds?|us|µs|secs?
 
 var (
 	stampPattern = regexp.MustCompile(`^(?:\x1b\[[0-9;?]*[A-Za-z]|(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}|(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?(?:(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +\d{1,2}|\d{1,2} (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)),?(?: \d{4})?)(?:[T ]+\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?Z|[+-]\d{2}:?\d{2}| UTC)?(?: \d{4})?)?(?:\b|$))`)
-	// barPattern matches a progress bar that a message follows on the same line. Its label and its rate are not those
-	// of the message.
+	// barPattern matches a progress bar before a message on the same line. Its label and rate are
+	// not the message's.
 	barPattern = regexp.MustCompile(`^(?:[^|]*\|[^|]*\| *[\d.]+[kMG]?/\S+|.*?\b\d+it) \[[^\]]*\]`)
 	// timePattern matches times of at least two parts, such as 12:30, 4 days, 1:02:03 and 3m 12s.
 	timePattern    = regexp.MustCompile(`^(?:(?:\d+ days?,? )?(?:\d+:)?\d{1,2}:\d{2}(?:\.\d+)?|(?:\d+ ?(?:d(?:ays?)?|h(?:rs?|ours?)?|m(?:ins?|inutes?)?),? ?)+\d+(?:\.\d+)? ?(?:h(?:rs?|ours?)?|m(?:ins?|inutes?)?|s(?:ecs?|econds?)?))`)
@@ -101,7 +99,7 @@ func tokenize(line string) []token {
 }
 
 // nextToken returns the first token of rest and its length in bytes. before is the previous token,
-// if the token is not the first one.
+// unless first is set.
 func nextToken(rest string, before token, first bool, space byte) (t token, n int) {
 	if strings.IndexByte("\x1b0123456789JFMASONDTW", rest[0]) >= 0 {
 		if m := stampPattern.FindString(rest); m != "" {
@@ -118,8 +116,8 @@ func nextToken(rest string, before token, first bool, space byte) (t token, n in
 			}
 		}
 	}
-	// Digits after a counter, as in rank0, are not part of the word. A single letter counts only at the beginning of
-	// the line or after a bracket, since r2 and e5 have other meanings.
+	// Digits after a counter, as in rank0, are not part of the word. A single letter counts only at
+	// the beginning or after a bracket, since r2 and e5 have other meanings.
 	if m := counterPattern.FindStringSubmatch(rest); m != nil && (len(m[1]) > 1 || first || before.isMark("[(<")) {
 		return token{kind: wordToken, text: m[1]}, len(m[1])
 	}
@@ -132,8 +130,8 @@ func nextToken(rest string, before token, first bool, space byte) (t token, n in
 	return token{kind: markToken, text: rest[:size]}, size
 }
 
-// numberAt returns the number, time, address or list of numbers at the beginning of rest and its length, or 0 if
-// there is none.
+// numberAt returns the number, time, address or list of numbers at the beginning of rest and its
+// length, or 0.
 func numberAt(rest string) (t token, n int) {
 	if m := addressPattern.FindString(rest); m != "" {
 		return token{kind: wordToken, text: m}, len(m)
@@ -183,7 +181,7 @@ func secondsOf(text string) (v float64, ok bool) {
 	return values[0].Number, ok
 }
 
-// secondsPer returns the length of a unit of time in seconds, or 1 if templates do not know it.
+// secondsPer returns the seconds of a unit of time, or 1 if templates do not know it.
 func secondsPer(unit string) float64 {
 	if v, ok := secondsOf("1 " + unit); ok && unit != "" {
 		return v
@@ -191,7 +189,6 @@ func secondsPer(unit string) float64 {
 	return 1
 }
 
-// continuesWord reports whether rest begins with a letter or digit.
 func continuesWord(rest string) bool {
 	c, _ := utf8.DecodeRuneInString(rest)
 	return rest != "" && (c == '_' || unicode.IsLetter(c) || '0' <= c && c <= '9')

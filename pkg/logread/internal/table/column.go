@@ -51,7 +51,7 @@ func epochField(name string) func(*runs.Epoch) *float64 {
 	return nil
 }
 
-// schema is what the header of a table and the survey of its rows show about it.
+// schema is what the header and the survey of the rows show about a table.
 type schema struct {
 	preamble
 	kind    string
@@ -60,8 +60,8 @@ type schema struct {
 	at      map[string]int // index of the column of each field
 	mapped  []string       // mappings of the user that fit the table
 
-	// Indexes of columns that each row needs: of the run's properties, and of single
-	// fields, which are -1 if the table does not have them.
+	// Indexes of columns that each row needs: of the run's properties, and of single fields, -1 if
+	// missing.
 	keys                                              []int
 	stored                                            []int // whose values storeRow stores
 	epochAt, stepAt, rankAt, timeAt, splitAt, trialAt int
@@ -117,9 +117,8 @@ func newSchema(p preamble, text []byte, mappings []Mapping) *schema {
 	return s
 }
 
-// useCores makes a column with numbers of cores or threads that of the workers if the table has no other,
-// as in measurements of a program on one to all cores. In a table of epochs, they must differ. Otherwise the
-// column is a setting like any other.
+// useCores uses a column of cores or threads as workers if the table has no other, as in measurements of
+// a program on one to all cores. In a table of epochs, they must differ. Otherwise it stays a setting.
 func (s *schema) useCores(text []byte) {
 	i, ok := s.at[fields.Cores]
 	if !ok {
@@ -141,7 +140,6 @@ func (s *schema) useCores(text []byte) {
 	s.assumed = append(s.assumed, "column "+quoteName(c.name)+" is the number of workers: the table has no other")
 }
 
-// findIndexes sets the indexes of the columns that each row needs.
 func (s *schema) findIndexes() {
 	for _, x := range []struct {
 		name string
@@ -173,8 +171,7 @@ func (s *schema) findIndexes() {
 	s.hasTotals = s.layout == rowsAreRuns || s.has(fields.TrainingSeconds, fields.WallSeconds, fields.Energy, fields.Samples)
 }
 
-// mapColumn assigns a column as the user has mapped it. factor is that of the unit in the
-// mapping, or 0.
+// mapColumn assigns a column as the user has mapped it. factor is that of the mapping's unit, or 0.
 func (s *schema) mapColumn(i int, m Mapping, factor float64) {
 	c := &s.columns[i]
 	c.mapped = true
@@ -243,7 +240,6 @@ func (s *schema) has(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { _, ok := s.at[name]; return ok })
 }
 
-// finishColumns decides where the values of each column go.
 func (s *schema) finishColumns() {
 	seconds := ""
 	for _, name := range []string{fields.EpochSeconds, fields.Time, fields.TrainingTime, fields.Elapsed} {
@@ -290,8 +286,8 @@ func (s *schema) finishColumns() {
 	}
 }
 
-// propertyFields returns the fields that are no measurement, or one of the complete run.
-// tableReader uses them by their names.
+// propertyFields returns the fields that are no measurement, or one of the complete run;
+// tableReader uses their names.
 func propertyFields() []string {
 	return []string{
 		fields.Epoch, fields.Step, fields.Rank, fields.Workers, fields.Nodes, fields.WorkersPerNode, fields.Seed, fields.Batch, fields.GlobalBatch, fields.Samples,

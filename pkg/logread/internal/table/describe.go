@@ -13,13 +13,11 @@ import (
 // GeneralKind is the kind of tables whose program is unknown.
 const GeneralKind = tableKind
 
-// IsReadable reports whether a file that begins with head is read as a table with the given
-// mappings.
+// IsReadable reports whether a file that begins with head is read as a table.
 func IsReadable(head []byte, mappings []Mapping) bool { return isTable(mappings)("", head) }
 
-// HasKnownHeader reports whether head is the beginning of a table that this package can read and
-// whose header is that of a known program, or has a named column with the number of the epoch or
-// step.
+// HasKnownHeader reports whether head begins a table that this package can read, with the header of
+// a known program, or with a named column for the number of the epoch or step.
 func HasKnownHeader(head []byte) bool {
 	p, ok := parsePreamble(head, nil)
 	if !ok {
@@ -41,9 +39,9 @@ type ColumnInfo struct {
 	Values []float64
 }
 
-// DescribeColumns describes the columns of the table that begins with text. It returns nil if
-// text is not a table with a header and at least two rows: most lines have as many cells as
-// the header, and half of the columns contain numbers.
+// DescribeColumns describes the columns of the table that begins with text, or returns nil if text
+// is no table with a header and at least two rows. Most lines must have as many cells as the
+// header, and half of the columns must contain numbers.
 func DescribeColumns(text []byte, mappings []Mapping) []ColumnInfo {
 	p, ok := parsePreamble(text, nil)
 	if !ok || p.header == nil || p.width > maxColumns {
@@ -98,16 +96,14 @@ func (c *ColumnInfo) add(column *column, cell []byte, texts *int) {
 	c.Values = append(c.Values, v)
 }
 
-// Header returns the names of the columns of the table that begins with head. It returns nil
-// if head is not the beginning of a table with a header.
+// Header returns the column names of the table that begins with head, or nil if there is none.
 func Header(head []byte) []string {
 	p, _ := parsePreamble(head, nil)
 	return p.header
 }
 
-// DescribeUnknown returns the names of the columns of a table that no format reads, in
-// quotes. It returns "" if head is not the beginning of a table, or if no column has a name that
-// can be shown.
+// DescribeUnknown returns the quoted column names of a table that no format reads, or "" if head
+// begins no table, or if no name can be shown.
 func DescribeUnknown(head []byte) string {
 	p, ok := parsePreamble(head, nil)
 	if !ok || p.width > maxColumns {

@@ -11,19 +11,17 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// form is how a table is written: what separates its cells (a blank stands for several), whether
-// each row has a bar at both ends, and whether it begins with its number, which has no name in the header.
+// form is how a table is written: the delimiter of its cells (a blank stands for several), whether
+// each row has a bar at both ends, and whether it begins with a number that has no name in the header.
 type form struct {
 	delimiter byte
 	bars      bool
 	numbered  bool
 }
 
-// errBars is the error for a row without the bars at its ends that the header has.
 var errBars = errors.New("the row has no bar at its beginning or at its end: it is torn")
 
-// split appends the cells of a line to cells, without blanks at their ends. A cell in quotes
-// is returned without them.
+// split appends the cells of a line to cells, without blanks at their ends and without quotes.
 func (f form) split(cells []scan.Cell, line []byte) ([]scan.Cell, error) {
 	if f.delimiter == ' ' {
 		words := bytes.Fields(line)
@@ -46,8 +44,8 @@ func (f form) split(cells []scan.Cell, line []byte) ([]scan.Cell, error) {
 	return scan.AppendCells(cells, line, f.delimiter, true)
 }
 
-// rows iterates over the cells of the rows in a text, and whether they are as many as the table is wide. The
-// cells are valid until the next row.
+// rows iterates over the cells of the rows in a text, and whether their number is width. The cells
+// are valid until the next row.
 func (f form) rows(text []byte, width int) iter.Seq2[[]scan.Cell, bool] {
 	return func(yield func([]scan.Cell, bool) bool) {
 		var cells []scan.Cell
@@ -70,8 +68,8 @@ func hasBars(line []byte) bool {
 	return len(line) > 1 && line[0] == '|' && line[len(line)-1] == '|'
 }
 
-// isRule reports whether a line is one that is drawn between the rows of a table with bars, as
-// in |---|:--:|, +====+====+ or ----+----.
+// isRule reports whether a line is drawn between the rows of a table with bars, as |---|:--:|,
+// +====+====+ or ----+----.
 func isRule(line []byte) bool {
 	dashes := 0
 	for _, c := range line {
@@ -86,12 +84,11 @@ func isRule(line []byte) bool {
 	return dashes >= 3 && (bytes.IndexByte(line, '|') >= 0 || bytes.IndexByte(line, '+') >= 0)
 }
 
-// isRule reports whether a line is one that is drawn between the rows of a table of this form.
 func (f form) isRule(line []byte) bool { return f.delimiter == '|' && isRule(line) }
 
-// detectForm returns the form of a table with the given header and following lines. Of the
-// delimiters that are in the header, the one counts with which most lines have as many cells
-// as the header. ok is false if no delimiter is in the header.
+// detectForm returns the form of a table from its header and following lines. It chooses the
+// delimiter of the header with which most lines have as many cells as the header. ok is false if
+// the header has no delimiter.
 func detectForm(header []byte, lines [][]byte) (f form, ok bool) {
 	best, bestCells := -1, 0
 	var cells, row []scan.Cell
@@ -146,21 +143,18 @@ func detectBlankForm(header []byte, lines [][]byte) (f form, ok bool) {
 	return f, f.numbered || width == len(names)
 }
 
-// isTableSize reports whether a line is the one that pandas prints after a long table, such as
-// [100 rows x 4 columns].
+// isTableSize reports whether pandas printed the line after a long table: [100 rows x 4 columns].
 func isTableSize(line []byte) bool {
 	line = bytes.TrimSpace(line)
 	return len(line) > 0 && line[0] == '[' && bytes.HasSuffix(line, []byte(" columns]"))
 }
 
-// isNumbers reports whether a line contains at least two numbers, separated by blanks, and
-// nothing else.
+// isNumbers reports whether a line is at least two numbers, separated by blanks.
 func isNumbers(line []byte) bool {
 	words := bytes.Fields(line)
 	return len(words) > 1 && !slices.ContainsFunc(words, func(w []byte) bool { return !looksNumeric(w) })
 }
 
-// numberForm is how the numbers of a column are written.
 type numberForm struct {
 	decimal byte // point or comma
 	group   byte // separator of thousands; 0: none
@@ -183,7 +177,6 @@ func isUnmeasured(cell []byte) bool {
 	return false
 }
 
-// parse parses a number without a unit. ok is false if the cell has another form.
 func (n numberForm) parse(cell []byte) (v float64, ok bool) {
 	if n.decimal == '.' && n.group == 0 {
 		return scan.ParseFloat(cell)
@@ -200,8 +193,7 @@ func (n numberForm) parse(cell []byte) (v float64, ok bool) {
 	return scan.ParseFloat(cell)
 }
 
-// hasGroups reports whether the separators in the whole part of a number have three digits
-// between them and after the last one.
+// hasGroups reports whether the separators in the whole part of a number separate three digits each.
 func hasGroups(cell []byte, n numberForm) bool {
 	whole, _, _ := bytes.Cut(bytes.TrimLeft(cell, "+-"), []byte{n.decimal})
 	for i, part := range bytes.Split(whole, []byte{n.group}) {
@@ -212,9 +204,8 @@ func hasGroups(cell []byte, n numberForm) bool {
 	return true
 }
 
-// unitFactor returns the factor that converts a value with a unit to the unit of a field of
-// the given kind: seconds, joules or a fraction. ok is false if the unit does not belong to
-// the kind.
+// unitFactor returns the factor that converts a unit to that of a kind of fields: seconds, joules
+// or a fraction. ok is false if the unit does not belong to the kind.
 func unitFactor(kind fields.Kind, unit string) (factor float64, ok bool) {
 	switch kind {
 	case fields.Seconds:

@@ -14,10 +14,9 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// The general reader of tables with a header. It reads the tables of Lightning's and Keras'
-// CSVLogger, of Ultralytics, the exports of W&B, MLflow and TensorBoard, the output of
-// nvidia-smi --query-gpu, the job logs of GNU parallel, tables that a person typed, and any
-// other table whose columns have names in the table of fields or that the user has mapped.
+// The general reader reads the tables of Lightning's and Keras' CSVLogger, of Ultralytics, the exports
+// of W&B, MLflow and TensorBoard, the output of nvidia-smi --query-gpu, the job logs of GNU parallel,
+// and any other table whose columns have names in the table of fields or that the user has mapped.
 //
 //	epoch,step,train_loss,val_acc,val_f1,val_loss
 //	1,49,0.8741154670715332,,,
@@ -28,15 +27,14 @@ import (
 //	ours,1,20531.864
 //	ours,4,5355.923
 
-// Lengths in bytes of the text after which the survey of a table ends. A table that may have
-// decimal commas is surveyed up to the larger length, since one cell can decide its column.
+// Lengths in bytes of the text that the survey of a table reads: the larger one if there may be
+// decimal commas, since one cell can decide its column.
 const (
 	surveyBytes     = 1 << 14
 	markSurveyBytes = 16 << 20
 )
 
-// isTable returns a function that reports whether a file begins like a table of which at
-// least one column is known.
+// isTable returns a function that reports whether a file begins like a table with a known column.
 func isTable(mappings []Mapping) func(string, []byte) bool {
 	return func(_ string, head []byte) bool {
 		p, ok := parsePreamble(head, mappings)
@@ -66,7 +64,6 @@ func readTable(mappings []Mapping) func(context.Context, *record.Input) ([]*reco
 	}
 }
 
-// tableReader reads a table row by row.
 type tableReader struct {
 	*schema
 	in       *record.Input
@@ -92,12 +89,12 @@ type tableReader struct {
 	sparse      bool // a row has an empty cell
 	headerAgain int  // line of a header in the middle of the table; 0 before it
 	otherHeader int  // line at which a table with other columns begins; 0 before it
-	// endsWithDelimiter is set if each row has a delimiter after its last cell, unlike the header.
+	// endsWithDelimiter is set if each row, unlike the header, ends with a delimiter.
 	endsWithDelimiter bool
 	lastDecimals      int // smallest number of decimals in the last column; -1: no row yet
 }
 
-// metric is the field, or nil, that a name in the cells of a column means, and the factor of its unit.
+// metric is the field, or nil, that a name in a cell means, and the factor of its unit.
 type metric struct {
 	field  *fields.Field
 	factor float64
@@ -107,8 +104,8 @@ func newTableReader(in *record.Input, mappings []Mapping) *tableReader {
 	return &tableReader{in: in, mappings: mappings, byKey: map[string]*tableRun{}, ranks: map[string]int{}, metrics: map[string]metric{}, lastDecimals: -1}
 }
 
-// begin surveys the table and reads its header. It returns record.ErrUnknownFormat if the
-// text is no table or no column is known.
+// begin surveys the table and reads its header. It returns record.ErrUnknownFormat for a text that
+// is no table or has no known column.
 func (t *tableReader) begin() error {
 	size := surveyBytes
 	if t.in.Size > 0 {
@@ -160,7 +157,7 @@ func (t *tableReader) begin() error {
 	return nil
 }
 
-// mayHaveMarks reports whether a number in a text may have a decimal comma, or separators of thousands: the text has a
+// mayHaveMarks reports whether a text may have decimal commas or separators of thousands: it has a
 // comma, or two points with three characters between them.
 func mayHaveMarks(r io.Reader) bool {
 	const size, words = 1 << 16, 12 // bytes of the two overlapping words of one comparison
@@ -186,8 +183,7 @@ func mayHaveMarks(r io.Reader) bool {
 	}
 }
 
-// completeLines returns text without a last line that has no line end, unless it is the only
-// line.
+// completeLines returns text without an incomplete last line, unless it is the only line.
 func completeLines(text []byte) []byte {
 	if i := bytes.LastIndexByte(text, '\n'); i >= 0 {
 		return text[:i+1]
@@ -281,7 +277,6 @@ func (t *tableReader) splitRow(line []byte) error {
 	return nil
 }
 
-// isHeader reports whether the current row repeats the header.
 func (t *tableReader) isHeader() bool {
 	if t.header == nil || len(t.cells) == 0 || string(t.cells[0].Text) != t.header[0] {
 		return false
@@ -294,14 +289,14 @@ func (t *tableReader) isHeader() bool {
 	return true
 }
 
-// isHeaderOfNames reports whether the cells of a row that has not as many cells as the table can be
-// the header of another table: all are texts.
+// isHeaderOfNames reports whether the cells of a row with another number of cells than the table
+// can be another header: all are texts.
 func isHeaderOfNames(cells []scan.Cell) bool {
 	return len(cells) > 1 && !slices.ContainsFunc(cells, func(c scan.Cell) bool { return len(c.Text) == 0 || !isName(c) || scan.IsDigit(c.Text[0]) })
 }
 
-// isOtherHeader reports whether the current row is the header of another table: no cell of at
-// least two columns of numbers is a number, and not all of them are names of this table.
+// isOtherHeader reports whether the current row is another table's header: no cell of at least two
+// columns of numbers is a number, and not all cells are names of this table.
 func (t *tableReader) isOtherHeader() bool {
 	if t.header == nil {
 		return false
@@ -320,8 +315,8 @@ func (t *tableReader) isOtherHeader() bool {
 	return names >= 2 && !t.isHeader()
 }
 
-// isTorn reports whether the last cell of the last line, which has no line end, appears to be
-// cut: it is empty, or has fewer decimals than that cell had in all other rows.
+// isTorn reports whether the last cell of a last line without line end appears to be cut: it is
+// empty, or has fewer decimals than its column had in all other rows.
 func (t *tableReader) isTorn() bool {
 	cell := &t.cells[len(t.cells)-1]
 	last := cell.Text
@@ -331,7 +326,6 @@ func (t *tableReader) isTorn() bool {
 	return t.lastDecimals >= 3 && len(last) > 0 && scan.IsDigit(last[len(last)-1]) && decimals(cell) < t.lastDecimals
 }
 
-// decimals returns the number of digits after the decimal mark of a number.
 func decimals(c *scan.Cell) int {
 	i := bytes.IndexByte(c.Text, '.')
 	if c.Length < len(c.Text) { // a comma may be the decimal mark
@@ -343,14 +337,13 @@ func decimals(c *scan.Cell) int {
 	return len(c.Text) - 1 - i
 }
 
-// Format returns the format of tables of which at least one column is known. mappings are those
-// of the user.
+// Format returns the format of tables with at least one known column. mappings are the user's.
 func Format(mappings []Mapping) record.Format {
 	return record.Format{Name: tableKind, Recognizes: isTable(mappings), Read: readTable(mappings)}
 }
 
-// MappedFormats returns the format of tables with a column that the user has mapped, which is
-// tried before the formats of known programs. It returns nil if there are no mappings.
+// MappedFormats returns the format of tables with a column that the user has mapped, which precedes
+// the formats of known programs, or nil without mappings.
 func MappedFormats(mappings []Mapping) []record.Format {
 	if len(mappings) == 0 {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// The kinds of tables that are recognized by their headers.
+// The kinds of tables by their headers.
 const (
 	tableKind        = "CSV table"
 	lightningKind    = "Lightning metrics"
@@ -54,8 +54,8 @@ func detectKind(header []string) string {
 	return tableKind
 }
 
-// isPanelExport reports whether the columns after the first are values of different runs, as
-// in the data of a panel of W&B: "Step","run - loss","run - loss__MIN","run - loss__MAX".
+// isPanelExport reports whether the columns after the first are values of different runs, as in the
+// data of a W&B panel: "Step","run - loss","run - loss__MIN","run - loss__MAX".
 func isPanelExport(header []string) bool {
 	if len(header) < 2 || !slices.Contains([]string{"Step", "epoch", "Relative Time (Process)", "Relative Time (Wall)", "_timestamp", "_step", "trainer/global_step", "global_step"}, header[0]) {
 		return false
@@ -63,7 +63,6 @@ func isPanelExport(header []string) bool {
 	return !slices.ContainsFunc(header[1:], func(name string) bool { return !strings.Contains(name, " - ") })
 }
 
-// splitRuns splits the names of the columns of a panel's data into the run and the metric.
 func (s *schema) splitRuns() {
 	if !isPanelExport(s.header) {
 		return
@@ -85,7 +84,6 @@ func (s *schema) splitRuns() {
 	}
 }
 
-// layout is what a row of a table describes.
 type layout uint8
 
 // The layouts of tables.
@@ -97,8 +95,8 @@ const (
 	rowsAreMoments        // values at a time
 )
 
-// measuredFields returns the fields of which a table must have one, unless another column
-// numbers the epochs or steps.
+// measuredFields returns measured values. A table must have one of them, unless a column numbers
+// the epochs or steps.
 func measuredFields() []string {
 	return []string{
 		fields.EpochSeconds, fields.Elapsed, fields.Time, fields.TrainingTime, fields.SamplesPerSecond, fields.TrainLoss, fields.ValLoss, fields.IoU, fields.Dice,
@@ -106,8 +104,7 @@ func measuredFields() []string {
 	}
 }
 
-// detectLayout returns the layout of the table, or unknownLayout if nothing shows what the
-// rows describe.
+// detectLayout returns the layout of the table, or unknownLayout.
 func (s *schema) detectLayout(surveys []columnSurvey) layout {
 	counters := []string{fields.Epoch, fields.Step, fields.Timestamp, fields.Elapsed, fields.Rank, fields.Seed}
 	numbers := 0 // columns of numbers that are not counters
@@ -149,7 +146,7 @@ func (s *schema) detectLayout(surveys []columnSurvey) layout {
 
 // layoutWithoutCounter returns the layout of a table of measured values without an epoch or step
 // column: one row per epoch, or unknownLayout if a column contains text. A first column of whole
-// numbers without a name, the index that pandas writes, becomes the number of the epoch.
+// numbers without a name, which is pandas' index, numbers the epochs.
 func (s *schema) layoutWithoutCounter(surveys []columnSurvey) layout {
 	for i := range s.columns {
 		if c := &s.columns[i]; c.kind == fields.Text && surveys[min(i, len(surveys)-1)].texts > 0 {
@@ -163,10 +160,9 @@ func (s *schema) layoutWithoutCounter(surveys []columnSurvey) layout {
 	return rowsAreEpochs
 }
 
-// rowsDiffer reports whether a column shows that the rows are runs: one that differs between
-// them, such as the number of workers, or one that measures complete runs. It returns false if
-// an unknown column numbers the rows of each run anew, or several rows have the same seed,
-// since the rows may be epochs. text is the text after the header.
+// rowsDiffer reports whether a column shows that the rows are runs: it differs between them, such as the
+// number of workers, or measures complete runs. It returns false if the rows may be epochs: an unknown
+// column numbers the rows of each run anew, or several rows have the same seed. text follows the header.
 func (s *schema) rowsDiffer(text []byte) bool {
 	if slices.Contains([]string{joblogKind, wandbKind, mlflowTableKind}, s.kind) || s.has(fields.Trial) {
 		return true
@@ -206,7 +202,6 @@ func (s *schema) rowsDiffer(text []byte) bool {
 	return s.has(fields.WallSeconds, fields.TrainingSeconds, fields.Energy, fields.Status, fields.Started, fields.Ended, fields.Command)
 }
 
-// mapsRunTime reports whether the user has mapped a column to the time of a complete run.
 func (s *schema) mapsRunTime() bool {
 	return slices.ContainsFunc(s.columns, func(c column) bool {
 		return c.mapped && (c.field == fields.WallSeconds || c.field == fields.TrainingSeconds)
@@ -224,7 +219,6 @@ func (s *schema) unknownCounters() []int {
 	return counters
 }
 
-// rowGroup describes the rows with the same properties of a run.
 type rowGroup struct {
 	rows   int
 	first  []float64 // number in the first row, of each unknown counter
@@ -244,9 +238,9 @@ func (g *rowGroup) add(s *schema, counters []int, cells []scan.Cell) {
 	g.rows++
 }
 
-// numbersEpochs reports whether counter k rises by one from row to row of each group and, if
-// there are several groups, starts at the same number in those with several rows. A counter
-// that continues from group to group numbers the rows of the table.
+// numbersEpochs reports whether counter k rises by one from row to row of each group and, if there
+// are several groups, starts at the same number in those with several rows. Otherwise it numbers
+// the rows of the table.
 func numbersEpochs(groups map[string]*rowGroup, k int) bool {
 	starts := map[float64]bool{}
 	several := 0

@@ -7,9 +7,8 @@ import (
 	"lockstep/pkg/logread/internal/fields"
 )
 
-// namesField reports whether the header alone shows the kind of the table or the field of a
-// column. If it does not, the layout is unknown whatever the rows contain, and isTable does not
-// survey them: the lines of most logs have commas and could be a table.
+// namesField reports whether the header alone shows the kind of the table or the field of a column.
+// Only then does isTable survey the rows: the lines of most logs have commas and could be a table.
 func (p preamble) namesField(mappings []Mapping) bool {
 	header := p.header
 	if header == nil {
@@ -26,8 +25,8 @@ func (p preamble) namesField(mappings []Mapping) bool {
 	return detectKind(header) != tableKind || slices.ContainsFunc(mappings, isMapped) || slices.ContainsFunc(header, isKnown)
 }
 
-// lookUp returns the field of a column's name in a table of the given kind, and the factor of
-// the unit in the name. The field is nil if the name is not known.
+// lookUp returns the field of a column's name in a table of the given kind, or nil, and the factor
+// of the unit in the name.
 func lookUp(name, kind string) (f *fields.Field, factor float64) {
 	base, unit := splitUnit(name)
 	key := fields.Normalize(base)
@@ -86,7 +85,6 @@ func lookUp(name, kind string) (f *fields.Field, factor float64) {
 	return f, 1
 }
 
-// isRemark reports whether the text in brackets after the name of a time is no unit.
 func isRemark(text string) bool {
 	switch fields.Normalize(text) {
 	case "avg", "average", "mean", "median", "max", "min", "total", "sum", "wall", "wallclock", "train", "training", "epoch", "perepoch", "step", "perstep":
@@ -95,9 +93,8 @@ func isRemark(text string) bool {
 	return false
 }
 
-// lookUpWithBrackets returns the field of a name such as "loss (val)", whose brackets contain
-// a part of the data set or of the meaning, not a unit. known is false if they do not. The
-// field is nil if the name has none.
+// lookUpWithBrackets returns the field of a name such as "loss (val)", or nil, whose brackets
+// contain a part of the data set or of the meaning. known is false if they may contain a unit.
 func lookUpWithBrackets(key, inBrackets string) (f *fields.Field, known bool) {
 	if inBrackets == "" || fields.LookupColumn(key) == nil {
 		return nil, false
@@ -114,8 +111,8 @@ func lookUpWithBrackets(key, inBrackets string) (f *fields.Field, known bool) {
 	return nil, false
 }
 
-// lookUpCount returns the field of the normalized name of a counter, such as epochno, or of a
-// number of workers, such as noofgpus. It returns nil if the name is neither.
+// lookUpCount returns the field of a normalized name that is a counter, such as epochno, or a
+// number of workers, such as noofgpus, or nil.
 func lookUpCount(key string) *fields.Field {
 	for _, end := range []string{"no", "nr", "num", "number", "index", "idx", "id"} {
 		if base, ok := strings.CutSuffix(key, end); ok {
@@ -134,8 +131,7 @@ func lookUpCount(key string) *fields.Field {
 	return nil
 }
 
-// splitUnit splits a unit in brackets from the end of a column's name. unit is empty if the
-// name has none.
+// splitUnit splits a unit in brackets, or "", from the end of a column's name.
 func splitUnit(name string) (base, unit string) {
 	name = strings.TrimSpace(name)
 	for _, brackets := range []string{"()", "[]"} {

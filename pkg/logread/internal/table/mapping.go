@@ -10,8 +10,7 @@ import (
 	"lockstep/pkg/logread/internal/fields"
 )
 
-// Mapping assigns a column of tables to a field. Mappings of the user take precedence over
-// the synonyms.
+// Mapping assigns a column to a field. It takes precedence over synonyms.
 type Mapping struct {
 	Field    string // one of FieldNames, or the name of a metric
 	Column   string // name in the header
@@ -28,10 +27,10 @@ func (m Mapping) String() string {
 	return m.Field + "=" + m.Column
 }
 
-// ParseMappings parses texts such as "workers=n_gpus,seconds=epoch_time". A column is given
-// by its name in the header, in double quotes if it contains a comma, or by its position
-// from 1. The unit of its values may follow, as in seconds=epoch_time:ms. A field that is not
-// one of FieldNames is the name of a metric, unless it resembles one of them.
+// ParseMappings parses texts such as "workers=n_gpus,seconds=epoch_time". A column is given by its
+// name in the header, in double quotes if it contains a comma, or by its position from 1. A unit
+// may follow, as in seconds=epoch_time:ms. A field that is not one of FieldNames is a metric,
+// unless it resembles one of them.
 func ParseMappings(texts []string) ([]Mapping, error) {
 	var all []Mapping
 	for _, text := range texts {
@@ -51,8 +50,7 @@ func ParseMappings(texts []string) ([]Mapping, error) {
 	return all, nil
 }
 
-// cutItem returns the text before the first comma that is not in quotes, and the text after
-// it.
+// cutItem cuts text at the first comma that is not in quotes.
 func cutItem(text string) (item, rest string) {
 	quoted := false
 	for i, c := range text {
@@ -95,8 +93,8 @@ func parseMapping(item string) (Mapping, error) {
 	return m, nil
 }
 
-// find returns the index of the mapped column in a header, or -1, and the factor of the unit
-// that the mapping gives, or 0. A name counts before a position.
+// find returns the index of the mapped column in a header, or -1, and the factor of the mapping's
+// unit, or 0. A name counts before a position.
 func (m Mapping) find(header []string) (index int, factor float64) {
 	if i := slices.Index(header, m.Column); i >= 0 {
 		return i, 0
@@ -132,8 +130,8 @@ func FieldNames() []string {
 	return names
 }
 
-// DescribeFields returns a text that lists each field with its meaning and with the names of
-// the columns that are mapped to it.
+// DescribeFields returns a text that lists each field with its meaning and the columns that are
+// mapped to it.
 func DescribeFields() string {
 	var b strings.Builder
 	for _, f := range fields.All() {
@@ -144,7 +142,6 @@ func DescribeFields() string {
 	return b.String()
 }
 
-// fieldNamed returns the field of columns with the name, or nil.
 func fieldNamed(name string) *fields.Field {
 	if f := fields.Named(name); f != nil && f.InTables {
 		return f

@@ -22,7 +22,6 @@ const (
 	resultKind = "JSON results"
 )
 
-// maxDocumentBytes is the largest size of a page or of a file with results.
 const maxDocumentBytes = 16 << 20
 
 // DocumentFormats returns the formats of pages and of results. mappings are those of the user.
@@ -60,8 +59,8 @@ func readPart(in *record.Input, text []byte, mappings []Mapping) ([]*record.Part
 	return parts, err
 }
 
-// readPage reads each table of a page. The runs of a table without a column for the series belong to
-// the series that the heading above the table names, if the page has several tables.
+// readPage reads each table of a page. If there are several, the heading above a table names the
+// series of its runs, unless a column does.
 func readPage(in *record.Input, mappings []Mapping) ([]*record.Part, error) {
 	text, err := in.ReadDocument(maxDocumentBytes)
 	if err != nil {
@@ -110,7 +109,7 @@ func readPage(in *record.Input, mappings []Mapping) ([]*record.Part, error) {
 	return all, nil
 }
 
-// tableLength returns the number of lines of a table with which lines begin, or 0.
+// tableLength returns the number of lines of the table with which lines begin, or 0.
 func tableLength(lines [][]byte) int {
 	isRow := func(line []byte) bool { return bytes.IndexByte(line, '|') >= 0 }
 	if len(lines) < 3 || !isRow(lines[0]) || !isRule(bytes.TrimSpace(lines[1])) {
@@ -123,8 +122,8 @@ func tableLength(lines [][]byte) int {
 	return n
 }
 
-// isResult reports whether head begins with a JSON object that has the result of a run: its number of
-// workers or nodes, and a measurement.
+// isResult reports whether head begins with a JSON object of the result of a run: workers or nodes,
+// and a measurement.
 func isResult(head []byte, mappings []Mapping) bool {
 	head = bytes.TrimSpace(head)
 	if len(head) == 0 || head[0] != '{' {
@@ -165,9 +164,9 @@ func readResults(in *record.Input, mappings []Mapping) ([]*record.Part, error) {
 	return parts, nil
 }
 
-// resultTable returns a table with tabs whose rows are the JSON objects of a text, one for each line or
-// one for the text, and the number of objects. The members of an object in an object have the name of
-// both, as in gpu/memory, unless it is a section such as results.
+// resultTable returns a table with tabs that has one row for each JSON object of a text, and the
+// number of rows. A member of an inner object has the names of both, as in gpu/memory, unless the
+// object is a section such as results.
 func resultTable(text []byte) (table []byte, objects int) {
 	var header []string
 	var rows []map[string]string
@@ -198,8 +197,8 @@ func resultTable(text []byte) (table []byte, objects int) {
 	return b.Bytes(), len(rows)
 }
 
-// addMembers adds the numbers and texts of an object to a row, and new names to the header. It reports
-// whether the text is a complete object.
+// addMembers adds the numbers and texts of an object to a row, and new names to the header. It
+// returns false if the object is incomplete.
 func addMembers(row map[string]string, header *[]string, prefix string, text []byte) bool {
 	doc := scan.ObjectIterator{Text: bytes.TrimSpace(text)}
 	for key, value := range doc.Members() {
@@ -224,13 +223,12 @@ func addMembers(row map[string]string, header *[]string, prefix string, text []b
 	return !doc.Bad && len(text) > 0
 }
 
-// isSection reports whether an object in an object is a part of the description of the run, unlike those of
-// a monitor, for example.
+// isSection reports whether an inner object describes the run, unlike those of a monitor, for example.
 func isSection(key string) bool {
 	return slices.Contains([]string{"config", "args", "arguments", "params", "parameters", "settings", "hparams", "result", "results", "metrics", "summary", "timing", "performance"}, strings.ToLower(key))
 }
 
-// addTotalRate adds the throughput of all workers, if the header has only that of one worker.
+// addTotalRate adds the throughput of all workers if the header has only one worker's.
 func addTotalRate(header []string, rows []map[string]string) []string {
 	indexOf := func(field string, ends ...string) int {
 		return slices.IndexFunc(header, func(name string) bool {

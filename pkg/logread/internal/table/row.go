@@ -12,10 +12,8 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// noEpoch is the epoch of a row that has none.
 const noEpoch = -1
 
-// rowPlace is the place of a row's values.
 type rowPlace struct {
 	line     int
 	epoch    int     // number as in the table plus one, or noEpoch
@@ -60,7 +58,6 @@ func (t *tableReader) readRow(line int) error {
 	return nil
 }
 
-// parseCells parses the numbers of the current row into t.values.
 func (t *tableReader) parseCells() error {
 	for i := range t.columns {
 		c, cell := &t.columns[i], &t.cells[i]
@@ -94,8 +91,8 @@ func (t *tableReader) parseCells() error {
 	return nil
 }
 
-// parseNumber parses a number, and converts it to the unit of the field. The cells of a column usually have
-// the same unit.
+// parseNumber parses a number and converts it to the field's unit. The cells of a column usually
+// share a unit.
 func (c *column) parseNumber(cell *scan.Cell) (v float64, ok bool) {
 	if cell.Length > 0 && c.form == (numberForm{decimal: '.'}) {
 		switch rest := cell.Text[cell.Length:]; {
@@ -117,9 +114,9 @@ func (c *column) parseNumber(cell *scan.Cell) (v float64, ok bool) {
 	return c.form.parseMeasurement(c.kind, c.factor, cell.Text)
 }
 
-// checkTime reports a problem if the value of the column c, the column i, which cannot be a time or
-// a rate, should be one. The row then has no value in this column. finish checks the seconds of epochs that are
-// not positive, because they may be differences.
+// checkTime reports a problem and drops the value of column c, at index i, if it should be a time
+// or a rate and cannot be one. finish checks the epochs' seconds that are not positive, since they
+// may be differences.
 func (t *tableReader) checkTime(c *column, i int) {
 	v := t.values[i]
 	if (c.field == fields.EpochSeconds || c.field == fields.Time) && !math.IsNaN(v) && !math.IsInf(v, 0) {
@@ -129,7 +126,6 @@ func (t *tableReader) checkTime(c *column, i int) {
 	t.values[i], t.present[i] = math.NaN(), false
 }
 
-// number returns the number of a field in the current row, or NaN.
 func (t *tableReader) number(name string) float64 {
 	if i, ok := t.at[name]; ok {
 		return t.values[i]
@@ -137,7 +133,6 @@ func (t *tableReader) number(name string) float64 {
 	return math.NaN()
 }
 
-// text returns the text of a field in the current row, or "".
 func (t *tableReader) text(name string) string {
 	if i, ok := t.at[name]; ok && t.present[i] {
 		return strings.ToValidUTF8(string(t.cells[i].Text), "\ufffd")
@@ -145,8 +140,8 @@ func (t *tableReader) text(name string) string {
 	return ""
 }
 
-// count returns the integer of a field in the current row. ok is false if the cell is empty.
-// It returns an error if the value is not an integer from least to most.
+// count returns the integer of a field in the current row. ok is false if the cell is empty. A
+// value that is no integer from least to most is an error.
 func (t *tableReader) count(name string, least, most float64) (n int, ok bool, err error) {
 	if i, known := t.at[name]; known && t.present[i] {
 		n, err = t.countAt(i, least, most)
@@ -163,7 +158,7 @@ func (t *tableReader) countAt(i int, least, most float64) (int, error) {
 	return 0, fmt.Errorf("column %q: expected a whole number from %.0f to %.0f, got %.40q", t.columns[i].name, least, most, t.cells[i].Text)
 }
 
-// findPlace sets the epoch, step, rank and split of the current row, as far as it has them.
+// findPlace sets the epoch, step, rank and split that the current row has.
 func (t *tableReader) findPlace(p *rowPlace) (err error) {
 	if i := t.epochAt; i >= 0 && t.present[i] {
 		if v := t.values[i]; t.layout == rowsAreSteps && (t.fractional || v > 0 && v != math.Trunc(v)) { // half of the first epoch is done at 0.5
@@ -206,8 +201,8 @@ func (t *tableReader) findPlace(p *rowPlace) (err error) {
 	return nil
 }
 
-// findGPU returns the number of the GPU of a row of nvidia-smi that has no index: its bus or
-// identifier in the order of their first rows. It returns -1 if the table has neither.
+// findGPU numbers the GPUs in nvidia-smi's rows without an index by the first rows of their bus or
+// identifier. It returns -1 if the table has neither.
 func (t *tableReader) findGPU() int {
 	for i := range t.columns {
 		base, _ := splitUnit(t.columns[i].name)
@@ -225,14 +220,13 @@ func (t *tableReader) findGPU() int {
 	return -1
 }
 
-// momentLayouts contains the forms of dates and times that are read. Times without a zone are
-// taken as UTC.
+// momentLayouts are the forms of dates and times. Times without a zone are taken as UTC.
 var momentLayouts = [...]string{
 	time.RFC3339Nano, "2006-01-02 15:04:05.999999999Z07:00", "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999",
 	"2006/01/02 15:04:05.999999999", "2006-01-02 15:04", "02.01.2006 15:04:05", "Mon Jan _2 15:04:05 2006",
 }
 
-// Units of numbers that are times since 1970: a number above a limit has the unit.
+// Units of times since 1970: a number above a limit has the unit.
 const (
 	millisecondsFrom = 1e11 // 5138 in seconds, 1973 in milliseconds
 	microsecondsFrom = 1e14
@@ -240,8 +234,7 @@ const (
 )
 
 // parseMoment parses a date with a time, or a number of seconds, milliseconds, microseconds or
-// nanoseconds since 1970, and returns the seconds since 1970. The form of the column's last date
-// is tried first.
+// nanoseconds since 1970, into seconds since 1970. It first tries the form of the column's last date.
 func (c *column) parseMoment(cell *scan.Cell) (float64, bool) {
 	v, ok := cell.Number, cell.Length > 0 && cell.Length == len(cell.Text)
 	if !ok {

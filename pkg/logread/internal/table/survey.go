@@ -9,11 +9,9 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// maxSurveyedLines is the number of lines after the header by which the delimiter is
-// detected.
+// maxSurveyedLines is the number of lines after the header that detect the delimiter.
 const maxSurveyedLines = 100
 
-// maxColumns is the maximum number of columns that are read.
 const maxColumns = 1000
 
 // preamble is the beginning of a table up to its header.
@@ -25,11 +23,10 @@ type preamble struct {
 	source string   // comment with who published the numbers, for runs.Info.Source; "" if there is none
 }
 
-// parsePreamble parses the beginning of a text. Lines that begin with # are comments; one
-// of them is the header if no other line is (numpy.savetxt writes it so). A line sep=; states
-// the delimiter. A line +---+---+ may precede the header. If the mappings give the columns by
-// their positions, the first line may be a row. ok is false if text is not the beginning of a
-// table.
+// parsePreamble parses the beginning of a text. Lines that begin with # are comments; one of them
+// is the header if no other line is (as numpy.savetxt writes it). A line sep=; states the
+// delimiter. A line +---+---+ may precede the header. If the mappings give columns by position, the
+// first line may be a row. ok is false if text begins no table.
 func parsePreamble(text []byte, mappings []Mapping) (p preamble, ok bool) {
 	var comment, stated []byte
 	for number := 1; len(text) > 0; number++ {
@@ -59,7 +56,7 @@ func parsePreamble(text []byte, mappings []Mapping) (p preamble, ok bool) {
 }
 
 // parseHeader completes parsePreamble with the first line that is neither blank nor a comment.
-// ended reports whether the line has a line end; the header may be longer than the text.
+// ended is false if the text ends before the line does.
 func (p preamble) parseHeader(number int, line, comment, stated, rest []byte, ended bool) (preamble, bool) {
 	var lines [][]byte
 	for len(rest) > 0 && len(lines) < maxSurveyedLines {
@@ -95,10 +92,8 @@ func (p preamble) parseHeader(number int, line, comment, stated, rest []byte, en
 	return p, true
 }
 
-// beginsWithRow reports whether the first line of the table, which has been parsed as a header
-// because not all of its cells are numbers, is a row: the user has given the columns by their
-// positions, their cells in this line are the numbers that the fields need, and no cell is the
-// name of a known column.
+// beginsWithRow reports whether the supposed header is a row: the user has given the columns by
+// position, their cells are the numbers that the fields need, and no cell is the name of a known column.
 func (p preamble) beginsWithRow(mappings []Mapping) bool {
 	numbers := 0
 	for _, m := range mappings {
@@ -120,7 +115,6 @@ func (p preamble) beginsWithRow(mappings []Mapping) bool {
 	})
 }
 
-// isName reports whether a cell is neither empty nor a number.
 func isName(c scan.Cell) bool { return !looksNumeric(c.Text) }
 
 func columnNames(cells []scan.Cell) []string {
@@ -143,14 +137,13 @@ func looksNumeric(cell []byte) bool {
 	return e.add(cell)
 }
 
-// markEvidence counts the numbers of a column by what they show about its decimal mark.
+// markEvidence counts what a column's numbers show about its decimal mark.
 type markEvidence struct {
 	decimalComma, groupComma, anyComma int // 0,607; 1,234,567 or 1,234.5; 1,234
 	decimalPoint, groupPoint, anyPoint int // 0.607; 1.234.567 or 1.234,5; 1.234
 	example                            string
 }
 
-// add counts a cell and reports whether it is a number with points or commas.
 func (e *markEvidence) add(cell []byte) bool {
 	body := bytes.TrimLeft(cell, "+-")
 	if i := bytes.IndexAny(body, "eE"); i > 0 {
@@ -206,14 +199,12 @@ func (e *markEvidence) add(cell []byte) bool {
 	return true
 }
 
-// keepExample keeps the first number that can be read in two ways, for messages.
 func (e *markEvidence) keepExample(cell []byte) {
 	if e.example == "" {
 		e.example = string(cell)
 	}
 }
 
-// columnSurvey describes the cells of one column.
 type columnSurvey struct {
 	numbers, texts int
 	whole          int // numbers that are integers and not negative
@@ -224,7 +215,7 @@ type columnSurvey struct {
 	assumed        string // explanation of form, if it is an assumption
 }
 
-// surveyRows surveys the columns of the rows in text, the complete lines after the header.
+// surveyRows surveys text, the complete lines after the header.
 func surveyRows(f form, width int, text []byte) []columnSurvey {
 	s := make([]columnSurvey, width)
 	for cells, ok := range f.rows(text, width) {
@@ -280,8 +271,8 @@ func (s *columnSurvey) addNumber(v float64) {
 	}
 }
 
-// decideMarks decides the decimal mark of each column: by the column alone if it has a number
-// that can be read in only one way, otherwise by the other columns and the delimiter.
+// decideMarks decides the decimal mark of each column: by a number that can be read in only one
+// way, or else by the other columns and the delimiter.
 func decideMarks(f form, s []columnSurvey) {
 	commas, points := false, false
 	for i := range s {
@@ -318,7 +309,6 @@ func decideMarks(f form, s []columnSurvey) {
 	}
 }
 
-// why explains the decision for a column whose numbers can be read in two ways.
 func why(others bool) string {
 	if others {
 		return " (by the other columns)"

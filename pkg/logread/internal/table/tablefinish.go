@@ -58,8 +58,8 @@ func (t *tableReader) finish() []*record.Part {
 	return parts
 }
 
-// multiplyNodes multiplies the workers of each run by its nodes if the column of the workers counts those of
-// a node: it has fewer workers than nodes, or as many on each number of nodes.
+// multiplyNodes multiplies the workers of each run by its nodes if the column counts the workers
+// per node: there are fewer workers than nodes, or equally many on each number of nodes.
 func (t *tableReader) multiplyNodes(parts []*record.Part) {
 	i, ok := t.at[fields.Workers]
 	if !ok || !t.has(fields.Nodes) || t.columns[i].mapped || t.has(fields.GlobalBatch, fields.WorkersPerNode) {
@@ -87,8 +87,7 @@ func (t *tableReader) multiplyNodes(parts []*record.Part) {
 	t.in.Report.AddAssumption("column %q is the number of workers of each node", t.columns[i].name)
 }
 
-// throughputUnit returns the unit that the name of the column with the throughput states, or
-// "" if it states samples or nothing.
+// throughputUnit returns the unit in the name of the throughput column, or "" for samples or none.
 func (t *tableReader) throughputUnit() string {
 	if i, ok := t.at[fields.SamplesPerSecond]; ok && strings.HasPrefix(strings.ToLower(t.columns[i].name), "im") {
 		return "images/s" // images_per_second, img/s, …
@@ -96,7 +95,6 @@ func (t *tableReader) throughputUnit() string {
 	return ""
 }
 
-// finishRun completes a run and reports whether it has any value.
 func (t *tableReader) finishRun(run *tableRun, shift int) bool {
 	var lists [][]runs.Epoch
 	for _, rank := range slices.Sorted(maps.Keys(run.epochs)) {
@@ -154,8 +152,8 @@ func (t *tableReader) finishRun(run *tableRun, shift int) bool {
 	return len(out.Epochs)+len(out.Curves)+len(out.Trials) > 0 || out.WallSeconds > 0 || out.Info.Config[record.TrainingSecondsKey] != nil || t.kind == joblogKind
 }
 
-// sortCurves sorts curves by their ranks and then in the order of their columns. Curves of other
-// names come last, in the order of the rows.
+// sortCurves sorts curves by rank and then by column. Curves without a column come last, in the
+// order of the rows.
 func (t *tableReader) sortCurves(curves []*record.Curve) {
 	at := make(map[string]int, len(t.columns))
 	for i := range t.columns {
@@ -174,8 +172,8 @@ func (t *tableReader) sortCurves(curves []*record.Curve) {
 	})
 }
 
-// tensorBoardTag returns the name of the values in a file that was downloaded from
-// TensorBoard, such as run-train-tag-loss.csv, or "value".
+// tensorBoardTag returns the tag in the name of a file downloaded from TensorBoard, such as
+// run-train-tag-loss.csv, or "value".
 func tensorBoardTag(path string) string {
 	base := record.UncompressedName(path)
 	if _, tag, ok := strings.Cut(base, "-tag-"); ok {
@@ -184,8 +182,7 @@ func tensorBoardTag(path string) string {
 	return "value"
 }
 
-// finishTimes converts times since the start of the run to times of epochs, if the column of
-// seconds has them.
+// finishTimes converts times since the start of the run to times of epochs, if there are any.
 func (t *tableReader) finishTimes(parts []*record.Part) {
 	if t.layout != rowsAreEpochs {
 		return
@@ -228,7 +225,7 @@ func (t *tableReader) finishTimes(parts []*record.Part) {
 	}
 }
 
-// isConstant reports whether all epochs have the same time, which has a fraction of a second.
+// isConstant reports whether all epochs have the same time, with a fraction of a second.
 func isConstant(epochs []runs.Epoch) bool {
 	for _, e := range epochs {
 		if e.Seconds != epochs[0].Seconds || e.Seconds == math.Trunc(e.Seconds) {
@@ -238,11 +235,11 @@ func isConstant(epochs []runs.Epoch) bool {
 	return len(epochs) > 1
 }
 
-// minCumulativeGrowth is the ratio of the last to the first of a run's times that increase
-// from epoch to epoch. If it is larger, the times are taken as times since the start.
+// minCumulativeGrowth is the ratio of the last to the first of a run's rising times above which
+// they are times since the start.
 const minCumulativeGrowth = 1.5
 
-// isCumulative reports whether the times of the epochs increase as times since the start do.
+// isCumulative reports whether the epochs' times rise as times since the start do.
 func isCumulative(epochs []runs.Epoch) bool {
 	last, first := math.NaN(), math.NaN()
 	for _, e := range epochs {
@@ -259,8 +256,8 @@ func isCumulative(epochs []runs.Epoch) bool {
 	return last > minCumulativeGrowth*first
 }
 
-// isOftenPerEpoch reports whether the column has a name such as "Elapsed (s)", which is given
-// to times since the start, but also to times of epochs.
+// isOftenPerEpoch reports whether the column's name, such as "Elapsed (s)", is given to times since
+// the start, but also to times of epochs.
 func (c *column) isOftenPerEpoch() bool {
 	base, _ := splitUnit(c.name)
 	name := fields.Normalize(base)
@@ -274,8 +271,8 @@ const (
 	minRisingEpochs = 8
 )
 
-// isElapsed reports whether the times of the epochs can be times since the start of a run,
-// which is resumed at most once in three epochs.
+// isElapsed reports whether the epochs' times can be times since the start of a run that was
+// resumed at most once in three epochs.
 func isElapsed(epochs []runs.Epoch) bool {
 	var times []float64
 	falls := 0
@@ -298,8 +295,7 @@ func isElapsed(epochs []runs.Epoch) bool {
 	return n < fewEpochs || n >= minRisingEpochs || times[n-1] > minCumulativeGrowth*times[0]
 }
 
-// finishFractions converts percentages to fractions. A column whose largest value is between 1
-// and 100 has percentages.
+// finishFractions converts percentages, columns whose maximum is between 1 and 100, to fractions.
 func (t *tableReader) finishFractions(parts []*record.Part) {
 	for i := range t.columns {
 		c := &t.columns[i]

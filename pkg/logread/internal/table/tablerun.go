@@ -11,7 +11,6 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// tableRun is a run in a table.
 type tableRun struct {
 	part     *record.Part
 	epochs   map[int]*record.RankEpochs // by rank; -1 if the rows have no rank
@@ -35,8 +34,8 @@ type samples struct {
 	n           int
 }
 
-// add adds a sample. It returns false, and leaves the integral as it is, if an earlier row has
-// a later time: a GPU draws its power only once at a time, so the time before is already counted.
+// add adds a sample. It returns false, and does not change the integral, if an earlier row has a
+// later time, which is already counted.
 func (s *samples) add(t, watts float64) bool {
 	if math.IsNaN(t) || math.IsNaN(watts) {
 		return true
@@ -52,7 +51,7 @@ func (s *samples) add(t, watts float64) bool {
 	return true
 }
 
-// lateRows counts the rows whose times are before those of earlier rows.
+// lateRows counts rows with earlier times than the rows before them.
 type lateRows struct {
 	rows int
 	line int // of the first such row
@@ -66,8 +65,7 @@ func keyFields() []string {
 	}
 }
 
-// findRun returns the run to which the current row belongs, and adds it if it is new. It
-// completes the epoch of the row.
+// findRun returns the current row's run, and adds it if it is new. It completes the epoch of the row.
 func (t *tableReader) findRun(p *rowPlace) (*tableRun, error) {
 	t.key = t.key[:0]
 	for _, i := range t.keys {
@@ -108,8 +106,8 @@ func (t *tableReader) findRun(p *rowPlace) (*tableRun, error) {
 	return run, nil
 }
 
-// beginsRun reports whether the current row begins another run with the same properties as
-// run. It returns an error if the row repeats the epoch of an earlier row.
+// beginsRun reports whether the current row begins another run with the same properties. It returns
+// an error if the row repeats the epoch of an earlier row.
 func (t *tableReader) beginsRun(run *tableRun, p *rowPlace) (bool, error) {
 	switch t.layout {
 	case rowsAreRuns:
@@ -144,8 +142,8 @@ func (t *tableReader) reportHeaderAgain(begins bool) {
 	}
 }
 
-// orderEpoch checks the epoch of a row against the earlier rows of its run. begins is true if the epochs
-// go back: the row begins another run, or resumes this one, as package identity decides.
+// orderEpoch checks the epoch of a row against the earlier rows of its run. begins is set if the
+// epochs go back: the row begins another run, or resumes this one, as package identity decides.
 func (t *tableReader) orderEpoch(run *tableRun, p *rowPlace) (begins bool, err error) {
 	list := run.epochsOf(p.rank)
 	if list == nil || len(list.Epochs) == 0 {
@@ -176,7 +174,6 @@ func (t *tableReader) orderEpoch(run *tableRun, p *rowPlace) (begins bool, err e
 	return false, nil
 }
 
-// newRun returns a run with the properties in the current row.
 func (t *tableReader) newRun(line int) (*tableRun, error) {
 	info := runs.Info{Study: t.text(fields.Study), Series: t.text(fields.Series), Source: t.source, Config: map[string]any{}}
 	for _, c := range []struct {
@@ -238,7 +235,6 @@ func (t *tableReader) newRun(line int) (*tableRun, error) {
 	}, nil
 }
 
-// epochsOf returns the epochs of a rank, usually that of the row before, or nil.
 func (run *tableRun) epochsOf(rank int) *record.RankEpochs {
 	if run.list == nil || run.listRank != rank {
 		run.list, run.listRank = run.epochs[rank], rank

@@ -12,7 +12,6 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// storeRow stores the values of the current row. It reports whether the row had one.
 func (t *tableReader) storeRow(run *tableRun, p *rowPlace) (good bool) {
 	if t.trialAt >= 0 && t.present[t.trialAt] {
 		run.part.Run.Trials = append(run.part.Run.Trials, runs.Trial{
@@ -77,7 +76,7 @@ func (t *tableReader) storeRow(run *tableRun, p *rowPlace) (good bool) {
 	return t.hasTotals && t.storeTotals(run, e) || good
 }
 
-// splitField returns the field of an epoch that a column sets in a row about a part of the
+// splitField returns the field of an epoch that a column sets in a row about split, a part of the
 // data set, or nil.
 func splitField(c *column, split string) func(*runs.Epoch) *float64 {
 	if split != "val" || c.epoch == nil {
@@ -96,7 +95,6 @@ func splitField(c *column, split string) func(*runs.Epoch) *float64 {
 	return nil
 }
 
-// storeNamedValue stores the value of a row that has the name of the value in a column.
 func (t *tableReader) storeNamedValue(run *tableRun, p *rowPlace) bool {
 	i, ok := t.at[fields.MetricValue]
 	name := t.text(fields.MetricName)
@@ -120,8 +118,7 @@ func (t *tableReader) storeNamedValue(run *tableRun, p *rowPlace) bool {
 	return true
 }
 
-// storeSetting stores a setting of the run. A setting that differs between the rows of a run
-// is not used.
+// storeSetting stores a setting of the run, unless it differs between the rows.
 func (t *tableReader) storeSetting(run *tableRun, c *column, i int) {
 	name := c.name
 	var v any = t.values[i]
@@ -142,9 +139,9 @@ func (t *tableReader) storeSetting(run *tableRun, c *column, i int) {
 	}
 }
 
-// storeTotals stores the values of the current row that describe the complete run, and the
-// samples of the epoch, or of each epoch of a row that is a run. e is the epoch of the row, or nil if the row has none. good reports
-// whether a value was stored.
+// storeTotals stores the values that describe the complete run, and the samples of the epoch e or,
+// if the row is a run, of each of its epochs. e is nil for a row without epoch. It reports whether
+// it stored a value.
 func (t *tableReader) storeTotals(run *tableRun, e *runs.Epoch) (good bool) {
 	info := &run.part.Run.Info
 	for _, c := range []struct {
@@ -217,7 +214,6 @@ func (t *tableReader) storeRunTimes(run *tableRun) (good bool) {
 	return good
 }
 
-// storeStatus stores how a run ended.
 func (t *tableReader) storeStatus(info *runs.Info) {
 	switch text := t.text(fields.Status); strings.ToLower(text) {
 	case "":
@@ -242,7 +238,6 @@ func (t *tableReader) storeStatus(info *runs.Info) {
 	}
 }
 
-// textOf returns the text of the column with a name in the current row, or "".
 func (t *tableReader) textOf(name string) string {
 	for i := range t.columns {
 		if t.columns[i].name == name {
@@ -252,7 +247,7 @@ func (t *tableReader) textOf(name string) string {
 	return ""
 }
 
-// columnRun returns the run that a column's header names. The runs of a panel share the rows.
+// columnRun returns the run in a column's header; the runs of a panel share the rows.
 func (t *tableReader) columnRun(row *tableRun, c *column) *tableRun {
 	if c.curveOf != nil {
 		return c.curveOf
@@ -274,8 +269,8 @@ func (t *tableReader) columnRun(row *tableRun, c *column) *tableRun {
 	return run
 }
 
-// addPoint adds a value to the curve with the given name. c is the column of the value, or nil
-// if the name is not that of a column.
+// addPoint adds a value to the curve with the given name. c is the value's column, or nil if the
+// name is that of no column.
 func (t *tableReader) addPoint(run *tableRun, c *column, p *rowPlace, name string, v float64) {
 	step := p.step
 	switch {
@@ -305,7 +300,6 @@ func (t *tableReader) addPoint(run *tableRun, c *column, p *rowPlace, name strin
 	}
 }
 
-// addPower adds the power of the GPU in the current row to the run's energy.
 func (t *tableReader) addPower(run *tableRun, p *rowPlace) {
 	gpu := max(p.rank, 0)
 	if gpu >= maxGPUs {
@@ -325,7 +319,6 @@ func (t *tableReader) addPower(run *tableRun, p *rowPlace) {
 // maxGPUs is larger than the number of GPUs in a host.
 const maxGPUs = 1024
 
-// storeCommand stores the command line of a run, and what it states about the run.
 func (t *tableReader) storeCommand(run *tableRun, text string) {
 	words := strings.Fields(text)
 	run.part.Run.Info.Command = words

@@ -9,10 +9,9 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// Match reports whether the template matches the line, and sets values[i] to the value of
-// field i. values must have one element per field; if the line does not match, their
-// contents are undefined. Match allocates no memory, unless the template is a regular
-// expression.
+// Match reports whether the template matches the line, and sets values[i] to the value of field i.
+// values must have one element per field and is undefined without a match. Match allocates no
+// memory, unless the template is a regular expression.
 //
 // The time is linear in the length of the line, except that a literal text after * is
 // searched as bytes.Index does.
@@ -48,8 +47,7 @@ func (t *Template) Match(line []byte, values []Value) bool {
 	return true
 }
 
-// cutBlanks returns a line without the blanks at its end, and the index of its first character that is no
-// blank.
+// cutBlanks returns a line without the blanks at its end, and the index of its first other character.
 func cutBlanks(line []byte) (cut []byte, begin int) {
 	end := len(line)
 	for end > 0 && isBlank(line[end-1]) {
@@ -58,9 +56,8 @@ func cutBlanks(line []byte) (cut []byte, begin int) {
 	return line[:end], end - len(scan.SkipBlanks(line[:end]))
 }
 
-// find finds the first place at or after *at where the segment matches, sets *at to the
-// index after the match, and returns the index where the match begins, or -1. If last is
-// set, the match must end at the end of the line.
+// find finds the first match of the segment at or after *at, sets *at to the index after it, and
+// returns the index where it begins, or -1. If last is set, the match must end with the line.
 func (s *segment) find(line []byte, at *int, values []Value, last bool) int {
 	from := *at
 	if s.field >= 0 {
@@ -89,8 +86,7 @@ func (s *segment) find(line []byte, at *int, values []Value, last bool) int {
 	}
 }
 
-// nextCandidate returns the first index at or after from at which the segment may begin,
-// or -1.
+// nextCandidate returns the first index from from on at which the segment may begin, or -1.
 func (s *segment) nextCandidate(line []byte, from int) int {
 	if from > len(line) {
 		return -1
@@ -126,8 +122,7 @@ func (s *segment) nextCandidate(line []byte, from int) int {
 	return from + i
 }
 
-// continuesToken reports whether a character c after the character before is not the
-// beginning of a number.
+// continuesToken reports whether c after before does not begin a number.
 func continuesToken(before, c byte) bool {
 	if scan.IsDigit(before) || before == '.' || before == '_' {
 		return true
@@ -150,7 +145,6 @@ func indexString(b []byte, text string) int {
 	}
 }
 
-// match matches the segment at the given index and returns the index after it, or -1.
 func (s *segment) match(line []byte, at int, values []Value) int {
 	if at = s.lead.match(line, at); at < 0 {
 		return -1
@@ -163,9 +157,8 @@ func (s *segment) match(line []byte, at int, values []Value) int {
 	return at
 }
 
-// match matches the text at the given index of the line and returns the index after it, or
-// -1. If the text ends with a blank, the line may have further blanks there, which what
-// follows skips.
+// match matches the text at the given index of the line and returns the index after it, or -1. If
+// the text ends with a blank, the line may have more, which what follows skips.
 func (l *literal) match(line []byte, at int) int {
 	if scan.HasPrefix(line[at:], l.text) {
 		return at + len(l.text)
@@ -187,8 +180,8 @@ func (l *literal) match(line []byte, at int) int {
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' }
 
-// match matches the number and the literal text after it, sets the value and returns the
-// index after the text, or -1.
+// match matches the number and the literal text after it, sets the value and returns the index
+// after the text, or -1.
 func (x *numeric) match(line []byte, at int, value *Value) int {
 	if at < len(line) && isBlank(line[at]) {
 		for at < len(line) && isBlank(line[at]) {
@@ -238,7 +231,6 @@ func (x *numeric) match(line []byte, at int, value *Value) int {
 	return x.set(value, v, end, x.matchAfter(line, end))
 }
 
-// set sets the value and returns next, or -1 if the number is not valid for the field.
 func (x *numeric) set(value *Value, v float64, end, next int) int {
 	if x.kind == fields.Whole {
 		if rounded := math.Round(v); v != rounded {
@@ -255,8 +247,6 @@ func (x *numeric) set(value *Value, v float64, end, next int) int {
 	return next
 }
 
-// matchAfter matches the literal text after the number and returns the index after it, or
-// -1.
 func (x *numeric) matchAfter(line []byte, at int) int {
 	if x.after.text != "" {
 		return x.after.match(line, at)
@@ -267,7 +257,6 @@ func (x *numeric) matchAfter(line []byte, at int) int {
 	return at
 }
 
-// matchRegexp is Match for a regular expression.
 func (t *Template) matchRegexp(line []byte, values []Value) bool {
 	found := t.regexp.FindSubmatchIndex(line)
 	if found == nil {

@@ -17,8 +17,8 @@ type Mismatch struct {
 // maxCandidates is the number of places at which Mismatch tries the text after *.
 const maxCandidates = 32
 
-// Mismatch returns where the line, which Match does not match, begins to differ from the
-// template. Of a regular expression, only the beginning of the line is returned.
+// Mismatch returns where the line, which Match does not match, begins to differ from the template.
+// For a regular expression, it only returns the line's beginning.
 func (t *Template) Mismatch(line []byte) Mismatch {
 	if t.regexp != nil {
 		return Mismatch{Expected: "a text that the regular expression matches"}
@@ -49,7 +49,6 @@ func (t *Template) Mismatch(line []byte) Mismatch {
 	return Mismatch{Offset: end, Expected: "a number that the field can have", Matched: matched}
 }
 
-// size returns the number of characters and fields of the segment.
 func (s *segment) size() int {
 	n := len(s.lead.text)
 	for i := range s.numbers {
@@ -58,8 +57,8 @@ func (s *segment) size() int {
 	return n
 }
 
-// nearestCandidate returns where the line differs from segment s, which may begin anywhere
-// at or after from, at the place where most of the segment matches.
+// nearestCandidate returns where the line differs from segment s at the place, at or after from,
+// where most of s matches.
 func (t *Template) nearestCandidate(s *segment, line []byte, from int) Mismatch {
 	best := Mismatch{Offset: from, Expected: fmt.Sprintf("the text %q", s.lead.text)}
 	if s.lead.text == "" {
@@ -82,8 +81,8 @@ func (t *Template) nearestCandidate(s *segment, line []byte, from int) Mismatch 
 	return best
 }
 
-// explain matches segment s at the given index. It returns the index after it, or -1 and
-// where the line differs. In both cases it counts the characters and fields that match.
+// explain matches segment s at an index, and counts the characters and fields that match. It
+// returns the index after it, or -1 and where the line differs.
 func (t *Template) explain(s *segment, line []byte, at int) (m Mismatch, next int) {
 	m.Matched, next = matchedBytes(line, at, s.lead.text)
 	if m.Matched < len(s.lead.text) {
@@ -129,8 +128,7 @@ func (t *Template) explain(s *segment, line []byte, at int) (m Mismatch, next in
 	return m, at
 }
 
-// matchedBytes returns how many bytes of text match the line at the given index, and the
-// index in the line after these.
+// matchedBytes returns how many bytes of text match the line at an index, and the line's index after them.
 func matchedBytes(line []byte, at int, text string) (n, next int) {
 	for ; n < len(text) && at < len(line); n++ {
 		if text[n] == ' ' && isBlank(line[at]) {

@@ -40,7 +40,7 @@ type Value struct {
 	From, To int     // range of the value in the line, with its unit; From is -1 if a regular expression's group has no value
 }
 
-// Template is a parsed template. It can be used by several goroutines at the same time.
+// Template is a parsed template. Several goroutines can use it at the same time.
 type Template struct {
 	text     string
 	fields   []Field
@@ -51,7 +51,6 @@ type Template struct {
 	numbers  []numeric // how the number of each group is read
 }
 
-// segment is a part of a template without * and without fields of texts.
 type segment struct {
 	anywhere bool    // any text may precede the segment
 	field    int     // index of the field of that text; -1 for *
@@ -91,8 +90,7 @@ const (
 // String returns the text of the template.
 func (t *Template) String() string { return t.text }
 
-// Fields returns the fields in the order of the values that Match sets. The caller must
-// not modify the result.
+// Fields returns the fields in the order of Match's values. The caller must not modify the result.
 func (t *Template) Fields() []Field { return t.fields }
 
 // Index returns the index of the field with the given name, or -1.
@@ -100,8 +98,7 @@ func (t *Template) Index(name string) int {
 	return slices.IndexFunc(t.fields, func(f Field) bool { return f.Name == name })
 }
 
-// Prefix returns a text with which each line begins that the template matches. It is empty
-// if there is no such text.
+// Prefix returns a text with which every matched line begins, or "".
 func (t *Template) Prefix() string {
 	if len(t.segments) == 0 || t.segments[0].anywhere {
 		return ""
@@ -110,8 +107,7 @@ func (t *Template) Prefix() string {
 	return word
 }
 
-// EndsWithNumber reports whether the lines that the template matches end with a number, so
-// that the end of a torn line is not noticed.
+// EndsWithNumber reports whether matched lines end with a number, so that a torn end is not noticed.
 func (t *Template) EndsWithNumber() bool {
 	if t.regexp != nil || t.open {
 		return false
@@ -175,7 +171,6 @@ func (t *Template) addField(name string) error {
 	return nil
 }
 
-// parser is the state of Parse.
 type parser struct {
 	t       *Template
 	text    string
@@ -185,7 +180,7 @@ type parser struct {
 	last    lastElement
 }
 
-// lastElement is the last element of a template before the literal text.
+// lastElement is the element before a literal text.
 type lastElement uint8
 
 const (
@@ -195,7 +190,7 @@ const (
 	atStar
 )
 
-// failf returns an error with the position of the byte at index at.
+// failf returns an error with the position, from 1, of the byte at index at.
 func (p *parser) failf(at int, format string, a ...any) error {
 	position := len([]rune(p.text[:min(at, len(p.text))])) + 1
 	return fmt.Errorf("character %d: %s", position, fmt.Sprintf(format, a...))
@@ -247,8 +242,8 @@ func (p *parser) parse() error {
 	return nil
 }
 
-// wildcard returns the length of {?}, {?1} and so on at the beginning of text, which match any text as
-// * does, or 0. Package suggest writes them in the places whose meaning it does not know.
+// wildcard returns the length of {?}, {?1} and so on at the beginning of text, or 0. They match any
+// text, as * does; package suggest writes them for unknown values.
 func wildcard(text string) int {
 	if !strings.HasPrefix(text, "{?") {
 		return 0
@@ -260,7 +255,6 @@ func wildcard(text string) int {
 	return n + 1
 }
 
-// parseField parses {name}, {name:unit}, or {name:,} and {name:,unit} for decimal commas.
 func (p *parser) parseField() error {
 	n := strings.IndexByte(p.text[p.at:], '}')
 	if n < 0 {
@@ -305,8 +299,8 @@ func (p *parser) parseField() error {
 	return nil
 }
 
-// beginSegment ends the current segment and begins another one, which any text may
-// precede. field is the index of the field of that text, or -1.
+// beginSegment begins a segment, which any text may precede. field is the index of the field of
+// that text, or -1.
 func (p *parser) beginSegment(field int, last lastElement) {
 	p.endLiteral(nextAny)
 	p.t.segments = append(p.t.segments, p.current)
@@ -314,7 +308,6 @@ func (p *parser) beginSegment(field int, last lastElement) {
 	p.last = last
 }
 
-// endLiteral adds the literal text to the current segment.
 func (p *parser) endLiteral(next follower) {
 	text := p.literal.String()
 	p.literal.Reset()

@@ -9,7 +9,6 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// units describes the units of a kind of field, for messages.
 func units(k fields.Kind) string {
 	switch k {
 	case fields.Seconds:
@@ -25,8 +24,7 @@ func units(k fields.Kind) string {
 	return "none"
 }
 
-// endsNumber reports whether the literal text after a field shows that no unit follows the
-// number in the line.
+// endsNumber reports whether the literal text after a field shows that the number has no unit.
 func endsNumber(kind fields.Kind, text string) bool {
 	b := []byte(strings.TrimLeft(text, " "))
 	if len(b) > 0 && b[0] == '.' {
@@ -41,9 +39,8 @@ func endsNumber(kind fields.Kind, text string) bool {
 	return len(b) > 0 && b[0] != '%' && b[0] != ':' && !scan.IsLetter(b[0]) && b[0] < 0x80
 }
 
-// writtenUnit returns the factor of the unit with which text begins, the literal text
-// after a field of the given kind, or 0 if it begins with no unit. If whole is set, the
-// text must be a unit and nothing else.
+// writtenUnit returns the factor of the unit with which text, the literal text after a field,
+// begins, or 0. If whole is set, the text must be only a unit.
 func writtenUnit(kind fields.Kind, text string, whole bool) float64 {
 	b := []byte(strings.TrimLeft(text, " "))
 	attached := len(b) == len(text)
@@ -78,9 +75,8 @@ func writtenUnit(kind fields.Kind, text string, whole bool) float64 {
 	return 0
 }
 
-// addUnit reads the unit in the line after a number: v is the number, and at is the index
-// after it. It returns the value and the index after the unit; the index is at if no unit
-// follows.
+// addUnit reads the unit after a number v, which ends before index at. It returns the value and the
+// index after the unit, or at if there is none.
 func addUnit(kind fields.Kind, line []byte, at int, v float64) (float64, int) {
 	if at == len(line) {
 		return v, at
@@ -124,11 +120,10 @@ func addUnit(kind fields.Kind, line []byte, at int, v float64) (float64, int) {
 	return v, at
 }
 
-// maxNumber is the largest length in bytes of a number.
 const maxNumber = 64
 
-// parseNumber parses the number at the beginning of b and returns its length, or 0 if b
-// does not begin with a number. separated states whether commas may separate thousands.
+// parseNumber parses the number at the beginning of b and returns its length, or 0. separated
+// states whether commas may separate thousands.
 func parseNumber(b []byte, separated bool) (v float64, n int) {
 	b = b[:min(len(b), maxNumber+1)]
 	v, n = scan.ParseDecimal(b)
@@ -149,8 +144,8 @@ func parseNumber(b []byte, separated bool) (v float64, n int) {
 	return v, n
 }
 
-// parseThousands parses a number whose thousands are separated by commas, as in 1,234.5,
-// and returns its length, or 0 if b does not begin with such a number.
+// parseThousands parses a number with commas between thousands, as in 1,234.5, and returns its
+// length, or 0.
 func parseThousands(b []byte) (v float64, n int) {
 	var buf [maxNumber]byte
 	k := 0 // length of the number without commas
@@ -194,9 +189,9 @@ func parseThousands(b []byte) (v float64, n int) {
 // decimalComma matches a number with a decimal comma, and maybe points between thousands.
 var decimalComma = regexp.MustCompile(`^[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+(?:[eE][+-]?\d+)?`)
 
-// parseDecimalComma parses a number whose decimal mark is a comma, such as 12,4 or 1.234,5, and
-// returns its length, or 0 if b does not begin with such a number. It reads a number without a comma
-// as parseNumber does, but refuses one with a point: 1.234 may be 1234.
+// parseDecimalComma parses a number with a decimal comma, such as 12,4 or 1.234,5, and returns its
+// length, or 0. It reads a number without a comma as parseNumber does, but refuses one with a
+// point: 1.234 may be 1234.
 func parseDecimalComma(b []byte) (v float64, n int) {
 	b = b[:min(len(b), maxNumber)]
 	m := decimalComma.Find(b)
@@ -221,7 +216,6 @@ func hasThreeDigits(b []byte) bool {
 	return len(b) >= 3 && scan.IsDigit(b[0]) && scan.IsDigit(b[1]) && scan.IsDigit(b[2]) && (len(b) == 3 || !scan.IsDigit(b[3]))
 }
 
-// parseUnusualNumber parses a number with an exponent or many digits, nan or inf.
 func parseUnusualNumber(b []byte) (v float64, n int) {
 	b = b[:min(len(b), maxNumber)]
 	c := scan.Cursor{Rest: b}

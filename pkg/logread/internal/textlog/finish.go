@@ -16,7 +16,6 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// finish ends the last run and returns the parts of the file.
 func (t *reader) finish() []*record.Part {
 	system.FinishFailure(t.Log)
 	if len(t.Config) > 0 {
@@ -53,9 +52,9 @@ func (t *reader) finish() []*record.Part {
 	return parts
 }
 
-// toPart completes the run and returns it as a part. It returns nil if the run
-// has no values, for example if it consists only of a command. fromZero contains the formats whose
-// earlier runs count epochs from 0: a resumed run does too.
+// toPart completes the run and returns it as a part, or nil if it has no values, but only a
+// command, for example. fromZero contains the formats whose earlier runs count epochs from 0, which
+// then applies to a resumed run too.
 func toPart(r *logline.Run, fromZero map[logline.FormatID]bool, report *record.Report) *record.Part {
 	all := &sharedFormatIndex().formats
 	for i := range all {
@@ -103,7 +102,6 @@ func toPart(r *logline.Run, fromZero map[logline.FormatID]bool, report *record.R
 	return p
 }
 
-// mainFormat returns the format with the most lines, not counting commands.
 func mainFormat(r *logline.Run) logline.FormatID {
 	best := logline.Command
 	for f := best + 1; f < logline.MaxFormats; f++ {
@@ -114,8 +112,8 @@ func mainFormat(r *logline.Run) logline.FormatID {
 	return best
 }
 
-// addRanks adds the number of workers that follows from the ranks in the
-// lines, and the rank of the file if all labels have the same.
+// addRanks adds the number of workers that follows from the lines' ranks, and the rank of the file
+// if all labels have the same.
 func addRanks(r *logline.Run, p *record.Part) {
 	n, detail := 0, ""
 	if len(r.Ranks) > 1 {
@@ -144,8 +142,8 @@ func addRanks(r *logline.Run, p *record.Part) {
 	}
 }
 
-// finishTrials sets the rate of each trial without a summary to the mean of its
-// single rates, and sorts the trials.
+// finishTrials sets the rate of trials without a summary to the mean of their single rates, and
+// sorts the trials.
 func finishTrials(trials []runs.Trial, report *record.Report) {
 	for i := range trials {
 		if tr := &trials[i]; math.IsNaN(tr.Rate) && len(tr.Rates) > 0 {
@@ -156,6 +154,5 @@ func finishTrials(trials []runs.Trial, report *record.Report) {
 	slices.SortStableFunc(trials, func(a, b runs.Trial) int { return trialPosition(a.Name) - trialPosition(b.Name) })
 }
 
-// trialPosition returns the position of a measurement in the sorted list of
-// trials, or -1 if the name is unknown.
+// trialPosition returns the position of a measurement in the sorted trials, or -1.
 func trialPosition(name string) int { return slices.Index([]string{"IO", "SYNTHETIC", "FULL"}, name) }

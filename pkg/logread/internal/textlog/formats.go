@@ -14,8 +14,7 @@ import (
 	"lockstep/pkg/logread/internal/textlog/internal/trainer"
 )
 
-// formats returns all formats. To add a format, add one entry here and a file
-// with its functions.
+// formats returns all formats.
 func formats() [logline.MaxFormats]logline.Format {
 	return [logline.MaxFormats]logline.Format{
 		logline.Command:     system.Command(),
@@ -53,8 +52,8 @@ func formats() [logline.MaxFormats]logline.Format {
 	}
 }
 
-// FormatNames returns the names of the formats whose lines are recognized. Commands and messages
-// that memory ran out are read beside lines of other formats, so they are not listed.
+// FormatNames returns the names of the formats whose lines are recognized. It omits commands and
+// messages that memory ran out, which are read beside other formats.
 func FormatNames() []string {
 	var names []string
 	for id, f := range sharedFormatIndex().formats {
@@ -65,7 +64,6 @@ func FormatNames() []string {
 	return names
 }
 
-// formatIndex contains what is known about the lines of all formats.
 type formatIndex struct {
 	formats  [logline.MaxFormats]logline.Format
 	byFirst  [256][]indexedRule                                // rules by the first byte of the line
@@ -73,7 +71,6 @@ type formatIndex struct {
 	ends     []func(m []byte) bool                             // of formats
 }
 
-// indexedRule is a rule of a format.
 type indexedRule struct {
 	logline.Rule
 	format logline.FormatID
@@ -81,7 +78,7 @@ type indexedRule struct {
 
 func (r *indexedRule) matches(m []byte) bool { return scan.HasPrefix(m, r.Prefix) }
 
-// sharedFormatIndex returns the index of all formats, which is built only once.
+// sharedFormatIndex builds the index of all formats once.
 var sharedFormatIndex = sync.OnceValue(newFormatIndex)
 
 func newFormatIndex() *formatIndex {
@@ -123,7 +120,7 @@ func newFormatIndex() *formatIndex {
 	return &x
 }
 
-// newFormatTemplate returns the rule of a template of a format, whose lines begin with a fixed text.
+// newFormatTemplate returns the rule of a format's template, whose lines must begin with a fixed text.
 func newFormatTemplate(f logline.Format, text string, id int, name logline.FormatID) logline.Rule {
 	described := newTemplateRule(template.MustParse(text), id, name)
 	described.numbered = slices.ContainsFunc(f.Templates, func(text string) bool { return strings.Contains(text, "{"+fields.Epoch+"}") })
@@ -139,9 +136,8 @@ func newFormatTemplate(f logline.Format, text string, id int, name logline.Forma
 	return r
 }
 
-// applyRule applies the first rule with the beginning of line m that can read it,
-// or else the first format whose lines have any beginning. It returns unknown if
-// none can.
+// applyRule applies the first rule for the beginning of line m that can read it, or else the first
+// format of lines with any beginning. It returns unknown if none can.
 func (x *formatIndex) applyRule(log *logline.Log, m []byte) logline.Result {
 	rules := x.byFirst[m[0]]
 	for i := range rules {
@@ -177,8 +173,7 @@ func (x *formatIndex) hasPrefixOf(m []byte, name logline.FormatID) bool {
 	return false
 }
 
-// endsWithValue reports whether a line ends with a value, judging by its
-// beginning.
+// endsWithValue reports whether lines that begin like m end with a value.
 func (x *formatIndex) endsWithValue(m []byte) bool {
 	return slices.ContainsFunc(x.byFirst[m[0]], func(r indexedRule) bool { return r.EndsWithValue && r.matches(m) }) ||
 		slices.ContainsFunc(x.ends, func(ends func(m []byte) bool) bool { return ends(m) })

@@ -8,20 +8,18 @@ import (
 	"lockstep/pkg/logread/internal/textlog/internal/system"
 )
 
-// Message is a line of a text log without the labels of launchers and the time
-// stamps of loggers.
+// Message is a line without the labels of launchers and the time stamps of loggers.
 type Message struct {
 	Text string
-	// System is set for a line of a shell, a job scheduler or a launcher, which
-	// a format reads. It is not set if only the rank at the beginning of the line
-	// is read and numbers follow it.
+	// System is set for a line of a shell, a job scheduler or a launcher that a format reads,
+	// unless only the rank at its beginning is read and numbers follow.
 	System bool
 	Rank   int     // in the label; -1 if the line has none
 	Clock  float64 // time stamp in seconds since 1970, or NaN
 }
 
-// Messages returns the lines of a text. If the labels at the beginning of the
-// lines rise from line to line, they are not labels of ranks and stay.
+// Messages returns the lines of a text. It keeps labels that rise from line to line, since they are
+// not ranks.
 func Messages(text []byte) []Message {
 	in := &record.Input{Reader: bytes.NewReader(text), Size: int64(len(text)), Report: &record.Report{}}
 	t := newReader(in)
@@ -54,14 +52,14 @@ func Messages(text []byte) []Message {
 	return messages
 }
 
-// hasNumbersAfterRank reports whether a line begins with its rank, as in "[rank 0/2] Epoch 1", and has other numbers after it.
+// hasNumbersAfterRank reports whether numbers follow the rank at a line's beginning, as in "[rank
+// 0/2] Epoch 1".
 func hasNumbersAfterRank(message string) bool {
 	_, _, rest, ok := system.ParseRankOf([]byte(message))
 	return ok && bytes.ContainsAny(rest, "0123456789")
 }
 
-// isCounted reports whether the labels are all numbers from 0 or 1 to their
-// maximum.
+// isCounted reports whether the labels are all numbers from 0 or 1 to their maximum.
 func isCounted(labels map[int]bool) bool {
 	for i := 1; i < len(labels); i++ {
 		if !labels[i] {
@@ -71,8 +69,7 @@ func isCounted(labels map[int]bool) bool {
 	return labels[0] || labels[len(labels)]
 }
 
-// systemLines returns the number of lines of shells, schedulers and launchers that
-// the current run has used.
+// systemLines returns how many lines of shells, schedulers and launchers the current run has used.
 func (t *reader) systemLines() int {
 	n := 0
 	for _, f := range []logline.FormatID{logline.Command, logline.Slurm, logline.BashTime, logline.GNUTime, logline.ZshTime, logline.Seff, logline.Torchrun, logline.OutOfMemory} {

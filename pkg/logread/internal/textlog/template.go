@@ -12,27 +12,24 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Lines that a template describes (package template), either of a format in the table or
-// given by the user. Templates of the user are tried before all formats:
+// Lines that a template of a format or of the user describes. The user's templates are tried first:
 //
 //	Epoch {epoch}: loss {train_loss} time {seconds}s, {samples_per_second} samples/sec
 //
 // templatevalues.go defines what the values mean.
 
-// templateRule reads the lines that a template matches.
 type templateRule struct {
 	template *template.Template
 	id       int // number of the template among the templates of the format index or of the user
 	format   logline.FormatID
 	user     bool // the user has given the template
 	numbered bool // the format has a template with the number of the epoch; false if the user has given the template
-	// The indexes of fields, or -1 if the template does not have the field.
+	// Indexes of fields, -1 if the template does not have the field.
 	epoch, step, rank, steps int
 	values                   []valueField // the fields with values of an epoch or a step
 	properties               []valueField // the fields with properties of the run
 }
 
-// valueField is a field of a template.
 type valueField struct {
 	index int // in the template's fields
 	name  string
@@ -76,12 +73,11 @@ func newTemplateRule(t *template.Template, id int, format logline.FormatID) *tem
 	return r
 }
 
-// lineRule returns the rule as an entry of the format index.
 func (r *templateRule) lineRule() logline.Rule {
 	return logline.Rule{Prefix: r.template.Prefix(), Read: r.read, EndsWithValue: r.template.EndsWithNumber()}
 }
 
-// read reads line m. It returns unknown if the template does not match.
+// read returns unknown if the template does not match line m.
 func (r *templateRule) read(log *logline.Log, m []byte) logline.Result {
 	values := log.ValuesOf(r.template)
 	if !r.template.Match(m, values) {
@@ -97,8 +93,7 @@ func (r *templateRule) read(log *logline.Log, m []byte) logline.Result {
 	return readTemplateValues(log, r, m, values)
 }
 
-// readUserTemplates reads line m with the first template of the user that matches. It
-// returns unknown if none does.
+// readUserTemplates reads line m with the first user template that matches, or returns unknown.
 func (t *reader) readUserTemplates(m []byte) logline.Result {
 	for i, r := range t.user {
 		if v := r.read(t.Log, m); v != logline.Unknown {
@@ -109,8 +104,8 @@ func (t *reader) readUserTemplates(m []byte) logline.Result {
 	return logline.Unknown
 }
 
-// rememberShadowed remembers line m in the report for each of the rules that matches the
-// line too but has matched no line before.
+// rememberShadowed remembers line m in the report for each rule that also matches the line but has
+// matched none before.
 func (t *reader) rememberShadowed(rules []*templateRule, m []byte) {
 	for _, r := range rules {
 		use := &t.In.Report.Templates[r.id]
@@ -125,9 +120,8 @@ func (t *reader) rememberShadowed(rules []*templateRule, m []byte) {
 	}
 }
 
-// readUserLine reads a line with the templates of the user. message is the line without
-// labels. If no template matches it, the complete line is tried, since its beginning may
-// only look like a label: "3: loss 0.5" may be epoch 3.
+// readUserLine reads a line with the user's templates. If none matches message, the line without labels,
+// it tries the complete line, whose beginning may only look like a label: "3: loss 0.5" may be epoch 3.
 func (t *reader) readUserLine(line, message []byte) logline.Result {
 	if message = scan.SkipBlanks(message); len(message) == 0 {
 		return logline.Unknown
@@ -146,12 +140,11 @@ func (t *reader) readUserLine(line, message []byte) logline.Result {
 	return v
 }
 
-// maxComparedLines is the number of lines of a file that are compared with a template that
-// matches none of them.
+// maxComparedLines limits the lines of a file that are compared with a template that matches none.
 const maxComparedLines = 10_000
 
-// rememberNearest remembers line m in the report for each template that has matched no
-// line, if it is nearer to the template than the lines before it.
+// rememberNearest remembers line m in the report for each template that has matched no line, if m
+// is nearer to it than earlier lines.
 func (t *reader) rememberNearest(m []byte) {
 	if t.compared++; t.compared > maxComparedLines {
 		return

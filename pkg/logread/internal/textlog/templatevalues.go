@@ -24,22 +24,19 @@ import (
 // A metric without a step becomes a curve by epoch. Fields of the run, such as {workers},
 // set its properties.
 
-// templateState is the state of a run with lines of templates.
 type templateState struct {
 	ranks        map[int]*templateRank // by label or {rank}; -1 for lines without
 	ratesOfRanks bool                  // lines with ranks contain rates
-	// properties contains the functions that set the properties of the run that lines of templates contain, by
-	// field. A new run in the same file has the same properties until a line changes them.
+	// properties contains, by field, the functions that set the run's properties from lines of
+	// templates. A new run in the same file has the same properties until a line changes them.
 	properties map[string]func(*logline.Log)
-	// numbered is set if lines of the user's templates have numbers of epochs, of which firstNumber
-	// is the lowest.
+	// numbered is set if lines of the user's templates number epochs, from firstNumber.
 	numbered    bool
 	firstNumber int
 	elapsed     record.Elapsed
 }
 
-// reportCounts adds a problem if other lines than those of the user's templates count epochs from
-// 0, and the templates' lines do not.
+// reportCounts adds a problem if only lines other than those of the user's templates count epochs from 0.
 func (s *templateState) reportCounts(countsFromZero bool, epochs *logline.EpochsByRank, report *record.Report) {
 	if !s.numbered || s.firstNumber == 0 {
 		return
@@ -56,7 +53,6 @@ func templatesOf(r *logline.Run) *templateState {
 	return logline.State[templateState](&r.States, logline.UserTemplates)
 }
 
-// templateRank is the state of one rank.
 type templateRank struct {
 	opened bool   // a line with {epoch} was read
 	epoch  int    // its number
@@ -83,7 +79,6 @@ func (s *templateState) findOrAddRank(rank int) *templateRank {
 	return r
 }
 
-// readTemplateValues adds the values of a line that matches a template to the current run.
 func readTemplateValues(log *logline.Log, r *templateRule, m []byte, values []template.Value) logline.Result {
 	if r.rank >= 0 && values[r.rank].From >= 0 {
 		rank := values[r.rank].Number
@@ -143,8 +138,8 @@ func readTemplateValues(log *logline.Log, r *templateRule, m []byte, values []te
 	return logline.Used
 }
 
-// integer returns the value of the field at the given index, or -1 if the line has no such
-// field. ok is false, and a problem is reported, if the value is negative or too large.
+// integer returns the value of the field at an index, or -1 without the field. If the value is
+// negative or too large, it reports a problem and ok is false.
 func integer(log *logline.Log, index int, values []template.Value, name string) (n int64, ok bool) {
 	if index < 0 || values[index].From < 0 {
 		return -1, true
@@ -157,9 +152,8 @@ func integer(log *logline.Log, index int, values []template.Value, name string) 
 	return int64(v), true
 }
 
-// startsAgain reports whether a line with the given epoch begins a new run, since the
-// rank's epochs are counted from the beginning again. A line with values that an earlier
-// epoch does not have yet belongs to that epoch.
+// startsAgain reports whether a line begins a new run, since the rank's epochs are counted from the
+// beginning again. A line with values that an earlier epoch lacks belongs to that epoch.
 func startsAgain(log *logline.Log, r *templateRule, s *templateRank, epoch int, step int64, values []template.Value) bool {
 	if !s.opened || epoch >= s.epoch {
 		return false
@@ -177,7 +171,6 @@ func startsAgain(log *logline.Log, r *templateRule, s *templateRank, epoch int, 
 	return false
 }
 
-// beginSameRun begins a run with the properties of the current one.
 func beginSameRun(log *logline.Log) {
 	before := log.Current
 	if log.BeginRun(); log.Current == before {
@@ -188,7 +181,7 @@ func beginSameRun(log *logline.Log) {
 	}
 }
 
-// setProperty calls set, which sets a property of the current run, and keeps it for later runs in the file.
+// setProperty calls set, which sets a property of the current run, also for later runs in the file.
 func setProperty(log *logline.Log, field string, set func(*logline.Log)) {
 	set(log)
 	record.Put(&templatesOf(log.Current).properties, field, set)
@@ -224,8 +217,8 @@ func readUnnumberedLine(log *logline.Log, r *templateRule, s *templateRank, valu
 	return logline.Used
 }
 
-// removeUnnumberedLines removes the values of the lines that were read before the first line with
-// the number of an epoch, which the current line is. They were counted as if no line had a number.
+// removeUnnumberedLines removes the values of the lines before the current one, which is the first
+// with the number of an epoch. They were counted as if no line had a number.
 func removeUnnumberedLines(log *logline.Log, s *templateRank) {
 	n := 0 // number of lines
 	for _, r := range s.unnumbered {
@@ -250,8 +243,8 @@ func removeUnnumberedLines(log *logline.Log, s *templateRank) {
 	}
 }
 
-// setTemplateEpoch sets the values of an epoch. final contains the fields that have been
-// set before; setting them again is a problem.
+// setTemplateEpoch sets the values of an epoch. final contains the fields that have been set;
+// setting them again is a problem.
 func setTemplateEpoch(log *logline.Log, r *templateRule, s *templateRank, n int, values []template.Value, final uint64) {
 	if len(r.values) == 0 {
 		return
@@ -287,8 +280,7 @@ func setTemplateEpoch(log *logline.Log, r *templateRule, s *templateRank, n int,
 	}
 }
 
-// setTemplateValue sets a value of an epoch, or reports a problem if the value cannot be
-// right.
+// setTemplateValue sets a value of an epoch, or reports a problem if the value is impossible.
 func setTemplateValue(log *logline.Log, x *valueField, e *runs.Epoch, v float64) {
 	switch {
 	case x.name == fields.EpochSeconds:
@@ -313,8 +305,7 @@ func setTemplateValue(log *logline.Log, x *valueField, e *runs.Epoch, v float64)
 	*x.of(e) = v
 }
 
-// addTemplatePoints adds the values of a line with a step to curves, and to the epoch if it
-// is known.
+// addTemplatePoints adds the values of a line with a step to curves and, if it is known, to the epoch.
 func addTemplatePoints(log *logline.Log, r *templateRule, s *templateRank, step int64, values []template.Value) {
 	s.anything = true
 	if s.stepped && s.opened && s.epoch > s.lastIn && step <= s.last {
@@ -359,8 +350,8 @@ func addTemplatePoints(log *logline.Log, r *templateRule, s *templateRank, step 
 	}
 }
 
-// setTemplateProperty sets a property of the run. If the current run has values and another
-// value of the property, a new run begins. It returns false if the value is not plausible.
+// setTemplateProperty sets a property of the run. If the run has values and another value of the
+// property, a new run begins. It returns false for an implausible value.
 func setTemplateProperty(log *logline.Log, x *valueField, m []byte, values []template.Value) bool {
 	v := values[x.index]
 	if v.From < 0 {

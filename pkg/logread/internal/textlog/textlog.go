@@ -12,26 +12,21 @@ import (
 	"lockstep/pkg/logread/internal/textlog/internal/trainer"
 )
 
-// textLogKind is the name of this file format in reports. The kind of a run is
-// the name of its lines' format.
+// textLogKind is the format's name in reports. The kind of a run is the format of its lines.
 const textLogKind = "text log"
 
-// Format returns the format of text logs. It recognizes every text and examines
-// every line, so it must be tried last.
+// Format returns the format of text logs. It must be tried last, since it recognizes every text.
 func Format() record.Format {
 	return record.Format{Name: textLogKind, Recognizes: isText, Read: readFile}
 }
 
-// isText reports whether head can be the beginning of a text: it is not
-// empty and contains no NUL byte.
+// isText reports whether head is not empty and contains no NUL byte.
 func isText(_ string, head []byte) bool {
 	return len(head) > 0 && bytes.IndexByte(head, 0) < 0
 }
 
-// idleLine is a reason for ignoring a line.
 const idleLine = "of a known form without a value (settings, warm-up, headings)"
 
-// readFile reads a text log and returns its runs.
 func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	t := newReader(in)
 	err := t.read()
@@ -48,7 +43,6 @@ func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return parts, nil
 }
 
-// reader reads one text log.
 type reader struct {
 	*logline.Log
 	formats  *formatIndex
@@ -81,7 +75,6 @@ func (t *reader) read() error {
 	return nil
 }
 
-// parseLine reads a line of any form.
 func (t *reader) parseLine(line []byte) {
 	if t.Lines.TooLong {
 		t.In.AddProblem(t.Lines.Number, "line is longer than %d bytes", scan.MaxLine)
@@ -138,8 +131,8 @@ func (t *reader) parseLine(line []byte) {
 	}
 }
 
-// cutOverwritten returns the text after the last \r of a line. Before, it reads the bars in
-// the text that was overwritten, and reports whether it has read some.
+// cutOverwritten returns the text after the last \r of a line. It first reads the bars in the
+// overwritten text, and reports whether there were any.
 func (t *reader) cutOverwritten(line []byte) (last []byte, found bool) {
 	i := bytes.LastIndexByte(line, '\r')
 	if i < 0 {

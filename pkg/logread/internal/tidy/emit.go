@@ -14,8 +14,8 @@ type Emitter struct {
 	report func(runs.Problem)
 }
 
-// NewEmitter returns an Emitter that calls use for the values of run, which has the given name in
-// the rows, and report for the problems that it finds while doing so.
+// NewEmitter returns an Emitter that calls use for the values of run, named name in the rows, and
+// report for problems.
 func NewEmitter(run runs.Run, name string, use func(Row) error, report func(runs.Problem)) Emitter {
 	row := Row{Run: name, Series: run.Info.Series, Workers: run.Info.Workers, Seed: run.Info.Seed, Rank: -1, Step: -1}
 	return Emitter{&run, row, use, report}
@@ -60,8 +60,7 @@ func (g Emitter) Epochs() error {
 	return g.emitMeasured(runValues(*g.run))
 }
 
-// Steps emits the values of each rank's steps. Logs of other programs have
-// no steps.
+// Steps emits the values of each rank's steps, which logs of other programs do not have.
 func (g Emitter) Steps() error {
 	if g.run.Info.Schema == 0 { // logs of other programs have no steps
 		return nil
@@ -104,8 +103,7 @@ func (g Emitter) Curves() error {
 	return nil
 }
 
-// Trials emits the throughput of each trial and the times of a benchmark of
-// the all-reduce.
+// Trials emits the throughput of each trial and the times of an all-reduce benchmark.
 func (g Emitter) Trials() error {
 	for _, t := range g.run.Trials {
 		g.row.Step = -1
@@ -128,8 +126,7 @@ func (g Emitter) Trials() error {
 	return nil
 }
 
-// Spans emits the start and the duration of each span. Both rows have the
-// number of the span as their step, so that they can be matched.
+// Spans emits the start and the duration of each span. The step of both rows is the number of the span.
 func (g Emitter) Spans() error {
 	for i, s := range g.run.Spans {
 		g.row.Rank, g.row.Step = s.Rank, i+1
@@ -143,14 +140,14 @@ func (g Emitter) Spans() error {
 	return nil
 }
 
-// exchange sums what the workers of a run have exchanged in the steps of an epoch.
+// exchange sums what a run's workers have exchanged in the steps of an epoch.
 type exchange struct {
 	steps, dropped, oldest int
 	staleness, sent        float64
 }
 
-// sumExchanges returns the sums of each epoch over all ranks of a run with several workers, from
-// the steps in its folder. It returns nil for logs of other programs.
+// sumExchanges returns the sums of each epoch over all ranks, from the steps in the folder of a run
+// with several workers. It returns nil for logs of other programs.
 func sumExchanges(run *runs.Run) (map[int]exchange, error) {
 	if run.Info.Schema == 0 || run.Info.Workers < 2 {
 		return nil, nil
@@ -180,7 +177,6 @@ func sumExchanges(run *runs.Run) (map[int]exchange, error) {
 	return sums, nil
 }
 
-// values returns the means over the steps of all workers, as far as there is anything.
 func (x exchange) values() []Value {
 	var values []Value
 	n := float64(x.steps)

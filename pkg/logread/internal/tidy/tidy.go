@@ -1,5 +1,4 @@
-// Package tidy turns runs into rows with one measured value each, and writes rows as CSV and
-// JSON.
+// Package tidy turns runs into rows with one measured value each, and writes rows as CSV and JSON.
 package tidy
 
 import (
@@ -9,8 +8,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Row is one measured value. Its fields have the meaning of the fields of
-// logread.Row, to which it is converted.
+// Row is one measured value. Its fields mean what those of logread.Row do, to which it is converted.
 type Row struct {
 	Run     string
 	Series  string
@@ -32,8 +30,7 @@ type Value struct {
 	V    float64
 }
 
-// EpochValues returns the values of an epoch under the names of the columns of
-// epochs.csv.
+// EpochValues returns the values of an epoch, named as the columns of epochs.csv.
 func EpochValues(e runs.Epoch) []Value {
 	values := []Value{
 		{"seconds", e.Seconds},
@@ -54,13 +51,11 @@ func EpochValues(e runs.Epoch) []Value {
 	return values
 }
 
-// classValues returns the scores of a class, such as iou/cell, with prefix before their names.
 func classValues(prefix string, c runs.NamedScores) []Value {
 	return []Value{{prefix + "iou/" + c.Name, c.IoU}, {prefix + "dice/" + c.Name, c.Dice}}
 }
 
-// runValues returns the values of the complete run: test results, durations and
-// energy.
+// runValues returns the values of the complete run: test results, durations and energy.
 func runValues(run runs.Run) []Value {
 	var values []Value
 	info := run.Info
@@ -97,8 +92,8 @@ func runValues(run runs.Run) []Value {
 	return values
 }
 
-// stepValues returns the values of a step under the names in
-// steps-<rank>.jsonl. A step without staleness has none, because most strategies have none.
+// stepValues returns the values of a step, named as in steps-<rank>.jsonl. Most strategies have no
+// staleness.
 func stepValues(s runs.Step) []Value {
 	values := []Value{
 		{"samples", float64(s.Samples)},

@@ -11,14 +11,12 @@ import (
 	"lockstep/pkg/internal/clean"
 )
 
-// ColumnNames returns the names of the columns, in the order of the fields of
-// Row.
+// ColumnNames returns the names of the columns in the order of Row's fields.
 func ColumnNames() []string {
 	return []string{"run", "series", "workers", "seed", "rank", "epoch", "step", "name", "value"}
 }
 
-// FormatCounts formats the row's rank, epoch and step. The text none replaces a
-// number that does not apply.
+// FormatCounts formats the row's rank, epoch and step, and those that do not apply as none.
 func (r Row) FormatCounts(none string) (rank, epoch, step string) {
 	text := func(n, least int) string {
 		if n < least {
@@ -69,8 +67,6 @@ func WriteJSON(w *bufio.Writer, rows Iterator) error {
 	return err
 }
 
-// formatJSON returns the row as a JSON object on one line, with the keys in the
-// order of the columns.
 func (r Row) formatJSON() (string, error) {
 	rank, epoch, step := r.FormatCounts("null")
 	texts := make([]string, 3)

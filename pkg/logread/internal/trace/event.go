@@ -9,8 +9,7 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// traceEvent is one event of the trace. Its texts are slices of the scanner's
-// buffer; escape sequences are not decoded.
+// traceEvent is one event of the trace. Its texts are undecoded slices of the scanner's buffer.
 type traceEvent struct {
 	ph                byte
 	cat, name         []byte
@@ -50,12 +49,11 @@ func (e *traceEvent) setField(key, value []byte) {
 	}
 }
 
-// maxMicroseconds is the largest accepted time. It is chosen so that the sum of
-// two times in nanoseconds fits into an int64.
+// maxMicroseconds limits times so that the sum of two in nanoseconds fits into an int64.
 const maxMicroseconds = math.MaxInt64 / 4000
 
-// parseMicroseconds parses a number of microseconds and returns it in
-// nanoseconds. A float64 would lose the fraction of a time since 1970.
+// parseMicroseconds parses microseconds into nanoseconds. A float64 would lose the fraction of a
+// time since 1970.
 func parseMicroseconds(b []byte) (ns int64, ok bool) {
 	i, sign := 0, int64(1)
 	if len(b) > 0 && b[0] == '-' {
@@ -88,16 +86,15 @@ func parseMicroseconds(b []byte) (ns int64, ok bool) {
 }
 
 const (
-	// deviceAnnotation is the category of the copies of a host's annotation
-	// that Kineto draws over each stream working for it.
+	// deviceAnnotation is the category of Kineto's copies of a host's annotation on each stream
+	// working for it.
 	deviceAnnotation = "gpu_user_annotation"
 	stepName         = "ProfilerStep#"
 )
 
-// classifySpan returns the class of a span with the given category and name.
-// Sources: libkineto's ActivityType.cpp (categories), PyTorch's torch/profiler
-// and torch/utils/data (annotations), horovod/common/common.h (activities of
-// the timeline), and the names of NCCL's and RCCL's kernels.
+// classifySpan returns the class of a span by category and name. Sources: libkineto's
+// ActivityType.cpp (categories), PyTorch's torch/profiler and torch/utils/data (annotations),
+// horovod/common/common.h (activities of the timeline), and the names of NCCL's and RCCL's kernels.
 func classifySpan(cat, name string) spanClass {
 	low := strings.ToLower(name)
 	switch cat {
@@ -124,8 +121,8 @@ func classifySpan(cat, name string) spanClass {
 	case strings.HasPrefix(name, stepName):
 		return classStep
 	}
-	// The phases of a step in traces of this project's engines. If a GPU
-	// computes, the trace also contains the commands that the GPU executed.
+	// The phases of a step in traces of this project's engines. If a GPU computes, the trace also
+	// contains the commands that it executed.
 	switch cat {
 	case "forward", "backward", "optimizer":
 		return classHostCompute
@@ -161,9 +158,8 @@ func classifySpan(cat, name string) spanClass {
 	return classOther
 }
 
-// classifyCopy returns the class of a memory copy. name is in lower case. A
-// copy from host to device loads a batch, a copy between devices is
-// communication, and a copy within a device is computation.
+// classifyCopy returns the class of a memory copy by its lower-case name. A copy from host to device
+// loads a batch, a copy between devices is communication, and a copy within a device is computation.
 func classifyCopy(name string) spanClass {
 	switch {
 	case strings.Contains(name, "htod"):
@@ -176,21 +172,18 @@ func classifyCopy(name string) spanClass {
 	return classOther
 }
 
-// isNCCL reports whether name is the name of a span of NCCL or RCCL.
 func isNCCL(name string) bool {
 	return hasPrefix(name, "nccl", "rccl", "NCCL_", "RCCL_")
 }
 
-// isCollectiveExecution reports whether a span of communication is the
-// execution of a collective, not only its launch: a kernel of NCCL, or the work
-// of a thread of PyTorch's process groups for hosts (ProcessGroupGloo, -MPI,
-// -UCC).
+// isCollectiveExecution reports whether a span of communication is the execution of a collective
+// and not its launch: a kernel of NCCL, or the work of a thread of PyTorch's process groups for
+// hosts (ProcessGroupGloo, -MPI, -UCC).
 func isCollectiveExecution(name string) bool {
 	return isNCCL(name) || hasPrefix(name, "gloo:", "mpi:", "ucc:")
 }
 
-// isCollective reports whether a name, in lower case, is a usual name of a
-// collective.
+// isCollective reports whether a lower-case name is a usual name of a collective.
 func isCollective(name string) bool {
 	plain := strings.NewReplacer("_", "", "-", "").Replace(name)
 	return hasPrefix(name, "nccl", "rccl", "gloo", "mpi_", "mpi:", "ucc", "xccl", "oneccl") ||
@@ -198,7 +191,6 @@ func isCollective(name string) bool {
 		slices.Contains([]string{"broadcast", "barrier", "horovodbroadcast"}, plain)
 }
 
-// hasPrefix reports whether a name begins with one of the prefixes.
 func hasPrefix(name string, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }

@@ -13,9 +13,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// spanClass is the class of a span by its category and name. The final kind of
-// the span depends on the other spans, so it is determined after the complete
-// trace was read.
+// spanClass is the class of a span by its category and name. Its final kind depends on the other
+// spans, so it is determined at the end of the trace.
 type spanClass uint8
 
 const (
@@ -44,19 +43,17 @@ type spanSet struct {
 	compactAt                         int   // number of spans at which removeNested is called
 	full                              bool  // removeNested is not called any more
 
-	// Numbers of events that were left out, one counter per reason.
+	// Numbers of events that were left out, by reason.
 	nested, drawn, tooMany, unnamed, unopened, noLane, tooDeep, untimed int64
 }
 
-// compactSpan is a span with the indexes of its lane and name.
 type compactSpan struct {
 	start, length int64 // nanoseconds
 	lane, name    int32
 	class         spanClass
 }
 
-// internedName is the index of a name in spanSet.names and the class of the
-// spans with this name.
+// internedName is the index of a name in spanSet.names and the class of its spans.
 type internedName struct {
 	name  int32
 	class spanClass
@@ -68,7 +65,7 @@ type traceLane struct {
 	open      []compactSpan // spans that an event B began and no event E has ended; innermost last
 }
 
-// omittedName is the name of a span whose name exceeds the limits.
+// omittedName replaces a span's name that exceeds the limits.
 const omittedName = "(name left out)"
 
 func newSpanSet() *spanSet {
@@ -78,8 +75,7 @@ func newSpanSet() *spanSet {
 	}
 }
 
-// addEvent adds the span that an event describes, begins or ends. Other events
-// are ignored.
+// addEvent adds the span that an event describes, begins or ends. It ignores other events.
 func (s *spanSet) addEvent(e *traceEvent) {
 	switch e.ph {
 	case 'M':
@@ -121,7 +117,6 @@ func (s *spanSet) addEvent(e *traceEvent) {
 	}
 }
 
-// endSpan ends the innermost open span of the event's lane.
 func (s *spanSet) endSpan(e *traceEvent) {
 	at, ok := s.findLane(e)
 	if !ok || len(s.lanes[at].open) == 0 {
@@ -161,9 +156,8 @@ func (s *spanSet) addSpan(span compactSpan) {
 	s.spans = append(s.spans, span)
 }
 
-// removeNested removes each span that is inside another span of the same class
-// and lane, except steps. Operators call dozens of other operators, and the
-// outermost span includes their time.
+// removeNested removes each span inside another span of the same class and lane, except steps.
+// Operators call dozens of other operators, and the outermost span includes their time.
 func (s *spanSet) removeNested() {
 	slices.SortFunc(s.spans, func(a, b compactSpan) int {
 		return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(a.class, b.class), cmp.Compare(a.start, b.start), cmp.Compare(b.length, a.length), cmp.Compare(a.name, b.name))
@@ -182,8 +176,7 @@ func (s *spanSet) removeNested() {
 	s.spans = kept
 }
 
-// internName returns the index of an event's name and its class. A new name is
-// added.
+// internName returns the index of an event's name, which is added if it is new, and its class.
 func (s *spanSet) internName(e *traceEvent) internedName {
 	s.key = append(append(append(s.key[:0], e.cat...), 0), e.name...)
 	if n, ok := s.named[string(s.key)]; ok {
@@ -207,9 +200,8 @@ func (s *spanSet) internName(e *traceEvent) internedName {
 	return n
 }
 
-// findLane returns the index of the event's lane, which is added if it is new.
-// ok is false if the lane is new and there are too many lanes or its name is
-// too long.
+// findLane returns the index of the event's lane, which is added if it is new. ok is false if there
+// are too many lanes or the new one's name is too long.
 func (s *spanSet) findLane(e *traceEvent) (i int32, ok bool) {
 	s.key = append(append(append(s.key[:0], e.pid...), '/'), e.tid...)
 	if i, ok := s.byLane[string(s.key)]; ok {
@@ -224,8 +216,7 @@ func (s *spanSet) findLane(e *traceEvent) (i int32, ok bool) {
 	return i, true
 }
 
-// processRankPattern matches the rank in the name of a process, such as "rank
-// 3" or "Rank: 3 (GPU 0)", in a trace of several ranks.
+// processRankPattern matches the rank in a process's name, such as "rank 3" or "Rank: 3 (GPU 0)".
 func processRankPattern() *regexp.Regexp { return regexp.MustCompile(`^(?i:rank)[ _:#-]*(\d{1,6})\b`) }
 
 // readMetadata stores the rank of a process if its name contains one.
@@ -244,8 +235,7 @@ func (s *spanSet) readMetadata(e *traceEvent) {
 	}
 }
 
-// allLanesHaveRanks reports whether the process of every lane has a rank in its
-// name.
+// allLanesHaveRanks reports whether the process of every lane has a rank in its name.
 func (s *spanSet) allLanesHaveRanks() bool {
 	return len(s.lanes) > 0 && !slices.ContainsFunc(s.lanes, func(l traceLane) bool {
 		_, has := s.byPid[l.pid]
@@ -253,10 +243,9 @@ func (s *spanSet) allLanesHaveRanks() bool {
 	})
 }
 
-// spanKind returns the kind of runs.Span for a class. An operator on the host
-// counts as computation only if the trace has no computation on a device. The
-// launch of a collective counts as communication only if the trace does not
-// have the execution of a collective.
+// spanKind returns the kind of runs.Span for a class. An operator on the host is computation only
+// if no device computes in the trace. The launch of a collective is communication only if the trace
+// lacks its execution.
 func (s *spanSet) spanKind(c spanClass) string {
 	switch {
 	case c == classData:
@@ -269,8 +258,7 @@ func (s *spanSet) spanKind(c spanClass) string {
 	return runs.SpanOther
 }
 
-// appendSpans appends the spans to out. The spans of a process without a rank in its name get the
-// given rank.
+// appendSpans appends the spans to out. Processes without a rank in their names have the given rank.
 func (s *spanSet) appendSpans(out []runs.Span, rank int) []runs.Span {
 	out = record.Grow(out, len(s.spans))
 	for _, x := range s.spans {
@@ -287,8 +275,7 @@ func (s *spanSet) appendSpans(out []runs.Span, rank int) []runs.Span {
 	return out
 }
 
-// describeOmissions returns a description of each kind of event that was left
-// out.
+// describeOmissions describes each kind of event that was left out.
 func (s *spanSet) describeOmissions() (descriptions []string) {
 	open := int64(0)
 	for _, l := range s.lanes {

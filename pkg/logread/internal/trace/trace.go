@@ -28,8 +28,7 @@ const (
 	maxEvent = 16 << 20  // bytes of one event
 	maxValue = 256 << 20 // bytes of a value other than the events
 
-	// Limits of the memory that a trace may take. Spans and names beyond them
-	// are left out.
+	// Limits of the memory for a trace. Spans and names beyond them are left out.
 	maxSpans     = 1 << 21
 	maxNames     = 1 << 16
 	maxNameBytes = 1 << 11
@@ -52,12 +51,10 @@ func isTrace(_ string, head []byte) bool {
 		rest := bytes.TrimLeft(head[1:], " \t\r\n")
 		return len(rest) > 0 && rest[0] == '{' && has(`"ph"`) && (has(`"ts"`) || has(`"pid"`))
 	}
-	// A file of Kineto begins with the properties of the devices, which may
-	// fill head completely.
+	// In a file of Kineto, the properties of the devices may fill head completely.
 	return head[0] == '{' && (has(`"traceEvents"`) || has(`"schemaVersion"`) && (has(`"deviceProperties"`) || has(`"distributedInfo"`)))
 }
 
-// traceFile is the content of one trace file.
 type traceFile struct {
 	rank   int   // rank of the process; -1 if unknown
 	world  int   // number of ranks; 0 if unknown
@@ -65,8 +62,7 @@ type traceFile struct {
 	set    *spanSet
 }
 
-// readFile reads a trace file into one part. Join later merges the parts of a
-// folder into a run.
+// readFile reads a trace file into one part. Join later merges the parts of a folder.
 func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	t := &traceFile{rank: -1, set: newSpanSet()}
 	s := scan.NewJSONReader(in.Reader)
@@ -102,8 +98,8 @@ func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{{Role: record.Companion, Source: t}}, nil
 }
 
-// Join merges the traces of each folder into one part. A folder has one trace
-// for each rank, or several if the rank was profiled several times.
+// Join merges the traces of each folder into one part. A folder has one trace per rank, or several
+// of a rank that was profiled several times.
 func Join(parts []*record.Part) []*record.Part {
 	byFolder := map[string][]*record.Part{}
 	var kept []*record.Part
@@ -125,10 +121,9 @@ func Join(parts []*record.Part) []*record.Part {
 
 func traceOf(p *record.Part) *traceFile { return p.Source.(*traceFile) }
 
-// joinRanks moves the spans of all files into the first part. The times of the
-// spans are relative to the start of their file. All files of a rank use the
-// same clock, so joinRanks makes them relative to the start of the rank's first
-// file.
+// joinRanks moves the spans of all files into the first part. Times are relative to the start of
+// their file; since all files of a rank use the same clock, joinRanks makes them relative to the
+// rank's first file.
 func joinRanks(files []*record.Part) {
 	first := map[int]int64{} // nanoseconds, by rank
 	for _, p := range files {
@@ -162,7 +157,6 @@ func joinRanks(files []*record.Part) {
 	slices.SortStableFunc(run.Spans, compareSpans)
 }
 
-// compareSpans orders spans by rank, lane and start.
 func compareSpans(a, b runs.Span) int {
 	if a.Rank == b.Rank && a.Lane == b.Lane { // usually
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.Seconds, a.Seconds))
@@ -210,9 +204,8 @@ func (t *traceFile) readDistributedInfo(s *scan.JSONReader) error {
 	return err
 }
 
-// readEventArray reads the events of an array whose opening bracket has been
-// read. If bare is true, the array is the complete file. Its closing bracket may
-// then be missing, as in the file of a killed program.
+// readEventArray reads the events of an array after its opening bracket. If bare is set, the array
+// is the complete file, and its closing bracket may be missing, as in the file of a killed program.
 func (t *traceFile) readEventArray(s *scan.JSONReader, bare bool) error {
 	var e traceEvent
 	torn := false
@@ -238,6 +231,5 @@ func (t *traceFile) readEventArray(s *scan.JSONReader, bare bool) error {
 	return err
 }
 
-// fileRankPattern matches the rank in a file name, as in rank3.json,
-// trace_rank-3.pt.trace.json and worker3.json.
+// fileRankPattern matches rank3.json, trace_rank-3.pt.trace.json and worker3.json.
 var fileRankPattern = regexp.MustCompile(`(?i)(?:rank|worker)[_.-]?(\d{1,6})`)

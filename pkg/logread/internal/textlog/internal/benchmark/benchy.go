@@ -57,13 +57,11 @@ func readBenchy(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// isTrialName reports whether b is the name of one of benchy's measurements.
 func isTrialName(b []byte) bool {
 	return string(b) == "IO" || string(b) == "SYNTHETIC" || string(b) == "FULL"
 }
 
-// readBenchySummary reads the line m, which summarizes a measurement. c is the
-// rest of the line after "BENCHY::SUMMARY::".
+// readBenchySummary reads the summary m of a measurement. c is the rest after "BENCHY::SUMMARY::".
 func readBenchySummary(log *logline.Log, c scan.Cursor, m []byte) logline.Result {
 	c.SkipBlanks()
 	name, after, _ := bytes.Cut(c.Rest, []byte(" "))

@@ -16,8 +16,7 @@ import (
 //	DLLL {"timestamp": "1587451057.91385", "datetime": "…", "elapsedtime": "91.665232", "type": "LOG",
 //	      "step": [0, 0], "data": {"average_loss": 3.62}}
 
-// dlloggerState is the state of a run with DLLogger lines. It contains what is
-// needed to number the iterations across epochs.
+// dlloggerState is what is needed to number the iterations of a run across epochs.
 type dlloggerState struct {
 	epoch, iteration, offset int64    // of the last iteration; offset is the number of iterations in earlier epochs
 	elapsed                  float64  // elapsed time at the end of the last epoch, in seconds
@@ -39,19 +38,17 @@ func dlloggerOf(r *logline.Run) *dlloggerState {
 	return logline.State[dlloggerState](&r.States, logline.DLLogger)
 }
 
-// laterSettings returns the names and values of settings after the values of a run, which belong to the next values.
+// laterSettings returns the settings after the values of a run, which belong to the next values.
 func laterSettings(log *logline.Log) *[][2]string {
 	return logline.State[[][2]string](&log.States, logline.DLLogger)
 }
 
-// dlloggerLine contains the members of a line's JSON document.
 type dlloggerLine struct {
 	stamp, elapsed   float64 // NaN if missing
 	kind, step, data []byte
 }
 
-// parseDLLoggerLine parses the JSON document of a line. ok is false if it is
-// malformed.
+// parseDLLoggerLine parses the JSON document of a line. ok is false if it is malformed.
 func parseDLLoggerLine(text []byte) (v dlloggerLine, ok bool) {
 	v = dlloggerLine{stamp: math.NaN(), elapsed: math.NaN()}
 	doc := scan.ObjectIterator{Text: text}
@@ -72,8 +69,8 @@ func parseDLLoggerLine(text []byte) (v dlloggerLine, ok bool) {
 	return v, !doc.Bad
 }
 
-// forEachValue calls use with each member of the line's data, except members
-// whose name is too long. It returns false if the data is malformed.
+// forEachValue calls use for each member of the data with a name that is not too long. It returns
+// false if the data is malformed.
 func (v dlloggerLine) forEachValue(use func(name, value []byte)) bool {
 	data := scan.ObjectIterator{Text: v.data}
 	for key, value := range data.Members() {
@@ -84,7 +81,6 @@ func (v dlloggerLine) forEachValue(use func(name, value []byte)) bool {
 	return !data.Bad
 }
 
-// readDLLogger reads lines that begin with "DLLL".
 func readDLLogger(log *logline.Log, m []byte) logline.Result {
 	v, ok := parseDLLoggerLine(m[len("DLLL "):])
 	if !ok {
@@ -133,10 +129,9 @@ func readDLLogger(log *logline.Log, m []byte) logline.Result {
 
 func (s *dlloggerState) hasValues() bool { return s.started || s.epochs > 0 }
 
-// applyDLLoggerSettings applies the settings after the values of the current run: the program
-// was started again and has appended to the log. The next line has the given step of n numbers.
-// If it is the step with which the run began, it begins another run; otherwise the run was
-// resumed.
+// applyDLLoggerSettings applies the settings after the values of the current run: the program was
+// started again and appends to the log. The next line has the given step of n numbers. If this is
+// the current run's first step, it begins another run; otherwise the run was resumed.
 func applyDLLoggerSettings(log *logline.Log, step [2]int64, n int) {
 	later := laterSettings(log)
 	if len(*later) == 0 {
@@ -152,9 +147,8 @@ func applyDLLoggerSettings(log *logline.Log, step [2]int64, n int) {
 	*later = nil
 }
 
-// globalIteration returns the number, across all epochs, of an iteration with
-// step [epoch, iteration]. The iterations must be passed in the order of the
-// log.
+// globalIteration returns the number, across all epochs, of an iteration with step [epoch,
+// iteration]. The iterations must be passed in the order of the log.
 func (s *dlloggerState) globalIteration(step [2]int64) int64 {
 	if s.started && step[0] != s.epoch && step[1] <= s.iteration {
 		s.offset += s.iteration + 1
@@ -166,8 +160,8 @@ func (s *dlloggerState) globalIteration(step [2]int64) int64 {
 	return s.offset + step[1]
 }
 
-// parseDLLoggerStep parses a step and returns its first two numbers, and how many
-// numbers it has (n). n is -1 if the step is malformed, and 0 for "PARAMETER".
+// parseDLLoggerStep returns the first two numbers of a step and their total n, which is -1 for a
+// malformed step and 0 for "PARAMETER".
 func parseDLLoggerStep(text []byte) (step [2]int64, n int) {
 	if string(text) == `"PARAMETER"` {
 		return step, 0
@@ -193,8 +187,8 @@ func parseDLLoggerStep(text []byte) (step [2]int64, n int) {
 	return step, n
 }
 
-// addDLLoggerSetting adds a setting to the run's configuration. If the key is a
-// known one, such as the batch size, it also sets the run's property.
+// addDLLoggerSetting adds a setting to the run's configuration. A known key, such as the batch
+// size, also sets the run's property.
 func addDLLoggerSetting(log *logline.Log, key string, x []byte) {
 	if v, ok := scan.ParseJSONFloat(x); ok {
 		log.AddProperty(key, v)
@@ -203,9 +197,8 @@ func addDLLoggerSetting(log *logline.Log, key string, x []byte) {
 	}
 }
 
-// addDLLoggerEpoch adds epoch n with the values in its line. If the line has no
-// duration of the epoch, the time since the line of the previous epoch is used,
-// and the report states this. It returns false if the line's data is malformed.
+// addDLLoggerEpoch adds epoch n with the values in its line. Without a duration, it uses the time
+// since the previous epoch's line and reports this. It returns false if the line's data is malformed.
 func addDLLoggerEpoch(log *logline.Log, run *logline.Run, n int64, line dlloggerLine) bool {
 	e := log.FindOrAddEpochOfRun(int(n), logline.DLLoggerOrdinal)
 	total, compute := math.NaN(), math.NaN() // throughput with and without the time for loading data
@@ -255,8 +248,7 @@ func addDLLoggerEpoch(log *logline.Log, run *logline.Run, n int64, line dllogger
 	return good
 }
 
-// toFraction converts a percentage to a fraction. Values up to 1 already are
-// fractions.
+// toFraction converts a percentage to a fraction. Values up to 1 are fractions.
 func toFraction(v float64) float64 {
 	if v > 1 {
 		return v / 100

@@ -26,15 +26,14 @@ import (
 // horovodInterval is the number of standard deviations after +-.
 const horovodInterval = 1.96
 
-// horovodState contains the values in the Horovod lines of a run so far, except the
-// rates of the iterations (Run.IterationRates). Rates are in images per second and GPU.
+// horovodState contains the values so far, except the rates of the iterations (Run.IterationRates).
+// Rates are in images per second and GPU.
 type horovodState struct {
 	perGPU  float64
 	spread  float64
 	summary int // number of the line with the total; 0 before that line
-	// The settings in the lines "Model:", "Batch size:" and "Number of GPUs:".
-	// They are ignored if no rates follow, since other programs print such
-	// lines too.
+	// The settings "Model:", "Batch size:" and "Number of GPUs:". They are ignored if no rates
+	// follow, since other programs print such lines too.
 	model     string
 	batch     int // per GPU
 	settings  int // number of lines with settings
@@ -60,16 +59,13 @@ func horovodOf(r *logline.Run) *horovodState {
 	return logline.State[horovodState](&r.States, logline.Horovod)
 }
 
-// reasonNoRates is the reason for ignoring a batch size and a model without
-// Horovod's rates after them. In lines of other programs, the batch size may be
-// per worker or for all workers.
+// reasonNoRates is the reason for ignoring a batch size and a model without Horovod's rates. In
+// other programs' lines, the batch size may be per worker or for all workers.
 const reasonNoRates = "a batch size or model without rates of Horovod's benchmark after it: other programs print such lines too"
 
-// maxRates is the maximum number of single rates that are kept per trial.
 const maxRates = 1 << 16
 
-// addHorovodIteration adds the rate of an iteration: its number and images per
-// second and GPU.
+// addHorovodIteration adds the rate of an iteration: its number and images per second and GPU.
 func addHorovodIteration(log *logline.Log, v []template.Value) logline.Result {
 	if v[0].Number == 0 && horovodOf(log.Current).summary > 0 {
 		log.BeginRun()
@@ -84,15 +80,15 @@ func addHorovodIteration(log *logline.Log, v []template.Value) logline.Result {
 	return logline.Used
 }
 
-// setHorovodMean sets the mean rate over all iterations, in images per second and GPU, and the number after +-.
+// setHorovodMean sets the mean rate of all iterations, in images per second and GPU, and the number
+// after +-.
 func setHorovodMean(log *logline.Log, v []template.Value) logline.Result {
 	h := horovodOf(log.CountLine(logline.Horovod))
 	h.perGPU, h.spread = v[0].Number, v[1].Number
 	return logline.Used
 }
 
-// setHorovodTotal reads the last line of a run: the number of GPUs, the rate of
-// all GPUs, and the number after +-.
+// setHorovodTotal reads the last line of a run: the GPUs, their total rate, and the number after +-.
 func setHorovodTotal(log *logline.Log, v []template.Value) logline.Result {
 	if !record.IsPlausibleCount(v[0].Number) {
 		log.In.AddProblem(log.Lines.Number, "got %g GPUs, want 1 to %d", v[0].Number, record.MaxWorkers)
@@ -110,8 +106,7 @@ func setHorovodTotal(log *logline.Log, v []template.Value) logline.Result {
 	return logline.Used
 }
 
-// readHorovodSetting reads the lines "Model:", "Batch size:" and "Number of
-// GPUs:".
+// readHorovodSetting reads the lines "Model:", "Batch size:" and "Number of GPUs:".
 func readHorovodSetting(log *logline.Log, m []byte) logline.Result {
 	key, value, _ := bytes.Cut(m, []byte(": "))
 	text := strings.TrimSpace(string(value))
@@ -143,8 +138,7 @@ func readHorovodSetting(log *logline.Log, m []byte) logline.Result {
 	return logline.Pending
 }
 
-// finishHorovod computes the trial of the run if the log ends before the line
-// with the total.
+// finishHorovod computes the trial of the run if the log lacks the line with the total.
 func finishHorovod(r *logline.Run, report *record.Report) {
 	h := horovodOf(r)
 	if h.summary == 0 && len(r.IterationRates) == 0 && h.perGPU == 0 {

@@ -39,17 +39,14 @@ func mlperfStateOf(r *logline.Run) *mlperfState {
 	return logline.State[mlperfState](&r.States, logline.MLPerf)
 }
 
-// mlperfBlock is an epoch or a block of epochs that has begun.
 type mlperfBlock struct {
 	start float64 // ms
 	count int     // number of epochs
 }
 
-// maxBlockEpochs is the maximum number of epochs in a block, which limits the
-// memory that a short line can take.
+// maxBlockEpochs limits the epochs in a block, and so the memory that a short line can take.
 const maxBlockEpochs = 64
 
-// readMLPerf reads lines that begin with ":::MLLOG".
 func readMLPerf(log *logline.Log, m []byte) logline.Result {
 	text := m[len(":::MLLOG "):]
 	v, ok := parseMLPerf(text)
@@ -92,7 +89,6 @@ func readMLPerf(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// beginMLPerfBlock stores the start of an epoch, or of a block of epochs.
 func beginMLPerfBlock(log *logline.Log, s *mlperfState, epoch int, v mlperfLine) logline.Result {
 	count := 1.0
 	if v.epochs == v.epochs {
@@ -106,7 +102,7 @@ func beginMLPerfBlock(log *logline.Log, s *mlperfState, epoch int, v mlperfLine)
 	return logline.Used
 }
 
-// endMLPerfBlock sets the time of an epoch, or of each epoch in a block, at its end in ms.
+// endMLPerfBlock sets the time of an epoch, or of each epoch in a block. end is in ms.
 func endMLPerfBlock(log *logline.Log, s *mlperfState, epoch int, end float64) {
 	block, ok := s.epochs[epoch]
 	if !ok {
@@ -123,9 +119,8 @@ func endMLPerfBlock(log *logline.Log, s *mlperfState, epoch int, end float64) {
 	}
 }
 
-// mlperfRunState returns the state of the run if the rank of the current line
-// is the one whose lines are used, otherwise nil. All ranks print the same
-// values, so the lines of the first rank suffice.
+// mlperfRunState returns the state of the run, or nil for all ranks but one: all ranks print the
+// same values, so the lines of the first rank suffice.
 func mlperfRunState(log *logline.Log) *mlperfState {
 	s := mlperfStateOf(log.CountLine(logline.MLPerf))
 	if s.label == 0 {
@@ -137,9 +132,8 @@ func mlperfRunState(log *logline.Log) *mlperfState {
 	return s
 }
 
-// addMLPerfQuality adds the result of an evaluation (eval_accuracy, eval_error
-// or eval_loss) to its curve, and an accuracy or a loss also to the epoch with
-// the number epoch. hasEpoch is false if the line has no epoch.
+// addMLPerfQuality adds the result of an evaluation (eval_accuracy, eval_error or eval_loss) to its
+// curve, and an accuracy or a loss also to the epoch, if the line has one (hasEpoch).
 func addMLPerfQuality(log *logline.Log, v mlperfLine, epoch int, hasEpoch bool) {
 	x, ok := scan.ParseJSONFloat(v.value)
 	if !ok {
@@ -152,8 +146,6 @@ func addMLPerfQuality(log *logline.Log, v mlperfLine, epoch int, hasEpoch bool) 
 	}
 }
 
-// setMLPerfQuality sets the result of an evaluation in its epoch, if the run has
-// this epoch.
 func setMLPerfQuality(r *logline.Run, key string, epoch int, x float64) {
 	e := r.Epochs.Find(logline.RankID{Rank: -1, Ordinal: logline.MLPerfOrdinal}).Find(epoch)
 	switch {
@@ -165,8 +157,7 @@ func setMLPerfQuality(r *logline.Run, key string, epoch int, x float64) {
 	}
 }
 
-// addMLPerfStats adds the values of a tracked_stats line to the run's curves,
-// one point per value.
+// addMLPerfStats adds a tracked_stats line to the run's curves, one point per value.
 func addMLPerfStats(log *logline.Log, v mlperfLine, epoch int) {
 	step := v.stepOrEpoch(epoch)
 	stats := scan.ObjectIterator{Text: v.value}
@@ -199,7 +190,6 @@ func addMLPerfSetting(log *logline.Log, v mlperfLine) logline.Result {
 	return logline.Used
 }
 
-// finishMLPerf computes the run's time to train, status and number of workers.
 func finishMLPerf(r *logline.Run, report *record.Report) {
 	if mlperfStateOf(r).label == 0 {
 		return
@@ -230,8 +220,7 @@ func finishMLPerf(r *logline.Run, report *record.Report) {
 	}
 }
 
-// mlperfLine contains the members of a line's JSON document. A missing value is
-// NaN or empty.
+// mlperfLine contains the members of a line's JSON document. Missing values are NaN or empty.
 type mlperfLine struct {
 	time               float64 // ms
 	key, value, status []byte
@@ -239,9 +228,8 @@ type mlperfLine struct {
 	epochs             float64 // number of epochs in a block
 }
 
-// parseMLPerf parses the JSON document of a line. It stops at the member "key"
-// if lines with this key are not used. ok is false if the document is malformed
-// or has no key or time.
+// parseMLPerf parses the JSON document of a line, up to a key whose lines are not used. ok is false
+// if the document is malformed or has no key or time.
 func parseMLPerf(text []byte) (v mlperfLine, ok bool) {
 	v = mlperfLine{time: math.NaN(), epoch: math.NaN(), step: math.NaN(), count: math.NaN(), epochs: math.NaN()}
 	doc := scan.ObjectIterator{Text: text}
@@ -293,8 +281,7 @@ func isUsedMLPerfKey(key []byte) bool {
 	return false
 }
 
-// epochNumber returns the epoch in a line's metadata. ok is false if it is
-// missing or not an integer.
+// epochNumber returns the epoch in a line's metadata. ok is false unless it is an integer.
 func epochNumber(v mlperfLine) (n int, ok bool) {
 	if e := v.epoch; e >= 0 && e < 1<<31 && e == float64(int(e)) {
 		return int(e), true
@@ -302,8 +289,7 @@ func epochNumber(v mlperfLine) (n int, ok bool) {
 	return 0, false
 }
 
-// evaluationStep returns the step of an evaluation in its curve: the epoch, or
-// the number of samples if the line has no epoch.
+// evaluationStep returns the step of an evaluation in its curve: the epoch, or else the number of samples.
 func (v mlperfLine) evaluationStep() int64 {
 	epoch, ok := epochNumber(v)
 	if !ok && v.count >= 0 && v.count < 1<<53 {
@@ -312,8 +298,7 @@ func (v mlperfLine) evaluationStep() int64 {
 	return int64(epoch)
 }
 
-// stepOrEpoch returns the step of a tracked_stats line: the step in its
-// metadata, or epoch if the metadata contains no step.
+// stepOrEpoch returns the step in the metadata of a tracked_stats line, or else epoch.
 func (v mlperfLine) stepOrEpoch(epoch int) int64 {
 	if v.step >= 0 && v.step < 1<<53 {
 		return int64(v.step)

@@ -6,20 +6,18 @@ import (
 	"lockstep/pkg/logread/internal/textlog/internal/logline"
 )
 
-// All ranks of a run with MLPerf's logging may print the same lines, so those of
-// one rank suffice. But the rank that evaluates or stops a run may also be
-// another one than the rank that starts it:
+// All ranks of a run with MLPerf's logging may print the same lines, so those of one rank suffice.
+// But another rank than the one that starts the run may evaluate or stop it:
 //
 //	0: :::MLLOG {…, "key": "run_start", …}
 //	56: :::MLLOG {…, "key": "eval_accuracy", "value": 0.75, "metadata": {"epoch_num": 1}}
 //	56: :::MLLOG {…, "key": "run_stop", "metadata": {"status": "success"}}
 
-// otherRankLine is the reason for ignoring lines of ranks that repeat each
-// other's values.
+// otherRankLine is the reason for ignoring lines that repeat another rank's values.
 const otherRankLine = "MLLOG line whose values another rank has logged too"
 
-// mlperfOthers contains what ranks other than the one whose lines are used have
-// logged. A value counts only if that rank has not logged it.
+// mlperfOthers contains what other ranks than the used one have logged. A value counts only if the
+// used rank has not logged it.
 type mlperfOthers struct {
 	stop        float64 // last run_stop in ms; 0 if there is none
 	stopRank    int
@@ -29,7 +27,6 @@ type mlperfOthers struct {
 	first       int                // number of the first of these lines
 }
 
-// mlperfEvaluation is the result of one evaluation.
 type mlperfEvaluation struct {
 	rank  int
 	key   string
@@ -37,9 +34,8 @@ type mlperfEvaluation struct {
 	line  mlperfLine // without texts
 }
 
-// selectMLPerfRun is called for a line run_start. It begins a new run if the current one has
-// stopped. Otherwise it selects the rank of this line as the one whose lines are used, unless
-// the run has already started or has values.
+// selectMLPerfRun handles a line run_start. It begins a new run if the current one has stopped. Otherwise
+// it selects this line's rank as the one that is used, unless the run has already started or has values.
 func selectMLPerfRun(log *logline.Log) {
 	s := mlperfStateOf(log.Current)
 	switch {
@@ -50,8 +46,7 @@ func selectMLPerfRun(log *logline.Log) {
 	}
 }
 
-// addOtherMLPerfRank adds line v of a rank whose lines are used only if the
-// others lack their values.
+// addOtherMLPerfRank adds line v of a rank that is used only for values that the selected one lacks.
 func addOtherMLPerfRank(log *logline.Log, v mlperfLine) logline.Result {
 	o := &mlperfStateOf(log.Current).others
 	switch string(v.key) {

@@ -28,8 +28,7 @@ import (
 //	     1048576        262144     float     sum      -1    52.40   20.01   35.02      0    51.90   20.20   35.36      0
 //	# Avg bus bandwidth    : 35.19
 //
-// Only the all-reduce is used. Its time is that of the operation in place, which
-// is how training reduces gradients.
+// Only the all-reduce in place is used, which is how training reduces gradients.
 
 // The reasons for ignoring rows of benchmarks of collectives.
 const (
@@ -37,10 +36,8 @@ const (
 	emptyCollective = "benchmark of the all-reduce: of 0 bytes"
 )
 
-// maxCollectiveRows is the maximum number of rows that are kept per table.
 const maxCollectiveRows = 1 << 14
 
-// ncclState is the state of a run with the table of nccl-tests.
 type ncclState struct {
 	test    string   // name of the test, such as all_reduce_perf; empty if unknown
 	columns []string // names of the columns; nil before the heading
@@ -60,15 +57,13 @@ func NCCLTests() logline.Format {
 
 func ncclOf(r *logline.Run) *ncclState { return logline.State[ncclState](&r.States, logline.NCCLTests) }
 
-// ncclRow is one row of the table.
 type ncclRow struct {
 	runs.AllReduce
 	reduces bool    // the operation reduces, and all ranks get the result
 	ratio   float64 // bus bandwidth divided by the bandwidth of the algorithm; NaN if unknown
 }
 
-// readNCCLTest reads the line "# Collective test starting:", which new versions
-// print before the line "# nThread".
+// readNCCLTest reads "# Collective test starting:", which new versions print before "# nThread".
 func readNCCLTest(log *logline.Log, m []byte) logline.Result {
 	beginBenchmark(log)
 	log.Block = logline.NoBlock // which may be the table of another benchmark
@@ -84,7 +79,6 @@ func beginBenchmark(log *logline.Log) {
 	}
 }
 
-// readNCCLSettings reads the line "# nThread", which begins a table.
 func readNCCLSettings(log *logline.Log, m []byte) logline.Result {
 	if !bytes.Contains(m, []byte(" nGpus ")) || !bytes.Contains(m, []byte(" minBytes ")) {
 		return logline.Unknown
@@ -130,8 +124,7 @@ func readNCCLLine(log *logline.Log, m []byte) logline.Result {
 	return logline.Idle
 }
 
-// readNCCLRow reads a row of the table. Whether it is used is only known when
-// the run ends.
+// readNCCLRow reads a row of the table. Only the end of the run shows whether it is used.
 func readNCCLRow(log *logline.Log, m []byte) logline.Result {
 	s := ncclOf(log.Current)
 	fields := bytes.Fields(m)
@@ -172,7 +165,6 @@ func readNCCLRow(log *logline.Log, m []byte) logline.Result {
 	return logline.Pending
 }
 
-// isNCCLType reports whether text is the name of a data type in nccl-tests.
 func isNCCLType(text []byte) bool {
 	switch string(text) {
 	case "int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16", "fp8_e4m3", "fp8_e5m2", "f8e4m3", "f8e5m2", "char":
@@ -216,25 +208,23 @@ func finishNCCL(r *logline.Run, report *record.Report) {
 	}
 }
 
-// isAllReduceByBandwidth reports whether the ratio of its bandwidths shows that a
-// table without the name of a test is that of an all-reduce. nccl-tests multiplies the bandwidth by
-// a factor that depends on the collective to get the bus bandwidth.
+// isAllReduceByBandwidth reports whether a table without a name is that of an all-reduce, by the
+// ratio of its bandwidths: nccl-tests multiplies the bandwidth by a factor that depends on the
+// collective to get the bus bandwidth.
 func (s *ncclState) isAllReduceByBandwidth() bool {
 	largest := slices.MaxFunc(s.rows, func(a, b ncclRow) int { return cmp.Compare(a.Bytes, b.Bytes) })
 	n := float64(s.ranks)
 	return largest.reduces && s.ranks > 1 && math.Abs(largest.ratio/(2*(n-1)/n)-1) < 0.05
 }
 
-// The OSU micro-benchmarks print a table per test. Only osu_allreduce is used,
-// whose first column after the size in bytes is the mean over the ranks. The
-// number of ranks is not in the output:
+// The OSU micro-benchmarks print a table per test. Only osu_allreduce is used, whose first column
+// after the size in bytes is the mean over the ranks. The output lacks the number of ranks:
 //
 //	# OSU MPI-CUDA Allreduce Latency Test v7.4
 //	# Datatype: MPI_CHAR.
 //	# Size       Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations
 //	1048576               230.90            228.10            233.70         100
 
-// osuState is the table of a log that is being read.
 type osuState struct {
 	isAllReduce bool // the table has the times of osu_allreduce
 	columns     int  // number of columns of the heading; 2 without one
@@ -249,7 +239,6 @@ func OSU() logline.Format {
 
 func osuOf(log *logline.Log) *osuState { return logline.State[osuState](&log.States, logline.OSU) }
 
-// readOSUTitle reads the line with the name of the test.
 func readOSUTitle(log *logline.Log, m []byte) logline.Result {
 	words := bytes.Fields(m)
 	log.Block = logline.OSU

@@ -25,7 +25,6 @@ import (
 //	10	images/sec: 1425.2 +/- 3.1 (jitter = 5.0)	7.9
 //	total images/sec: 1428.75
 
-// tfCNNState is what a run's lines of the benchmark contain so far.
 type tfCNNState struct {
 	global, perDevice int
 	model, mode       string
@@ -49,7 +48,6 @@ func TFCNN() logline.Format {
 
 func tfCNNOf(r *logline.Run) *tfCNNState { return logline.State[tfCNNState](&r.States, logline.TFCNN) }
 
-// readTFCNNHeader reads the first line of the header, which has the version of TensorFlow.
 func readTFCNNHeader(log *logline.Log, m []byte) logline.Result {
 	c := scan.Cursor{Rest: m}
 	c.Expect("TensorFlow:  ").ReadInteger()
@@ -60,8 +58,8 @@ func readTFCNNHeader(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// followsTFCNNHeader reports whether the current line follows a line of the header. If so, it
-// belongs to the header too. Settings elsewhere may be those of another program.
+// followsTFCNNHeader reports whether the current line follows a line of the header and so belongs
+// to it. Settings elsewhere may be another program's.
 func followsTFCNNHeader(log *logline.Log) bool {
 	s := tfCNNOf(log.Current)
 	follows := s.headerLine > 0 && log.Lines.Number <= s.headerLine+3 // lines without use are between
@@ -71,8 +69,8 @@ func followsTFCNNHeader(log *logline.Log) bool {
 	return follows
 }
 
-// readTFCNNModel reads the name of the model or of the data set, the mode, or the list of devices. The
-// synthetic benchmark of Horovod has a similar line with the model.
+// readTFCNNModel reads the name of the model or of the data set, the mode, or the list of devices.
+// Horovod's synthetic benchmark has a similar line with the model.
 func readTFCNNModel(log *logline.Log, m []byte) logline.Result {
 	key, value, _ := strings.Cut(string(m[:min(len(m), 200)]), ":")
 	if !strings.HasPrefix(value, "   ") || !followsTFCNNHeader(log) {
@@ -92,7 +90,6 @@ func readTFCNNModel(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// readTFCNNBatch reads the line "Batch size:  256 global".
 func readTFCNNBatch(log *logline.Log, m []byte) logline.Result {
 	c := scan.Cursor{Rest: m}
 	n := c.Expect("Batch size:").SkipBlanks().ReadInteger()
@@ -103,7 +100,6 @@ func readTFCNNBatch(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// readTFCNNStep reads the line of a step, and the line with the batch size of a device.
 func readTFCNNStep(log *logline.Log, m []byte) logline.Result {
 	c := scan.Cursor{Rest: m}
 	step := c.ReadInteger()
@@ -151,7 +147,6 @@ func addTFCNNTotal(log *logline.Log, v []template.Value) logline.Result {
 	return logline.Used
 }
 
-// finishTFCNN sets the properties that the header contains.
 func finishTFCNN(r *logline.Run, _ *record.Report) {
 	s := tfCNNOf(r)
 	if r.LinesByFormat[logline.TFCNN] == 0 || s.model == "" {

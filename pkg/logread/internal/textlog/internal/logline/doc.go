@@ -3,9 +3,8 @@
 //
 // A Format has rules, and each Rule reads the lines that begin with its prefix. The
 // function of a rule gets the Log and the line without the labels at its beginning
-// (StripPrefix). It counts the line for its format with Log.CountLine, which returns
-// the run to which the line belongs, adds the values of the line to that run, and
-// returns Used:
+// (StripPrefix). It counts the line for its format with Log.CountLine, adds the
+// values of the line to the run that CountLine returns, and returns Used:
 //
 //	func readMyLoss(log *logline.Log, m []byte) logline.Result {
 //		c := scan.Cursor{Rest: m}
@@ -19,9 +18,6 @@
 //		return logline.Used
 //	}
 //
-// A Run has fields for the values that several formats have. What only one format
-// must remember, it keeps in Run.States or, if it concerns all runs of a log, in
-// Log.States; the function State returns it.
-//
-// Package textlog reads the lines of a log and calls the rules.
+// A Run has fields for values that several formats have. A format keeps its own state in Run.States
+// or, if it concerns all runs of a log, in Log.States; the function State returns it.
 package logline

@@ -9,10 +9,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// RankID identifies a rank of a run. If lines have labels, Rank is the rank in
-// the label and Ordinal is 0. Otherwise Rank is -1 and Ordinal distinguishes the
-// ranks. Loggers whose lines describe the run and not a rank have negative
-// ordinals.
+// RankID identifies a rank of a run. With labels, Rank is the rank in the label and
+// Ordinal is 0. Without, Rank is -1 and Ordinal distinguishes the ranks. It is negative
+// for loggers whose lines describe the run and not a rank.
 type RankID struct{ Rank, Ordinal int }
 
 // Ordinals of loggers that log beside a program's own lines and may count the
@@ -27,7 +26,7 @@ type EpochsByRank struct {
 	All   []*record.RankEpochs          // of ranks, in the order of their first lines
 	extra []*record.RankEpochs          // of loggers with negative ordinals, in the order of their first lines
 	index map[RankID]*record.RankEpochs // of all ranks and loggers
-	// The last result of FindOrAdd, and its ID, which the next line usually has too.
+	// The last result of FindOrAdd and its ID, which usually recur.
 	last   *record.RankEpochs
 	lastID RankID
 }
@@ -69,9 +68,8 @@ func (e *EpochsByRank) First() int {
 	return first
 }
 
-// Merge merges the epochs of all ranks and loggers into one list, which counts
-// from 1. sumRates is set if the rates of the ranks must be summed, and fromZero
-// if the first epoch has the number 0, also if the log begins with a later one.
+// Merge merges the epochs of all ranks and loggers into one list, which counts from 1. Set sumRates if
+// the ranks' rates must be summed, and fromZero if the first epoch is 0 although the log may begin later.
 func (e *EpochsByRank) Merge(sumRates, fromZero bool, report *record.Report) []runs.Epoch {
 	for _, list := range slices.Concat(e.All, e.extra) {
 		if list.Index != nil { // they were out of order
@@ -98,8 +96,7 @@ func (e *EpochsByRank) Merge(sumRates, fromZero bool, report *record.Report) []r
 	return merged
 }
 
-// countFromOne renumbers sorted epochs that are counted from 0: one of them has
-// the number 0, or fromZero is set.
+// countFromOne renumbers sorted epochs that are counted from 0: one is 0, or fromZero is set.
 func countFromOne(epochs []runs.Epoch, fromZero bool, report *record.Report) {
 	if len(epochs) == 0 || epochs[0].Epoch != 0 && !fromZero {
 		return
@@ -110,8 +107,7 @@ func countFromOne(epochs []runs.Epoch, fromZero bool, report *record.Report) {
 	}
 }
 
-// replaceValues replaces the values of epochs by the values that the same epochs
-// have in other, and adds epochs that only other has.
+// replaceValues replaces the values of epochs by those in other, and adds other's further epochs.
 func replaceValues(epochs, other []runs.Epoch) []runs.Epoch {
 	all := record.RankEpochs{Epochs: epochs}
 	for i := range other {

@@ -10,10 +10,8 @@ import (
 	"lockstep/pkg/logread/internal/template"
 )
 
-// FormatID identifies a format of lines. The format with the most lines of a
-// run determines the run's kind. If several formats have equally many lines,
-// the last of them does. Commands come first, because they count only if the
-// run has no lines of another format.
+// FormatID identifies a format of lines. The format with the most lines of a run, or the last of several,
+// determines the run's kind. Commands come first, because they count only if the run has no other lines.
 type FormatID int
 
 // The formats, except those of templates only, which need no constant.
@@ -52,12 +50,11 @@ const (
 
 // Formats beside those of programs.
 const (
-	// MaxFormats is larger than the number of formats. In the table of formats, those
-	// without a constant follow HuggingFace.
+	// MaxFormats is larger than the number of formats. Formats without a constant follow HuggingFace.
 	MaxFormats = 48
-	// UserTemplates is the format of lines that the templates of the user describe.
+	// UserTemplates is the format of the lines of the user's templates.
 	UserTemplates FormatID = MaxFormats - 1
-	// NoBlock is the format of a block outside of blocks: commands have none.
+	// NoBlock is the format outside of blocks: commands have none.
 	NoBlock = Command
 )
 
@@ -65,57 +62,50 @@ const (
 type Format struct {
 	Name  string // value of runs.Run.Kind for runs of this format
 	Rules []Rule
-	// Templates describe further lines, whose values textlog/templatevalues.go adds
-	// to the run. They are tried after the lines with a prefix.
+	// Templates describe further lines, tried after those with a prefix. Their values are
+	// added by textlog/templatevalues.go.
 	Templates []string
-	// Applies reports whether the Templates may match the current line. It is nil
-	// if they always may.
+	// Applies, if not nil, reports whether the Templates may match the current line.
 	Applies func(log *Log) bool
 	// CountsFromZero is set if the number of the first epoch is 0.
 	CountsFromZero bool
-	// Anywhere reads a line that no rule recognizes by its beginning. It is nil if
-	// the format has no such lines.
+	// Anywhere, if not nil, reads a line that no rule recognizes by its beginning.
 	Anywhere func(log *Log, m []byte) Result
-	// EndsWithValue reports whether line m, whose beginning no rule recognizes, ends with a
-	// number, as Rule.EndsWithValue does for the lines of a rule. It may be nil.
+	// EndsWithValue, if not nil, reports whether line m, whose beginning no rule recognizes, ends
+	// with a number; see Rule.EndsWithValue.
 	EndsWithValue func(m []byte) bool
-	// ReadInBlock reads a line in a block, a group of lines whose meaning depends on its first line.
-	// The function that reads the first line sets Log.Block. It is nil if the format has no blocks.
+	// ReadInBlock, if not nil, reads a line in a block: lines whose meaning depends on the block's
+	// first line. The function that reads the first line sets Log.Block.
 	ReadInBlock func(log *Log, m []byte) Result
-	// NotInBlock lists the formats whose lines, which a prefix identifies, are not read by ReadInBlock.
+	// NotInBlock lists the formats whose lines with a prefix ReadInBlock does not get.
 	NotInBlock []FormatID
 	// BlockIsTable is set if each line of a block ends with a number.
 	BlockIsTable bool
-	// Finish is called at the end of each run of a file. It is nil if the
-	// format needs no such call.
+	// Finish, if not nil, is called at the end of each run of a file.
 	Finish func(r *Run, report *record.Report)
 }
 
-// Rule recognizes lines by their beginning, after labels were removed, and
-// reads them.
+// Rule recognizes lines by their beginning, without labels, and reads them.
 type Rule struct {
-	// Prefix is the text with which the line begins. It need not be set if Templates are. If it is empty,
-	// First lists the possible first bytes of the line; such rules are tried after those with a prefix.
+	// Prefix is how the line begins. It need not be set if Templates are. If it is empty, First
+	// lists the possible first bytes of the line; such rules are tried after those with a prefix.
 	Prefix, First string
-	// Read reads the line m. It may return Unknown, since programs of other
-	// formats may print lines that begin in the same way.
+	// Read reads line m, or returns Unknown for another program's line that begins in the same way.
 	Read func(log *Log, m []byte) Result
-	// Templates describe the complete line, instead of Read (package template).
-	// Use stores the values of the first one that matches, in the order of its
-	// fields. A line with the prefix that no template matches is damaged and is
-	// reported, unless MayBeOther is set.
+	// Templates, instead of Read, describe the complete line (package template). Use stores the
+	// values of the first one that matches, in the order of its fields. A line with the prefix that
+	// no template matches is reported as damaged, unless MayBeOther is set.
 	Templates  []string
 	Use        func(log *Log, v []template.Value) Result
 	MayBeOther bool // programs of other formats print lines that begin in the same way
-	// EndsWithValue is set if the line ends with a number. If the last line of
-	// a file does so but has no line end, it is reported as torn. It need not be
-	// set if one of the Templates ends with a number.
+	// EndsWithValue is set if the line ends with a number, so that it is reported as torn at the
+	// end of a file without line end. It need not be set if a template ends with a number.
 	EndsWithValue bool
 
 	compiled []*template.Template // of Templates
 }
 
-// Compile parses the templates of the rule, which must be done before the rule reads a line.
+// Compile parses the templates of the rule before the first ReadLine.
 func (r *Rule) Compile() {
 	for i, text := range r.Templates {
 		t := template.MustParse(text)
@@ -129,8 +119,8 @@ func (r *Rule) Compile() {
 	}
 }
 
-// WorkersRule returns the rule of a line that a program prints before its values and that states the number of
-// workers, as the templates describe it. also, unless it is nil, is called with the run.
+// WorkersRule returns the rule of a line before a program's values that states the workers, as the
+// templates describe it. also, unless it is nil, is called with the run.
 func WorkersRule(also func(*Run), templates ...string) Rule {
 	return Rule{Templates: templates, MayBeOther: true, Use: func(log *Log, v []template.Value) Result {
 		if !record.IsPlausibleCount(v[0].Number) {
@@ -168,7 +158,6 @@ func (r *Rule) ReadLine(log *Log, m []byte) Result {
 	return Unused
 }
 
-// expected returns the templates of the rule, for messages.
 func (r *Rule) expected() string {
 	var quoted []string
 	for _, text := range r.Templates {
@@ -177,8 +166,7 @@ func (r *Rule) expected() string {
 	return strings.Join(quoted, " or ")
 }
 
-// ValuesOf returns space for the values of a template's fields. It is used again for the
-// next line.
+// ValuesOf returns space for the values of a template's fields, which the next line reuses.
 func (log *Log) ValuesOf(tmpl *template.Template) []template.Value {
 	n := len(tmpl.Fields())
 	if len(log.values) < n {
@@ -187,8 +175,7 @@ func (log *Log) ValuesOf(tmpl *template.Template) []template.Value {
 	return log.values[:n]
 }
 
-// IsTorn reports whether the last line of a file, which has no line end, ends with a value
-// that may be incomplete.
+// IsTorn reports whether the last line of a file, which has no line end, may end with an incomplete value.
 func IsTorn(m []byte, values []template.Value) bool {
 	end := m[len(m)-1]
 	if !scan.IsDigit(end) && !scan.IsLetter(end) && end != '.' {

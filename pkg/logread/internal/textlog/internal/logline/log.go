@@ -30,8 +30,7 @@ type Log struct {
 	// Properties of the current line.
 	Rank  int    // rank in the label; -1 if the line has no label
 	Stamp []byte // time stamp; empty if the line has none
-	// Config contains settings outside of a run. They belong to the next run,
-	// or to the last run if no run follows.
+	// Config contains settings outside of a run, for the next run or, without one, the last.
 	Config        map[string]any
 	Block         FormatID // the format to whose block of lines the next line belongs; NoBlock outside of blocks
 	States        States   // what single formats have read of the log
@@ -40,10 +39,10 @@ type Log struct {
 	zoneReported  bool     // the report contains the assumed time zone
 	resumeLine    int      // number of the last line that states that a program resumes an earlier run
 	nodesReported bool     // the report contains how the ranks of several nodes are numbered
-	// Values of the current line, if a template matches it.
+	// Values of the current line if a template matches it.
 	values      []template.Value
 	stampBuffer []byte
-	// The current line, and the line before it, have a time stamp with microseconds and a colon.
+	// The current line, and the one before it, have a time stamp with microseconds and a colon.
 	MicroStamp, AfterMicroStamp bool
 }
 
@@ -56,7 +55,7 @@ func New(in *record.Input) *Log {
 }
 
 // IsCutAfterPoint reports whether the last line of a file, which has no line end, ends with a
-// decimal point, after which digits may be missing.
+// decimal point.
 func (log *Log) IsCutAfterPoint(m []byte) bool {
 	return !log.Lines.Ended && len(m) > 0 && m[len(m)-1] == '.'
 }
@@ -67,7 +66,7 @@ const UnknownLine = "of unknown form"
 // IgnoreUnknown counts the current line as one that no format recognizes.
 func (log *Log) IgnoreUnknown() { log.In.Report.AddIgnored(log.Lines.Number, UnknownLine) }
 
-// NoteResume notes whether an unknown line states that the program resumes an earlier run, such as
+// NoteResume notes whether an unknown line states that the program resumes a run, as
 // "=> loaded checkpoint 'last.pt' (epoch 5)" or "Resuming from epoch 5".
 func (log *Log) NoteResume(m []byte) {
 	const longest = 1 << 10
@@ -82,10 +81,10 @@ func (log *Log) NoteResume(m []byte) {
 	}
 }
 
-// States contains what formats have read so far, by format: of one run, or of a whole log.
+// States contains what formats have read of one run or of a whole log.
 type States [MaxFormats]any
 
-// State returns what format f has read so far. At the first call, this is a T without values.
+// State returns what format f has read so far, at first a zero T.
 func State[T any](s *States, f FormatID) *T {
 	if state, ok := s[f].(*T); ok {
 		return state

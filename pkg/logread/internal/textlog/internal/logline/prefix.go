@@ -46,8 +46,7 @@ func (log *Log) StripPrefix(line []byte) []byte {
 	return m
 }
 
-// stripLabel returns m without the label of a rank at its beginning, and sets
-// t.rank if m has such a label.
+// stripLabel returns m without the label of a rank, to which it sets t.rank.
 func (log *Log) stripLabel(m []byte) []byte {
 	if scan.IsDigit(m[0]) {
 		i, rank := 1, int(m[0]-'0')
@@ -86,9 +85,8 @@ func (log *Log) stripLabel(m []byte) []byte {
 	return m
 }
 
-// acceptLabel sets t.rank and returns the rest of the line after a label, which
-// is the rest of cursor c. It returns m unchanged if c failed or the rank is
-// too large.
+// acceptLabel sets t.rank and returns the line after a label, which is the rest of cursor c. It
+// returns m if c failed or the rank is too large.
 func (log *Log) acceptLabel(m []byte, c scan.Cursor, rank int) []byte {
 	if c.Failed || rank > record.MaxWorkers {
 		return m
@@ -97,15 +95,13 @@ func (log *Log) acceptLabel(m []byte, c scan.Cursor, rank int) []byte {
 	return scan.SkipBlanks(c.Rest)
 }
 
-// ranksPerNode is the number of ranks reserved for each node if labels count
-// the ranks within a node: rank r of node n gets the number n·ranksPerNode + r,
-// since the log does not contain the real number of ranks per node.
+// ranksPerNode is the space reserved for the ranks of each node if labels count them within a node: rank
+// r of node n gets the number n·ranksPerNode + r, since the log lacks the real number of ranks per node.
 const ranksPerNode = 1 << 10
 
-// stripInnerLabel returns m, which follows a label, without a second label (of
-// a rank within its node) and without torchtitan's name. torchrun's label
-// [defaultN] counts the ranks of a node, its label [rankN] the ranks of all
-// nodes.
+// stripInnerLabel returns m, which follows a label, without a second label (of a rank within its
+// node) and without torchtitan's name. torchrun's label [defaultN] counts the ranks of a node, its
+// label [rankN] the ranks of all nodes.
 func (log *Log) stripInnerLabel(m []byte) []byte {
 	if node := log.Rank; node >= 0 {
 		local := scan.HasPrefix(m, "[default")
@@ -128,13 +124,11 @@ func (log *Log) stripInnerLabel(m []byte) []byte {
 	return m
 }
 
-// stampLength is the length in bytes of a time stamp after its year, as in
-// -11-12 00:32:26,118.
+// stampLength is the length in bytes of a time stamp after its year: -11-12 00:32:26,118.
 const stampLength = 19
 
-// stripTimeStamp returns m without a time stamp and the level after it, and
-// sets t.stamp. Leading digits of the year may be missing, since several
-// writers of one file overwrite parts of each other's lines.
+// stripTimeStamp returns m without a time stamp and the level after it, and sets t.stamp. Digits of
+// the year may be missing, since several writers of one file overwrite each other's lines.
 func (log *Log) stripTimeStamp(m []byte) []byte {
 	year := 0
 	for year < 4 && scan.IsDigit(m[year]) {
@@ -177,9 +171,8 @@ func (log *Log) stripTimeStamp(m []byte) []byte {
 	return rest
 }
 
-// stripDateWithSlashes returns m without a date and time of the form 05/04/2024 10:00:00 and
-// the level and name after it. The order of the month and the day is unknown, so that the time
-// is not used.
+// stripDateWithSlashes returns m without a date such as 05/04/2024 10:00:00, the level and the
+// name. The time is not used, since the order of month and day is unknown.
 func (log *Log) stripDateWithSlashes(m []byte) []byte {
 	const length = len("05/04/2024 10:00:00")
 	if len(m) < length+2 || m[2] != '/' || m[5] != '/' || m[13] != ':' || m[16] != ':' || !scan.HasPrefix(m[length:], " - ") {
@@ -188,9 +181,8 @@ func (log *Log) stripDateWithSlashes(m []byte) []byte {
 	return log.stripNameAndLevel(m[length+1:])
 }
 
-// stripBrackets returns m without what loggers put into brackets before a message: a time
-// stamp, followed by a level, a place in the source and a rank, or the level and the place of
-// transformers' logger.
+// stripBrackets returns m without what loggers put into brackets before a message: a time stamp,
+// then a level, a place in the source and a rank, or the level and place of transformers' logger.
 func (log *Log) stripBrackets(m []byte) []byte {
 	if scan.HasPrefix(m, "[INFO|") || scan.HasPrefix(m, "[WARNING|") { // transformers
 		if _, rest, found := bytes.Cut(m, []byte("] ")); found {
@@ -225,8 +217,7 @@ func (log *Log) stripBrackets(m []byte) []byte {
 	return m
 }
 
-// stripNameAndLevel returns m without a logger's "- name - LEVEL - ", which is
-// usually the same as in the previous line.
+// stripNameAndLevel returns m without "- name - LEVEL - ", usually the same as in the previous line.
 func (log *Log) stripNameAndLevel(m []byte) []byte {
 	if n := len(log.heading); n > 0 && bytes.HasPrefix(m, log.heading) {
 		return bytes.TrimLeft(m[n:], " ")
@@ -239,14 +230,12 @@ func (log *Log) stripNameAndLevel(m []byte) []byte {
 	return bytes.TrimLeft(message, " ")
 }
 
-// ClockToleranceMs is the time in milliseconds by which a stamp may precede the
-// stamp of the previous line: lines written at the same time may be out of
-// order.
+// ClockToleranceMs is the time in milliseconds by which a stamp may precede the previous line's:
+// lines written at the same time may be out of order.
 const ClockToleranceMs = 1000
 
-// UpdateTimes updates the run's start and end from the time stamp of a used
-// line. If a line without a rank has an earlier stamp than the line before it,
-// the clock was set back, which is reported.
+// UpdateTimes updates the run's start and end from the time stamp of a used line. An earlier stamp
+// in a line without a rank shows that the clock was set back, which is reported.
 func (log *Log) UpdateTimes() {
 	now, ok := log.StampMilliseconds()
 	if !ok {
@@ -269,10 +258,9 @@ func (log *Log) UpdateTimes() {
 	}
 }
 
-// StampMilliseconds returns the time stamp of the current line in milliseconds
-// since 1970. Logs do not contain the time zone, so UTC is assumed. Missing digits
-// of the year are taken from the stamp before. ok is false if the stamp is not a
-// valid time.
+// StampMilliseconds returns the current line's time stamp in milliseconds since 1970. UTC is
+// assumed, since logs lack the time zone. Missing digits of the year are those of the stamp before.
+// ok is false for an invalid time.
 func (log *Log) StampMilliseconds() (ms int64, ok bool) {
 	year := len(log.Stamp) - stampLength
 	date, clock, fraction := log.Stamp[:year+6], log.Stamp[year+7:year+15], log.Stamp[year+16:]

@@ -24,7 +24,7 @@ type Run struct {
 	SumRates      bool     // rates are per rank and must be summed
 	Program       FormatID // the program that trains; Command if unknown
 	States        States   // what the lines of single formats contain
-	// Values that become values of the run at its end.
+	// Values that are stored in the run at its end.
 	BarEpochs      EpochsByRank // epochs of progress bars; they count only if no other lines have epochs
 	IterationRates []float64    // rates of a benchmark's iterations, per second and worker
 	TableBegun     bool         // the line before a table of all-reduces was read
@@ -43,9 +43,8 @@ func newRun(line int, lines *scan.LineReader) *Run {
 	return &Run{Line: line, Ranks: map[int]bool{}, Trials: map[string]*runs.Trial{}, Curves: record.Curves{Lines: lines}}
 }
 
-// CountLine counts the current line as a line of the given format, and returns
-// the run to which it belongs. If the current run has ended, CountLine begins a
-// new one.
+// CountLine counts the current line for the given format, and returns its run. It begins a new run
+// if the current one has ended.
 func (log *Log) CountLine(name FormatID) *Run {
 	if log.Current.Closed {
 		log.BeginRun()
@@ -61,14 +60,13 @@ func (log *Log) CountLine(name FormatID) *Run {
 	return log.Current
 }
 
-// isProgram reports whether a format describes the output of one training program, which other
-// programs do not print beside their own.
+// isProgram reports whether a format is the output of one training program, beside which no other prints.
 func isProgram(f FormatID) bool {
 	return f >= ImageNet && f <= HuggingFace || f == SC21 || f == Rates || f == Study
 }
 
-// SelectProgram makes program f the one that trains in the current run. It begins a run if
-// another program has printed values of the current one.
+// SelectProgram makes program f the one that trains in the current run. It begins a run if another
+// program has printed values of the current one.
 func (log *Log) SelectProgram(f FormatID) {
 	if !belongTogether(log.Current.Program, f) || log.Current.Program == Command && (len(log.Current.BarEpochs.All) > 0 || log.Current.HasKerasValues) {
 		log.BeginRun()
@@ -78,8 +76,8 @@ func (log *Log) SelectProgram(f FormatID) {
 	}
 }
 
-// belongTogether reports whether a line of format f can belong to a run of a program, which is
-// Command if it is unknown. DeepSpeed trains models of the Trainer and of Megatron-LM.
+// belongTogether reports whether a line of format f can belong to a run of program, which is
+// Command if unknown. DeepSpeed trains models of the Trainer and of Megatron-LM.
 func belongTogether(program, f FormatID) bool {
 	if program == Command || program == f {
 		return true
@@ -94,7 +92,6 @@ func (r *Run) AddRank(rank int) {
 	}
 }
 
-// maxRuns is the maximum number of runs that are kept per file.
 const maxRuns = 4096
 
 // BeginRun begins a run at the current line.
@@ -114,8 +111,8 @@ func (log *Log) BeginRun() {
 	log.Config = nil
 }
 
-// BeginHeader counts the current line as a line that programs print before the values of a
-// run, and returns that run. It begins a run if the current one has values.
+// BeginHeader counts the current line as one that programs print before the values of a run, and
+// returns the run. It begins a run if the current one has values.
 func (log *Log) BeginHeader() *Run {
 	if log.Current.Closed || log.Current.HasValues() {
 		log.BeginRun()
@@ -143,8 +140,8 @@ func (log *Log) AddSetting(key string, v any) {
 	}
 }
 
-// AddProperty adds a setting to the run's configuration. If its key is a known one, such as the batch
-// size, it also sets the run's property.
+// AddProperty adds a setting to the run's configuration. A known key, such as the batch size, also
+// sets the run's property.
 func (log *Log) AddProperty(key string, v any) {
 	log.AddSetting(key, v)
 	n, _ := v.(float64)
@@ -162,7 +159,7 @@ func (log *Log) AddProperty(key string, v any) {
 	}
 }
 
-// NumberOrText returns the number that a text contains, or the text without blanks at its ends.
+// NumberOrText returns the number that a text contains, or else the trimmed text.
 func NumberOrText(text []byte) any {
 	word := strings.TrimSpace(string(text))
 	if v, err := strconv.ParseFloat(word, 64); err == nil {
@@ -171,8 +168,8 @@ func NumberOrText(text []byte) any {
 	return word
 }
 
-// FindOrAddEpoch returns epoch n of the current line's rank, and adds it if it
-// is new. ordinal distinguishes ranks without labels; see RankID.
+// FindOrAddEpoch returns epoch n of the current line's rank, and adds it if it is new. ordinal
+// distinguishes ranks without labels; see RankID.
 func (log *Log) FindOrAddEpoch(n, ordinal int) *runs.Epoch {
 	list := log.Current.Epochs.FindOrAdd(RankID{log.Rank, ordinal})
 	before := len(list.Epochs)
@@ -181,7 +178,7 @@ func (log *Log) FindOrAddEpoch(n, ordinal int) *runs.Epoch {
 	return e
 }
 
-// FindOrAddEpochOfRun is like FindOrAddEpoch for a logger whose lines are the same for all ranks.
+// FindOrAddEpochOfRun is like FindOrAddEpoch for a logger that prints the same lines for all ranks.
 func (log *Log) FindOrAddEpochOfRun(n, ordinal int) *runs.Epoch {
 	rank := log.Rank
 	log.Rank = -1
@@ -189,8 +186,7 @@ func (log *Log) FindOrAddEpochOfRun(n, ordinal int) *runs.Epoch {
 	return log.FindOrAddEpoch(n, ordinal)
 }
 
-// LastEpoch returns the last epoch of the current line's rank, or nil if it has
-// none.
+// LastEpoch returns the last epoch of the current line's rank, or nil.
 func (log *Log) LastEpoch() *runs.Epoch {
 	list := log.Current.Epochs.Find(RankID{log.Rank, 0})
 	if list == nil || len(list.Epochs) == 0 {
@@ -199,9 +195,8 @@ func (log *Log) LastEpoch() *runs.Epoch {
 	return &list.Epochs[len(list.Epochs)-1]
 }
 
-// CheckSeconds returns the time of an epoch unchanged if it is positive and finite.
-// Otherwise it reports a problem and returns NaN: the clock was set back during
-// the epoch, or the program has written a number that is no time.
+// CheckSeconds returns the time of an epoch if it is positive and finite. Otherwise it reports a
+// problem and returns NaN: the clock was set back, or the number is no time.
 func (log *Log) CheckSeconds(seconds float64) float64 {
 	switch {
 	case math.IsNaN(seconds) || math.IsInf(seconds, 0):
@@ -214,8 +209,7 @@ func (log *Log) CheckSeconds(seconds float64) float64 {
 	return math.NaN()
 }
 
-// FindOrAddTrial returns the run's trial with the given name, and adds it if it
-// is new.
+// FindOrAddTrial returns the run's trial with the given name, and adds it if it is new.
 func (log *Log) FindOrAddTrial(name string) *runs.Trial {
 	tr := log.Current.Trials[name]
 	if tr == nil {
@@ -225,8 +219,8 @@ func (log *Log) FindOrAddTrial(name string) *runs.Trial {
 	return tr
 }
 
-// AddPoint adds a point to the run's curve with the given name and rank: its step, its
-// value v, and its time in seconds since 1970 or NaN.
+// AddPoint adds a point to a curve of the run: its step, its value v, and its time in seconds since
+// 1970 or NaN.
 func (log *Log) AddPoint(name []byte, rank int, step int64, v, seconds float64) {
 	c := log.Current.Curves.FindOrAdd(name, rank, seconds == seconds)
 	if c == nil {
@@ -237,8 +231,8 @@ func (log *Log) AddPoint(name []byte, rank int, step int64, v, seconds float64) 
 	log.In.Report.Records++
 }
 
-// HasAllRanks reports whether the ranks in the lines are 0, 1, 2, … on each node.
-// If a rank is missing, only some of the ranks have printed lines.
+// HasAllRanks reports whether the ranks in the lines are 0, 1, 2, … on each node. Otherwise only
+// some ranks have printed lines.
 func (r *Run) HasAllRanks() bool {
 	for rank := range r.Ranks {
 		if rank%ranksPerNode != 0 && !r.Ranks[rank-1] {
@@ -248,8 +242,7 @@ func (r *Run) HasAllRanks() bool {
 	return true
 }
 
-// DeriveWorkers sets the number of workers of the run to n, which is computed from other numbers, unless
-// the log states it.
+// DeriveWorkers sets the run's workers to n, computed from other numbers, unless the log states them.
 func (r *Run) DeriveWorkers(n int) {
 	if r.Run.Info.Workers == 0 {
 		r.Run.Info.Workers, r.WorkersDerived = n, true
@@ -258,8 +251,7 @@ func (r *Run) DeriveWorkers(n int) {
 	r.Evidence = append(r.Evidence, record.Evidence{Property: runs.PropertyWorkers, Number: int64(n), Kind: record.Derived, Origin: runs.Origin{Source: runs.SourceContent}})
 }
 
-// StatedWorkers returns the number of workers that a line or else the command
-// states, or 0.
+// StatedWorkers returns the number of workers that a line or else the command states, or 0.
 func (r *Run) StatedWorkers() int {
 	if r.Run.Info.Workers > 0 {
 		return r.Run.Info.Workers

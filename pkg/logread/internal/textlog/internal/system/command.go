@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Command returns the format of commands that start a training, and of lines with the number of its workers.
+// Command returns the format of commands that start a training, and of lines with its workers.
 func Command() logline.Format {
 	return logline.Format{Name: "command", Rules: append(worldRules(),
 		logline.Rule{First: "rusp+$mhtdaC", Read: readCommand},
@@ -25,8 +25,7 @@ func Slurm() logline.Format {
 	}}
 }
 
-// readCommand reads a command that starts a training, as a shell script prints
-// it after "set -x":
+// readCommand reads a command that starts a training, as a shell prints it after "set -x":
 //
 //	srun -n 4 python train.py
 //	+ python ResNet50.py --epochs 5 --batch_size 256 --n_gpus 1
@@ -64,7 +63,7 @@ func readCommand(log *logline.Log, m []byte) logline.Result {
 	}
 	run := log.CountLine(logline.Command)
 	if before := run.Run.Info.Command; len(before) > 0 {
-		// The command of another rank, the one that srun starts, or that of another program: the
+		// The same command of another rank, a command that srun starts, or another program's: the
 		// launcher of the program whose output follows counts.
 		old, l := launchline.Parse(before), launchline.Parse(words)
 		if a, b := batchOf(before), batchOf(words); a != b && l.Script == old.Script { // of another run, whose values are in another file
@@ -84,14 +83,11 @@ func readCommand(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// batchOf returns the batch size in the options of a command, or 0.
 func batchOf(words []string) float64 {
 	v, _ := record.ConfigNumber(launchline.Settings(words), record.BatchKeys()...)
 	return v
 }
 
-// useCommand stores the words of a command in the current run, and sets what they
-// reveal about it. text is the line for messages.
 func useCommand(log *logline.Log, words []string, text []byte) {
 	run := log.Current
 	run.Run.Info.Command = words

@@ -19,12 +19,10 @@ import (
 //	slurmstepd: error: Detected 1 oom-kill event(s) in StepId=77001.0. Some of your processes may have been killed by the cgroup out-of-memory handler.
 //	srun: error: node01: task 0: Out Of Memory
 //
-// PyTorch and TensorFlow print the same message for an operation that they
-// retry with another algorithm. If epochs follow the message, the run has
-// continued.
+// PyTorch and TensorFlow print the same message for an operation that they retry with another
+// algorithm. If epochs follow the message, the run has continued.
 
-// outOfMemoryTexts lists the texts that identify an out-of-memory message, with
-// the program that writes them.
+// outOfMemoryTexts lists the texts that identify an out-of-memory message, and their programs.
 var outOfMemoryTexts = []struct {
 	mark []byte
 	who  string
@@ -41,11 +39,9 @@ var outOfMemoryTexts = []struct {
 const (
 	// maxMemoryLine is the number of bytes of a line that are searched.
 	maxMemoryLine = 1 << 12
-	// maxMemoryMessages is the number of messages kept per run: each rank and
-	// each failed allocation writes one.
+	// maxMemoryMessages limits the messages per run: each rank and each failed allocation writes one.
 	maxMemoryMessages = 16
-	// maxMemoryText is the number of characters kept per message.
-	maxMemoryText = 240
+	maxMemoryText     = 240
 )
 
 // OutOfMemory returns the format of messages that memory ran out.
@@ -53,12 +49,11 @@ func OutOfMemory() logline.Format {
 	return logline.Format{Name: "out of memory", Anywhere: readOutOfMemory}
 }
 
-// readOutOfMemory reads a line that no format recognizes. The line counts as
-// used if it reports that memory ran out.
+// readOutOfMemory uses a line that no format recognizes if it reports that memory ran out.
 func readOutOfMemory(log *logline.Log, m []byte) logline.Result {
 	m = m[:min(len(m), maxMemoryLine)]
-	// Each of the texts contains one of these parts, which begin with rare letters, or an O:
-	// nearly every line is searched for them.
+	// Each text contains one of these parts, which begin with rare letters, or an O: nearly every
+	// line is searched.
 	if !bytes.Contains(m, []byte("mory")) && bytes.IndexByte(m, 'O') < 0 && !bytes.Contains(m, []byte("kill")) {
 		return logline.Unknown
 	}
@@ -84,9 +79,8 @@ func readOutOfMemory(log *logline.Log, m []byte) logline.Result {
 	return logline.Unknown
 }
 
-// FinishOutOfMemory marks the run as failed if it ran out of memory. If an
-// epoch follows the last out-of-memory message, the run has continued, so
-// FinishOutOfMemory removes the messages and does not mark the run.
+// FinishOutOfMemory marks the run as failed if it ran out of memory. If an epoch follows the last
+// message, the run has continued, and it removes the messages instead.
 func FinishOutOfMemory(r *logline.Run, report *record.Report) {
 	n := len(r.Run.OutOfMemory)
 	if n == 0 {

@@ -9,8 +9,7 @@ import (
 	"lockstep/pkg/logread/internal/textlog/internal/logline"
 )
 
-// Slurm's seff summarizes a job. Like the accounting of sacct, its lines belong
-// to the run whose log has the job's number.
+// Slurm's seff summarizes a job. Its lines belong to the run whose log has the job's number.
 //
 //	Job ID: 1234
 //	Array Job ID: 1230_4
@@ -28,7 +27,6 @@ import (
 // seffKind is the kind of a run of which only the output of seff is known.
 const seffKind = "seff"
 
-// seffJob contains what was read of a job.
 type seffJob struct {
 	line    int // number of the block's first line; 0 if there is no block
 	lines   int
@@ -39,7 +37,6 @@ type seffJob struct {
 	timed   bool // the line with the time was read
 }
 
-// seffState is what the lines of seff in a log contain.
 type seffState struct {
 	job  seffJob        // the job whose lines are being read
 	jobs []*record.Part // the jobs before it
@@ -55,8 +52,8 @@ func Seff() logline.Format {
 
 func seffOf(log *logline.Log) *seffState { return logline.State[seffState](&log.States, logline.Seff) }
 
-// readSeffJob reads the line "Job ID:", which may begin the description of a
-// job. Whether its lines are used is only known when the block ends.
+// readSeffJob reads "Job ID:", which may begin the description of a job. Only the end of the block
+// shows whether its lines are used.
 func readSeffJob(log *logline.Log, m []byte) logline.Result {
 	id := m[len("Job ID: "):]
 	if !isSlurmJob(id) {
@@ -68,15 +65,13 @@ func readSeffJob(log *logline.Log, m []byte) logline.Result {
 	return logline.Pending
 }
 
-// isSlurmJob reports whether text is the number of a job, or of a task of an
-// array of jobs, such as 1230_4.
+// isSlurmJob reports whether text is the number of a job, or of a task of a job array, such as 1230_4.
 func isSlurmJob(text []byte) bool {
 	job, task, isTask := bytes.Cut(text, []byte("_"))
 	digits := func(b []byte) bool { return len(b) > 0 && len(b) < 20 && len(bytes.Trim(b, "0123456789")) == 0 }
 	return digits(job) && (!isTask || digits(task))
 }
 
-// readSeffLine reads another line about the job.
 func readSeffLine(log *logline.Log, m []byte) logline.Result {
 	job := &seffOf(log).job
 	if job.line == 0 {
@@ -112,8 +107,7 @@ func readSeffLine(log *logline.Log, m []byte) logline.Result {
 	return logline.Pending
 }
 
-// FinishSeff ends the description of a job. Without its time, the lines are not
-// those of seff.
+// FinishSeff ends the description of a job. Without its time, the lines are not those of seff.
 func FinishSeff(log *logline.Log) {
 	seff := seffOf(log)
 	s := seff.job
@@ -143,8 +137,8 @@ func FinishSeff(log *logline.Log) {
 	seff.jobs = append(seff.jobs, p)
 }
 
-// SeffJobs returns the jobs that seff describes in a log. If there is only one, the runs of the
-// log belong to it.
+// SeffJobs returns the jobs that seff describes in a log. The runs of the log belong to it if there
+// is only one.
 func SeffJobs(log *logline.Log, parts []*record.Part) []*record.Part {
 	FinishSeff(log)
 	jobs := seffOf(log).jobs

@@ -43,8 +43,7 @@ func ZshTime() logline.Format {
 	return logline.Format{Name: "zsh time", Anywhere: readTimeWithinLine, EndsWithValue: isZshTime}
 }
 
-// readGNUTimeCommand reads the line "Command being timed:" of the command that
-// has ended.
+// readGNUTimeCommand reads "Command being timed:", the command that has ended.
 func readGNUTimeCommand(log *logline.Log, m []byte) logline.Result {
 	text := bytes.Trim(m[len("Command being timed: "):], "\"")
 	log.CountLine(logline.GNUTime)
@@ -53,7 +52,6 @@ func readGNUTimeCommand(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// readGNUTimeElapsed reads the line "Elapsed (wall clock) time".
 func readGNUTimeElapsed(log *logline.Log, m []byte) logline.Result {
 	_, text, _ := bytes.Cut(m, []byte("): "))
 	seconds, ok := scan.ParseClock(bytes.TrimSpace(text))
@@ -66,7 +64,6 @@ func readGNUTimeElapsed(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// readGNUTimeLine reads another line of the block that GNU time -v prints.
 func readGNUTimeLine(log *logline.Log, m []byte) logline.Result {
 	key, value, _ := bytes.Cut(m, []byte(": "))
 	switch string(key) {
@@ -90,8 +87,6 @@ func readGNUTimeLine(log *logline.Log, m []byte) logline.Result {
 	return logline.Unknown
 }
 
-// readGNUTimeFailure reads the lines "Command exited with non-zero status" and
-// "Command terminated by signal".
 func readGNUTimeFailure(log *logline.Log, m []byte) logline.Result {
 	fail(log.CountLine(logline.GNUTime), string(m[len("Command "):min(len(m), 100)]))
 	return logline.Used
@@ -104,8 +99,6 @@ func fail(r *logline.Run, why string) {
 	}
 }
 
-// closeWithWallTime sets the wall time of the run before the current line. The
-// next lines belong to another run.
 func closeWithWallTime(log *logline.Log, name logline.FormatID, seconds float64) {
 	run := log.CountLine(name)
 	run.Run.WallSeconds = seconds
@@ -113,8 +106,7 @@ func closeWithWallTime(log *logline.Log, name logline.FormatID, seconds float64)
 	log.In.Report.Records++
 }
 
-// readTimeWithinLine reads a line that contains a wall time but does not begin
-// with a fixed text: the default form of GNU time, and that of zsh.
+// readTimeWithinLine reads the default form of GNU time, and that of zsh, which begin with no fixed text.
 func readTimeWithinLine(log *logline.Log, m []byte) logline.Result {
 	if bytes.HasSuffix(m, []byte("swaps")) && bytes.Contains(m, []byte("pagefaults ")) && bytes.Contains(m, []byte("inputs+")) {
 		return logline.Idle
@@ -142,8 +134,8 @@ func readTimeWithinLine(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// cutZshTime cuts a line of zsh's time into the command and the rest, which
-// begins with the system time. ok is false for another line.
+// cutZshTime cuts a line of zsh's time into the command and the rest from the system time on. ok is
+// false for another line.
 func cutZshTime(m []byte) (command, rest []byte, ok bool) {
 	i := bytes.LastIndex(m, []byte("s user "))
 	if i < 0 {
@@ -164,13 +156,12 @@ func isZshTime(m []byte) bool {
 	return ok
 }
 
-// pipedCommands returns the names of commands that only process the output of another. zsh prints a line for each.
+// pipedCommands returns commands that only process the output of another. zsh prints a line for each.
 func pipedCommands() []string {
 	return []string{"tee", "cat", "grep", "tail", "head", "ts", "sed", "awk", "less", "gzip", "zstd", "sort"}
 }
 
-// readZshTime reads the rest of a line of zsh's time, such as "s system 98% cpu
-// 13.012 total".
+// readZshTime reads the rest of a line of zsh's time, such as "s system 98% cpu 13.012 total".
 func readZshTime(log *logline.Log, command, rest []byte) logline.Result {
 	c := scan.Cursor{Rest: rest}
 	c.Expect("s system ").ReadFloat()
@@ -189,16 +180,16 @@ func readZshTime(log *logline.Log, command, rest []byte) logline.Result {
 	return logline.Used
 }
 
-// setCommand sets the command of the current run to text, and what the command
-// reveals about the run, unless an earlier line contained the command.
+// setCommand sets the command of the current run and what it shows about the run, unless an earlier
+// line contained a command.
 func setCommand(log *logline.Log, text []byte) {
 	if words := strings.Fields(string(text[:min(len(text), 1<<14)])); len(words) > 0 && len(log.Current.Run.Info.Command) == 0 {
 		useCommand(log, words, text)
 	}
 }
 
-// The times that bash prints after a command (its keyword time; minutes may
-// exceed 60; the decimal point is a comma in some locales):
+// The times that bash prints after a command (its keyword time; minutes may exceed 60; some locales
+// have a decimal comma):
 //
 //	real    342m11.864s
 //	user    2105m3.120s
@@ -213,7 +204,7 @@ func BashTime() logline.Format {
 	}}
 }
 
-// readBashTime reads a line with a time, of which only the real one is used.
+// readBashTime reads a line with a time; only the real one is used.
 func readBashTime(log *logline.Log, m []byte) logline.Result {
 	end := max(bytes.IndexAny(m, " \t"), 0)
 	seconds, ok := scan.ParseClock(bytes.TrimSpace(m[end:]))

@@ -23,8 +23,6 @@ import (
 //	  error_file: <N/A>
 //	  traceback : To enable traceback see: …
 
-// rankFailure contains the fields of torchrun's block of lines about a failed
-// rank.
 type rankFailure struct {
 	line                  int // number of the block's first line; 0 if there was no block
 	rank, host, code, why string
@@ -41,8 +39,6 @@ func failureOf(log *logline.Log) *rankFailure {
 	return logline.State[rankFailure](&log.States, logline.Torchrun)
 }
 
-// readRootCause reads the line "Root Cause", which begins the block about the
-// first rank that failed.
 func readRootCause(log *logline.Log, _ []byte) logline.Result {
 	FinishFailure(log)
 	*failureOf(log) = rankFailure{line: log.Lines.Number}
@@ -50,8 +46,7 @@ func readRootCause(log *logline.Log, _ []byte) logline.Result {
 	return logline.Used
 }
 
-// readFailureLine reads a line of the failure block. A line of = or - ends the
-// block.
+// readFailureLine reads a line of the failure block, which a line of = or - ends.
 func readFailureLine(log *logline.Log, m []byte) logline.Result {
 	if scan.HasPrefix(m, "====") || scan.HasPrefix(m, "----") {
 		log.Block = logline.NoBlock
@@ -81,8 +76,7 @@ func readFailureLine(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// FinishFailure sets the status of the run to failed after torchrun's report of
-// a failed rank has been read. It does nothing if there was no such report.
+// FinishFailure sets the status of the run to failed if torchrun has reported a failed rank.
 func FinishFailure(log *logline.Log) {
 	p := *failureOf(log)
 	if p.line == 0 {
@@ -118,7 +112,6 @@ func FinishFailure(log *logline.Log) {
 //
 // Such a line alone is no log: it only adds to the run whose values follow.
 
-// worldRules returns the rules of lines that state the number of workers.
 func worldRules() []logline.Rule {
 	var rules []logline.Rule
 	for _, name := range []string{
@@ -133,7 +126,7 @@ func worldRules() []logline.Rule {
 	return rules
 }
 
-// readWorldSize reads the rest of a line after the words for the number of workers, such as ": 8" or " 8".
+// readWorldSize reads the rest of a line after the words for the number of workers, such as ": 8".
 // Text after the number must be separated by a comma or a semicolon.
 func readWorldSize(log *logline.Log, rest []byte) logline.Result {
 	c := scan.Cursor{Rest: rest}
@@ -148,10 +141,8 @@ func readWorldSize(log *logline.Log, rest []byte) logline.Result {
 	return setWorld(log, n, -1)
 }
 
-// rankPrefixes contains the beginnings of lines that state a rank and the number of ranks.
 var rankPrefixes = []string{"Rank ", "rank ", "[Rank ", "[rank "}
 
-// readRankOf reads a line such as "Rank 3 of 8".
 func readRankOf(log *logline.Log, m []byte) logline.Result {
 	rank, n, _, ok := ParseRankOf(m)
 	if !ok {
@@ -160,9 +151,8 @@ func readRankOf(log *logline.Log, m []byte) logline.Result {
 	return setWorld(log, n, rank)
 }
 
-// ParseRankOf parses the beginning of a line such as "Rank 3 of 8" or "[rank 3/8] starting". It
-// returns the rank, the number of ranks and the text after them. ok is false if the line does not
-// state both.
+// ParseRankOf parses the beginning of a line such as "Rank 3 of 8" or "[rank 3/8] starting" into
+// the rank, the number of ranks and the text after them. ok is false if either is missing.
 func ParseRankOf(m []byte) (rank, n int, rest []byte, ok bool) {
 	c := scan.Cursor{Rest: m}
 	if !slices.ContainsFunc(rankPrefixes, c.Accept) {
@@ -179,8 +169,8 @@ func ParseRankOf(m []byte) (rank, n int, rest []byte, ok bool) {
 	return rank, n, c.Rest, len(c.Rest) == 0 || bytes.IndexByte([]byte(" :,;"), c.Rest[0]) >= 0
 }
 
-// setWorld sets the number of workers of the run, and the rank that wrote the line unless it is
-// -1. After the values of a run, the line may belong to the next run.
+// setWorld sets the workers of the run, and the rank that wrote the line unless it is -1. After the
+// values of a run, the line may belong to the next run.
 func setWorld(log *logline.Log, n, rank int) logline.Result {
 	if n < 1 || n > record.MaxWorkers {
 		return logline.Unknown

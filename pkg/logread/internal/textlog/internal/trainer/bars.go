@@ -23,7 +23,6 @@ import (
 // all bars of a training into one line, separated by \r, and draws a finished bar again after
 // the validation; the time of an epoch is that of the first finished bar.
 
-// barState is what has been read from the progress bars of a run so far.
 type barState struct {
 	lightning bool             // Lightning has printed its devices or processes
 	ranks     map[int]*barRank // by label
@@ -32,7 +31,7 @@ type barState struct {
 	last      int              // line number of the last of these lines
 }
 
-// Tqdm returns the format of progress bars of tqdm, which have any text before them.
+// Tqdm returns the format of tqdm's progress bars, which any text may precede.
 func Tqdm() logline.Format {
 	return logline.Format{Name: "tqdm bars", Anywhere: readBar}
 }
@@ -118,11 +117,11 @@ func readBar(log *logline.Log, m []byte) logline.Result {
 	return logline.Pending
 }
 
-// reasonBars is the reason for ignoring bars.
+// reasonBars is the reason for ignoring bars beside other lines' epochs.
 const reasonBars = "progress bars beside the epochs of other lines"
 
-// FinishBars makes the epochs of the bars those of the run, unless other lines have epochs or
-// show which program trains.
+// FinishBars gives the run the epochs of the bars, unless other lines have epochs or show which
+// program trains.
 func FinishBars(r *logline.Run, report *record.Report) {
 	s := barsOf(r)
 	switch {
@@ -139,9 +138,8 @@ func FinishBars(r *logline.Run, report *record.Report) {
 	}
 }
 
-// setBarValues sets the values in a bar's list. Before the validation, Lightning's bar has the
-// values of the previous epoch's validation: values equal to those of stale, unless it is nil,
-// are not used.
+// setBarValues sets the values in a bar's list. Before the validation, Lightning's bar shows the
+// previous epoch's validation, so values equal to those of stale, unless it is nil, are not used.
 func setBarValues(e *runs.Epoch, list []byte, stale *runs.Epoch) {
 	precise := false // train_loss_epoch was read
 	for name, v := range progress.Values(list, ", ") {
@@ -168,7 +166,7 @@ func setBarValues(e *runs.Epoch, list []byte, stale *runs.Epoch) {
 	}
 }
 
-// fractionOrNaN returns v if it is a fraction, otherwise NaN: it may be a percentage.
+// fractionOrNaN returns NaN unless v is a fraction, since it may be a percentage.
 func fractionOrNaN(v float64) float64 {
 	if v < 0 || v > 1 {
 		return math.NaN()
@@ -176,7 +174,6 @@ func fractionOrNaN(v float64) float64 {
 	return v
 }
 
-// barPart is the part of an epoch that a bar shows.
 type barPart int
 
 const (
@@ -185,8 +182,8 @@ const (
 	otherPart // no part of an epoch
 )
 
-// parseBarDescription returns the epoch, or -1, and the part of the epoch in the description
-// of a bar, such as "Epoch 3/10", "Train epoch [3]" and "Epoch 3 val".
+// parseBarDescription returns the epoch, or -1, and its part in a bar's description, such as "Epoch
+// 3/10", "Train epoch [3]" and "Epoch 3 val".
 func parseBarDescription(description []byte) (epoch int, part barPart) {
 	if len(description) > 200 {
 		return -1, otherPart
@@ -213,8 +210,8 @@ func parseBarDescription(description []byte) (epoch int, part barPart) {
 	return epoch, part
 }
 
-// ReadOverwritten reads the bars that later text of a terminal has overwritten: text contains
-// the frames of one line, each ended by \r. It reports whether a bar was read.
+// ReadOverwritten reads the bars that a terminal has overwritten: text contains the frames of one
+// line, each ended by \r. It reports whether a bar was read.
 func ReadOverwritten(log *logline.Log, text []byte) bool {
 	found := false
 	for n := 0; len(text) > 0; n++ {
@@ -230,7 +227,6 @@ func ReadOverwritten(log *logline.Log, text []byte) bool {
 	return found
 }
 
-// lightningRules returns the rules of the lines that Lightning prints before the bars.
 func lightningRules() []logline.Rule {
 	rules := []logline.Rule{{Prefix: "GPU available: ", Read: readLightningDevices}}
 	isLightning := func(r *logline.Run) { barsOf(r).lightning = true }
@@ -243,8 +239,7 @@ func lightningRules() []logline.Rule {
 	return rules
 }
 
-// readLightningDevices reads the line "GPU available:", which the first rank of each training
-// prints.
+// readLightningDevices reads "GPU available:", which the first rank of each training prints.
 func readLightningDevices(log *logline.Log, m []byte) logline.Result {
 	if !bytes.Contains(m, []byte(", used: ")) {
 		return logline.Unknown

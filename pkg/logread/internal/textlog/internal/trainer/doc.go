@@ -1,6 +1,5 @@
-// Package trainer reads the lines in which training programs and frameworks print
-// their progress: epochs, steps and their values. Each format has a function that
-// returns it, in a file that begins with examples of its lines.
+// Package trainer reads the lines in which training programs and frameworks print their progress:
+// epochs, steps and their values. Each format's file begins with examples of its lines.
 //
 // The programs are Keras, PyTorch's ImageNet example, torchvision's references and
 // timm (meters.go), tqdm and Lightning (bars.go), Hugging Face's Trainer, nanoGPT,

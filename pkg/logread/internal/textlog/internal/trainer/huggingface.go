@@ -38,7 +38,6 @@ const (
 	hfContinued    = "Continuing training from global step "
 )
 
-// huggingFaceState is what a run's lines of the Trainer contain so far.
 type huggingFaceState struct {
 	inHeader bool // the last heading was "Running training"
 	header   map[string]float64
@@ -59,7 +58,6 @@ func huggingFaceOf(r *logline.Run) *huggingFaceState {
 	return logline.State[huggingFaceState](&r.States, logline.HuggingFace)
 }
 
-// huggingFaceRules returns the rules of the Trainer's lines.
 func huggingFaceRules() []logline.Rule {
 	rules := []logline.Rule{
 		{Prefix: "***** Running ", Read: readHuggingFaceHeading},
@@ -73,8 +71,8 @@ func huggingFaceRules() []logline.Rule {
 	return rules
 }
 
-// readHuggingFaceHeading reads a heading. "Running training" begins a run; the header of an
-// evaluation has some of the same lines.
+// readHuggingFaceHeading reads a heading. "Running training" begins a run; an evaluation's header
+// has some of the same lines.
 func readHuggingFaceHeading(log *logline.Log, m []byte) logline.Result {
 	training := bytes.HasPrefix(m, []byte("***** Running training *****"))
 	if !training && !huggingFaceOf(log.Current).inHeader && huggingFaceOf(log.Current).entries == 0 {
@@ -99,8 +97,8 @@ func setHuggingFaceSetting(log *logline.Log, key string, v float64) logline.Resu
 	return logline.Used
 }
 
-// readHuggingFaceEntry reads a dictionary. Other programs print dictionaries too: those of
-// the Trainer have an epoch and learning_rate, eval_… or train_runtime.
+// readHuggingFaceEntry reads a dictionary. Unlike other programs' dictionaries, the Trainer's have
+// an epoch and learning_rate, eval_… or train_runtime.
 func readHuggingFaceEntry(log *logline.Log, m []byte) logline.Result {
 	buffer := logline.State[progress.Entries](&log.States, logline.HuggingFace)
 	all, ok := progress.AppendDict((*buffer)[:0], m)
@@ -157,8 +155,7 @@ func addHuggingFaceValues(log *logline.Log, all progress.Entries, epoch float64)
 
 func isKnown(v float64) bool { return !math.IsNaN(v) }
 
-// finishHuggingFace sets the properties of the run that follow from the header and from the
-// last dictionary.
+// finishHuggingFace sets the run's properties that follow from the header and the last dictionary.
 func finishHuggingFace(r *logline.Run, report *record.Report) {
 	h := huggingFaceOf(r)
 	device, total := h.header[hfPerDevice]*h.header[hfAccumulation], h.header[hfTotalBatch]

@@ -21,12 +21,10 @@ import (
 //
 // The last form is written by Keras 3, usually in color.
 //
-// The lines of several ranks are interleaved. Each rank writes "Epoch N/M"
-// before the line with that epoch's values, so a line of values belongs to
-// the rank's open epoch that was opened first. Without an open epoch, it is an
-// evaluation (kerastest.go).
+// The lines of several ranks are interleaved. Each rank writes "Epoch N/M" before that epoch's
+// values, so a line of values belongs to the rank's open epoch that was opened first. Without an
+// open epoch, it is an evaluation (kerastest.go).
 
-// kerasState is the state of a run with Keras lines.
 type kerasState struct {
 	ranks map[int]*kerasRank // by label
 	// evaluations contains the evaluations after the last epoch.
@@ -45,39 +43,32 @@ func Keras() logline.Format {
 
 func kerasOf(r *logline.Run) *kerasState { return logline.State[kerasState](&r.States, logline.Keras) }
 
-// kerasRank is the state of one rank, whose lines have the same label or no
-// label.
+// kerasRank is the state of a rank, whose lines have the same label or none.
 type kerasRank struct {
 	opened bool // a line "Epoch N/M" has this label
-	// writers is the number of ranks with this label, which is the number of
-	// lines "Epoch N/M" per epoch. begun is the highest N so far, and times is
-	// the number of lines with it.
+	// writers is the number of ranks with this label, counted by the lines "Epoch N/M" per epoch.
+	// begun is the highest N so far, and times the number of lines with it.
 	writers, begun, times int
-	// loops is the number of lines "Epoch 1/1", and atOnce the number of these
-	// before the first line of values.
+	// loops is the number of lines "Epoch 1/1", and atOnce the number of these before the first values.
 	loops, atOnce int
 	open          []int       // epochs without values, in the order of their lines "Epoch N/M"
 	last          int         // number of the last epoch with values
 	total         int         // number of epochs in the last line "Epoch N/M"
 	again         map[int]int // number of lines of values per epoch, after a line of that or a later epoch
 	repeated      map[int]int // number of lines that repeat the values, per epoch
-	// unfinished is the number of epochs whose values come from a progress bar
-	// with 0 s left, and steps is the number of steps in the last of these
-	// bars.
+	// unfinished is the number of epochs whose values come from a progress bar with 0 s left, and
+	// steps the number of steps in the last one.
 	unfinished, steps int
 }
 
-// newKerasRank returns the state of a rank before its first line in a run.
 func newKerasRank(opened bool) *kerasRank {
 	return &kerasRank{opened: opened, again: map[int]int{}, repeated: map[int]int{}}
 }
 
-// kerasLabels returns the labels of lines "Epoch N/M" in all runs of a log.
 func kerasLabels(log *logline.Log) *map[int]bool {
 	return logline.State[map[int]bool](&log.States, logline.Keras)
 }
 
-// findOrAddRank returns the state of the current line's rank.
 func (k *kerasState) findOrAddRank(log *logline.Log) *kerasRank {
 	r := k.ranks[log.Rank]
 	if r == nil {
@@ -87,9 +78,8 @@ func (k *kerasState) findOrAddRank(log *logline.Log) *kerasRank {
 	return r
 }
 
-// closeEpoch closes the open epoch to which the next line of values belongs and
-// returns its number. If the log has no lines "Epoch N/M", the lines of values
-// are counted.
+// closeEpoch closes the open epoch to which the next values belong and returns its number. Without
+// lines "Epoch N/M" in the log, it counts the lines of values.
 func (r *kerasRank) closeEpoch() int {
 	n := r.last + 1
 	if len(r.open) > 0 {
@@ -99,19 +89,14 @@ func (r *kerasRank) closeEpoch() int {
 	return n
 }
 
-// maxOpenEpochs limits the memory that a damaged log can take. It is the
-// maximum number of open epochs, and also the maximum number of repetitions of
-// one epoch. An epoch is open from its line "Epoch N/M" until its values have
-// been read.
+// maxOpenEpochs limits the open epochs, and the repetitions of one epoch, and so the memory that a
+// damaged log can take. An epoch is open from its line "Epoch N/M" until its values have been read.
 const maxOpenEpochs = 1 << 16
 
-// containsKerasLoss reports whether m contains the values of an epoch, which
-// follow the number of steps, a bar, or a dash.
 func containsKerasLoss(m []byte) bool { return bytes.Contains(m, []byte("s - loss: ")) }
 
-// beginKerasEpoch opens an epoch: its number and the number of all epochs. Epoch
-// 1 after a later epoch, after an evaluation, or after the epochs of another program
-// begins a run.
+// beginKerasEpoch opens an epoch: its number and the number of all epochs. Epoch 1 begins a run if
+// it follows a later epoch, an evaluation, or another program's epochs.
 func beginKerasEpoch(log *logline.Log, v []template.Value) logline.Result {
 	n, total := int(v[0].Number), int(v[1].Number)
 	if n < 1 || total < n || total >= 1<<31 {
@@ -147,10 +132,9 @@ func beginKerasEpoch(log *logline.Log, v []template.Value) logline.Result {
 	return logline.Used
 }
 
-// beginsExcerpt reports whether the line "Epoch n/total" belongs to another run than the epochs of
-// the rank before it, although n is not 1: the log of the other run is an excerpt. If several ranks
-// write without labels, a late one may repeat the last epoch. A program that calls fit again
-// continues after the last epoch of the first call.
+// beginsExcerpt reports whether the line "Epoch n/total" belongs to another run than the rank's epochs
+// before it, although n is not 1, because the log is an excerpt. If several ranks write without labels,
+// a late one may repeat the last epoch. A program that calls fit again continues after the last epoch.
 func (r *kerasRank) beginsExcerpt(n, total int) bool {
 	if n == 1 || r.last == 0 || !r.hasNoOpenEpoch() {
 		return false
@@ -158,9 +142,8 @@ func (r *kerasRank) beginsExcerpt(n, total int) bool {
 	return n < r.last || n == r.last && r.writers <= 1 || r.total > 1 && total != r.total && n != r.total+1
 }
 
-// countKerasLoop returns the number of the epoch that a line "Epoch 1/1" of rank
-// r opens. A program that calls fit in a loop prints this line for each epoch.
-// Before the first line of values, each rank prints it once.
+// countKerasLoop returns the epoch that rank r opens by a line "Epoch 1/1", which a program that
+// calls fit in a loop prints for each epoch. Before the first values, each rank prints it once.
 func countKerasLoop(log *logline.Log, r *kerasRank) int {
 	r.loops++
 	if r.last == 0 {
@@ -174,9 +157,8 @@ func countKerasLoop(log *logline.Log, r *kerasRank) int {
 	return n
 }
 
-// openEpoch adds epoch n to the open epochs. Each rank has at most one open
-// epoch, so if more are open, the values of the first one are missing in the
-// log: openEpoch then closes it and returns its number, otherwise 0.
+// openEpoch opens epoch n. Each rank has at most one open epoch, so if more are open, the first
+// one's values are missing in the log: openEpoch then closes it and returns its number, otherwise 0.
 func (r *kerasRank) openEpoch(n int) (lost int) {
 	switch {
 	case n > r.begun:

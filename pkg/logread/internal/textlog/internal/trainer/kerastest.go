@@ -10,8 +10,7 @@ import (
 )
 
 // Keras' evaluate prints lines that look like lines of an epoch. If a log has
-// lines "Epoch N/M", each of them opens an epoch, and a line of values
-// without an open epoch is an evaluation:
+// lines "Epoch N/M", a line of values without an open epoch is an evaluation:
 //
 //	Epoch 2/2
 //	196/196 - 45s - loss: 1.8 - accuracy: 0.35
@@ -32,15 +31,14 @@ const (
 	kerasBar     = "Keras values of an evaluation that a later line repeats"
 )
 
-// kerasEvaluation contains the values of an evaluation after the epochs.
 type kerasEvaluation struct {
 	label, line, steps     int
 	seconds, loss, correct float64 // correct is the accuracy
 	unfinished             bool    // the line is a progress bar with 0 s left
 }
 
-// kerasHasNoOpenEpoch reports whether the rank of the current line writes lines
-// "Epoch N/M" and has no open epoch. A line of values then belongs to no epoch.
+// kerasHasNoOpenEpoch reports whether the current line's rank writes lines "Epoch N/M" and has no
+// open epoch, so that a line of values belongs to no epoch.
 func kerasHasNoOpenEpoch(log *logline.Log) bool {
 	r := kerasOf(log.Current).ranks[log.Rank]
 	if r == nil {
@@ -49,13 +47,11 @@ func kerasHasNoOpenEpoch(log *logline.Log) bool {
 	return r.hasNoOpenEpoch()
 }
 
-// hasNoOpenEpoch reports whether the rank writes lines "Epoch N/M" and has no
-// open epoch.
+// hasNoOpenEpoch reports whether the rank writes lines "Epoch N/M" and has no open epoch.
 func (r *kerasRank) hasNoOpenEpoch() bool { return r.opened && len(r.open) == 0 }
 
-// removeCountedKerasEpochs is called at the first line "Epoch N/M" of rank r.
-// Until then, each line of values was counted as an epoch. It removes these
-// epochs unless other programs have logged epochs in the same run.
+// removeCountedKerasEpochs is called at the first line "Epoch N/M" of rank r. It removes the epochs that
+// were counted by lines of values until then, unless other programs have logged epochs in the same run.
 func removeCountedKerasEpochs(log *logline.Log, r *kerasRank) {
 	run := log.Current
 	record.Put(kerasLabels(log), log.Rank, true)
@@ -83,9 +79,8 @@ func removeCountedKerasEpochs(log *logline.Log, r *kerasRank) {
 	}
 }
 
-// addExtraKerasValues adds the values e of a line that belongs to no open
-// epoch: an evaluation, or a repetition of an epoch. steps and bar are as in
-// readKerasTimeAndValues.
+// addExtraKerasValues adds the values e of an evaluation, or of a repetition of an epoch. steps and
+// bar are as in readKerasTimeAndValues.
 func addExtraKerasValues(log *logline.Log, e runs.Epoch, steps int, bar bool) logline.Result {
 	run := log.CountLine(logline.Keras)
 	k := kerasOf(run)
@@ -122,8 +117,7 @@ func addExtraKerasValues(log *logline.Log, e runs.Epoch, steps int, bar bool) lo
 	return logline.Pending
 }
 
-// replaceKerasEpoch replaces the values of the epoch old by updated, the values
-// of a later line that repeats the epoch.
+// replaceKerasEpoch replaces the epoch old by the values of a later line that repeats it.
 func replaceKerasEpoch(log *logline.Log, r *kerasRank, old *runs.Epoch, updated runs.Epoch) {
 	if old.Seconds != old.Seconds && r.unfinished > 0 {
 		r.unfinished--
@@ -136,9 +130,8 @@ func replaceKerasEpoch(log *logline.Log, r *kerasRank, old *runs.Epoch, updated 
 	*old = updated
 }
 
-// checkKerasSeconds returns the time of an epoch, or NaN if it is invalid. It
-// also returns NaN for 0, to which Keras rounds short times, and counts such
-// epochs.
+// checkKerasSeconds returns NaN for an invalid time of an epoch, and for 0, to which Keras rounds
+// short times, and counts the latter.
 func checkKerasSeconds(log *logline.Log, seconds float64) float64 {
 	if seconds == 0 {
 		kerasOf(log.Current).zeros++
@@ -147,8 +140,7 @@ func checkKerasSeconds(log *logline.Log, seconds float64) float64 {
 	return log.CheckSeconds(seconds)
 }
 
-// ignoreEvaluations removes the evaluations so far and reports their lines as
-// ignored.
+// ignoreEvaluations removes the evaluations so far and reports their lines as ignored.
 func (k *kerasState) ignoreEvaluations(report *record.Report, reason string) {
 	for _, x := range k.evaluations {
 		report.AddIgnored(x.line, reason)
@@ -156,9 +148,8 @@ func (k *kerasState) ignoreEvaluations(report *record.Report, reason string) {
 	k.evaluations = k.evaluations[:0]
 }
 
-// setPlannedEpochs adds the number of epochs in the lines "Epoch N/M" to the settings of the
-// run, unless they have one or the lines of the run are read by templates. A run of lines "Epoch 1/1" is a loop, whose number of epochs is
-// unknown.
+// setPlannedEpochs adds the M of "Epoch N/M" to the settings of the run, unless they have one or
+// templates read the run's lines. "Epoch 1/1" lines come from a loop of unknown length.
 func setPlannedEpochs(r *logline.Run) {
 	planned := 0
 	for _, rank := range kerasOf(r).ranks {
@@ -208,8 +199,8 @@ func finishKeras(r *logline.Run, report *record.Report) {
 	report.AddAssumption("the test is the evaluation in line %d, the only one after the epochs", all[0].line)
 }
 
-// hasOneEvaluationPerRank reports whether each rank with epochs has evaluated
-// once, all in the same number of steps.
+// hasOneEvaluationPerRank reports whether each rank with epochs has evaluated once, all in the same
+// number of steps.
 func (k *kerasState) hasOneEvaluationPerRank() bool {
 	of := map[int]int{}
 	for _, x := range k.evaluations {

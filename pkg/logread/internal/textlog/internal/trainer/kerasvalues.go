@@ -9,8 +9,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// readKerasDashLine reads lines such as " - 89s - loss: …", which old versions
-// of Keras write.
+// readKerasDashLine reads lines such as " - 89s - loss: …" of old versions.
 func readKerasDashLine(log *logline.Log, m []byte) logline.Result {
 	if scan.HasPrefix(m, "- ") {
 		return readKerasTimeAndValues(log, scan.Cursor{Rest: m[len("- "):]}, 0, false)
@@ -18,8 +17,8 @@ func readKerasDashLine(log *logline.Log, m []byte) logline.Result {
 	return logline.Unknown
 }
 
-// readKerasSummary reads lines such as "196/196 - …", "196/196 [===] - …" and
-// "196/196 ━━━ …". If the two numbers differ, the epoch is not finished.
+// readKerasSummary reads lines such as "196/196 - …", "196/196 [===] - …" and "196/196 ━━━ …". If
+// the two numbers differ, the epoch is not finished.
 func readKerasSummary(log *logline.Log, m []byte) logline.Result {
 	if i := bytes.LastIndexByte(m, '\b'); i >= 0 { // the progress bar was drawn several times
 		if m = scan.SkipBlanks(m[i+1:]); len(m) == 0 {
@@ -55,7 +54,7 @@ func readKerasSummary(log *logline.Log, m []byte) logline.Result {
 	return readKerasTimeAndValues(log, c, total, bar)
 }
 
-// setKerasValue stores the value with the given name in epoch e. It ignores other names.
+// setKerasValue stores the value with the given name in e. It ignores unknown names.
 func setKerasValue(e *runs.Epoch, name []byte, v float64) {
 	switch string(name) {
 	case "loss":
@@ -71,9 +70,8 @@ func setKerasValue(e *runs.Epoch, name []byte, v float64) {
 	}
 }
 
-// closeKerasEpoch closes the open epoch to which the current line of values
-// belongs, sets its time to seconds and returns it. It returns nil if the log
-// repeats the epoch too often.
+// closeKerasEpoch closes the open epoch of the current line of values, sets its time to seconds and
+// returns it, or nil if the log repeats the epoch too often.
 func closeKerasEpoch(log *logline.Log, seconds float64) *runs.Epoch {
 	r := kerasOf(log.CountLine(logline.Keras)).findOrAddRank(log)
 	last := r.last
@@ -95,10 +93,9 @@ func closeKerasEpoch(log *logline.Log, seconds float64) *runs.Epoch {
 	return e
 }
 
-// readKerasTimeAndValues reads c, the rest of a line of values from its time
-// on, such as "49s - loss: 2.0408 - accuracy: 0.2506". steps is the number of
-// steps at the beginning of the line, or 0; bar reports whether the line is a
-// progress bar of Keras 3.
+// readKerasTimeAndValues reads c, the rest of a line of values from its time on, such as "49s -
+// loss: 2.0408 - accuracy: 0.2506". steps is the number of steps at the beginning of the line, or
+// 0; bar reports whether the line is a progress bar of Keras 3.
 func readKerasTimeAndValues(log *logline.Log, c scan.Cursor, steps int, bar bool) logline.Result {
 	seconds := c.ReadFloat()
 	switch {
@@ -139,8 +136,6 @@ func readKerasTimeAndValues(log *logline.Log, c scan.Cursor, steps int, bar bool
 	return logline.Used
 }
 
-// readKerasValues reads the values in items, such as "loss: 2.0408 - accuracy:
-// 0.2506", into e.
 func readKerasValues(log *logline.Log, items []byte, e *runs.Epoch) {
 	for len(items) > 0 {
 		var item []byte

@@ -60,7 +60,6 @@ func Megatron() logline.Format {
 	}}
 }
 
-// nanoGPTTemplates describe the lines of nanoGPT with steps.
 func nanoGPTTemplates() []string {
 	return []string{
 		"step {step}: train loss {train_loss}, val loss {val_loss}",
@@ -68,7 +67,6 @@ func nanoGPTTemplates() []string {
 	}
 }
 
-// deepSpeedTemplates describe the lines of DeepSpeed.
 func deepSpeedTemplates() []string {
 	return []string{
 		"step={step}, skipped={skipped}, lr=[{lr}*], mom=*",
@@ -78,7 +76,6 @@ func deepSpeedTemplates() []string {
 	}
 }
 
-// nanoGPTState is what a run's lines of nanoGPT contain beside curves.
 type nanoGPTState struct {
 	tokensPerStep float64 // of all workers
 }
@@ -95,8 +92,8 @@ func setNanoGPTTokens(log *logline.Log, v []template.Value) logline.Result {
 	return logline.Used
 }
 
-// finishNanoGPT computes the throughput of each step from its time. Steps with an evaluation
-// do not count, since their time includes it.
+// finishNanoGPT computes the throughput of each step from its time, except for steps with an
+// evaluation, whose time includes it.
 func finishNanoGPT(r *logline.Run, report *record.Report) {
 	seconds := r.Curves.First("step_seconds")
 	if nanoGPTOf(r).tokensPerStep == 0 || seconds == nil || r.LinesByFormat[logline.NanoGPT] == 0 {
@@ -155,7 +152,6 @@ func readMegatronIteration(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// readMegatronValidation reads a line of an evaluation.
 func readMegatronValidation(log *logline.Log, m []byte) logline.Result {
 	head, rest, _ := bytes.Cut(m, []byte(" | "))
 	i := bytes.LastIndex(head, []byte(" iteration "))

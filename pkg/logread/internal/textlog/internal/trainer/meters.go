@@ -40,7 +40,6 @@ import (
 //	Train: 0 [  50/1251 (  4%)]  Loss: 6.9 (6.9)  Time: 0.4s,  640.00/s  (0.5s,  512.00/s)  LR: 1.0e-05  Data: 0.01 (0.02)
 //	Test: [  48/48]  Time: 0.1 (0.2)  Loss:   6.25 ( 6.40)  Acc@1:   1.00 (  0.75)  Acc@5:   4.00 (  3.00)
 
-// meterState is what the meters of a run contain so far.
 type meterState struct {
 	ranks     map[int][]*meterWriter // by label; without labels, the processes that print the same lines
 	primary   *meterWriter           // the process that has printed the first line, whose values become curves
@@ -59,7 +58,8 @@ func ImageNet() logline.Format {
 	}}
 }
 
-// Torchvision returns the format of torchvision's references, whose lines with meters begin like those of the ImageNet example.
+// Torchvision returns the format of torchvision's references, whose meters begin like the ImageNet
+// example's.
 func Torchvision() logline.Format {
 	return logline.Format{Name: "torchvision reference", CountsFromZero: true, Rules: []logline.Rule{
 		{Templates: []string{"| distributed init (rank {rank}):*"}, Use: addInitRank, MayBeOther: true},
@@ -75,7 +75,7 @@ func Timm() logline.Format {
 	}}
 }
 
-// metersOf returns what the meters of a run contain so far, whichever of the programs prints them.
+// metersOf returns the meters of a run, whichever of the programs prints them.
 func metersOf(r *logline.Run) *meterState {
 	return logline.State[meterState](&r.States, logline.ImageNet)
 }
@@ -86,13 +86,12 @@ type meterWriter struct {
 	epochs []meterEpoch // never empty
 }
 
-// meterEpoch is the progress of a process in an epoch, according to its lines so far.
+// meterEpoch is a process's progress in an epoch.
 type meterEpoch struct {
 	epoch, last, interval, steps int
 	stepSeconds                  float64 // mean time of its steps so far; NaN if unknown
 }
 
-// current returns the epoch of the writer's last line.
 func (w *meterWriter) current() *meterEpoch { return &w.epochs[len(w.epochs)-1] }
 
 // isBefore reports whether the writer's last line precedes the line m.
@@ -101,7 +100,7 @@ func (w *meterWriter) isBefore(m *meters) bool {
 	return last.epoch < m.epoch || last.epoch == m.epoch && last.last < m.step
 }
 
-// addLine updates the progress of the epoch of line m, which may be a new one.
+// addLine updates the progress of line m's epoch, which may be new.
 func (w *meterWriter) addLine(m *meters) {
 	if n := len(w.epochs); n == 0 || w.epochs[n-1].epoch != m.epoch {
 		w.epochs = append(w.epochs, meterEpoch{epoch: m.epoch, last: m.step, steps: m.steps, stepSeconds: m.stepSeconds})
@@ -111,9 +110,9 @@ func (w *meterWriter) addLine(m *meters) {
 	last.interval, last.last, last.stepSeconds = m.step-last.last, m.step, m.stepSeconds
 }
 
-// selectMeterWriter returns the process that has printed line m: the first process of the
-// line's rank whose last line is of an earlier epoch or step, or else a new process. If m is of
-// an earlier epoch than the last lines of all of them, it begins a new run.
+// selectMeterWriter returns the process that has printed line m: the first of the rank's processes
+// whose last line is of an earlier epoch or step, or else a new one. If all their last lines are of
+// later epochs, m begins a new run.
 func selectMeterWriter(log *logline.Log, m *meters) *meterWriter {
 	writers := metersOf(log.Current).ranks[log.Rank]
 	earlier := len(writers) > 0
@@ -136,7 +135,6 @@ func selectMeterWriter(log *logline.Log, m *meters) *meterWriter {
 	return w
 }
 
-// meters is the content of a line.
 type meters struct {
 	format             logline.FormatID
 	epoch, step, steps int
@@ -144,7 +142,6 @@ type meters struct {
 	stepSeconds        float64 // mean time of a step; NaN if unknown
 }
 
-// addMeters adds the values of a line of training.
 func addMeters(log *logline.Log, m *meters) {
 	if log.Current.Closed {
 		log.BeginRun()
@@ -183,7 +180,7 @@ func meterBuffer(log *logline.Log) *[]progress.Meter {
 	return logline.State[[]progress.Meter](&log.States, logline.ImageNet)
 }
 
-// readMeters reads the meters at the end of a line. ok is false if the line has anything else.
+// readMeters reads the meters at the end of a line. ok is false for anything else.
 func readMeters(log *logline.Log, text []byte) (values []progress.Meter, ok bool) {
 	buffer := meterBuffer(log)
 	values = (*buffer)[:0]
@@ -201,8 +198,8 @@ func readMeters(log *logline.Log, text []byte) (values []progress.Meter, ok bool
 	return values, len(values) > 0
 }
 
-// readMeterEpoch reads a line of training of the ImageNet example or of torchvision, and
-// torchvision's time of an epoch.
+// readMeterEpoch reads a training line of the ImageNet example or of torchvision, and torchvision's
+// time of an epoch.
 func readMeterEpoch(log *logline.Log, m []byte) logline.Result {
 	c := scan.Cursor{Rest: m}
 	x := meters{epoch: c.Expect("Epoch: [").ReadInteger(), stepSeconds: math.NaN()}
@@ -265,10 +262,8 @@ func meterEpochOf(log *logline.Log, n int) *runs.Epoch {
 	return log.Current.Epochs.Find(logline.RankID{Rank: log.Rank}).Find(n)
 }
 
-// timmTemplate matches timm's line of training.
 var timmTemplate = template.MustParse("Train: {epoch} [{step}/{steps} (*%)] Loss: {loss} ({train_loss}) Time: {step_seconds}s, {current_rate}/s ({mean_step_seconds}s, {samples_per_second}/s) LR: {lr} Data: *")
 
-// timmNames are the names of the values in timm's line of training.
 var timmNames = [...][]byte{[]byte("loss"), []byte("step_seconds"), []byte("samples_per_second"), []byte("lr")}
 
 func readTimmTrain(log *logline.Log, m []byte) logline.Result {
@@ -375,8 +370,7 @@ func readMeterAccuracy(log *logline.Log, e *runs.Epoch, c scan.Cursor) logline.R
 	return logline.Used
 }
 
-// lastMeterEpoch returns the epoch to which an evaluation belongs, or nil if the rank has no
-// epoch with meters.
+// lastMeterEpoch returns the epoch of an evaluation, or nil if the rank has none with meters.
 func lastMeterEpoch(log *logline.Log) *runs.Epoch {
 	writers := metersOf(log.Current).ranks[log.Rank]
 	if len(writers) == 0 {
@@ -385,7 +379,6 @@ func lastMeterEpoch(log *logline.Log) *runs.Epoch {
 	return meterEpochOf(log, writers[0].current().epoch)
 }
 
-// countMeterLine counts the current line as a line of the run's program.
 func countMeterLine(log *logline.Log) {
 	name := logline.ImageNet
 	for _, f := range []logline.FormatID{logline.Torchvision, logline.Timm} {

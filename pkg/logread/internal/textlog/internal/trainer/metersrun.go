@@ -10,11 +10,9 @@ import (
 	"lockstep/pkg/logread/internal/textlog/internal/logline"
 )
 
-// What programs with meters print before the first epoch, and what follows from all of their
-// lines; see meters.go.
+// What programs with meters print before the first epoch, and what follows from all lines; see meters.go.
 
-// readImageNetModel reads the line with the model, which each process of the ImageNet example
-// prints before its first epoch.
+// readImageNetModel reads the model, which each process of the ImageNet example prints at its start.
 func readImageNetModel(log *logline.Log, m []byte) logline.Result {
 	name, end, _ := bytes.Cut(m[bytes.IndexByte(m, '\'')+1:], []byte("'"))
 	if len(name) == 0 || len(name) > 100 || len(end) > 0 {
@@ -25,7 +23,6 @@ func readImageNetModel(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// addInitRank adds the rank in a line that each process of torchvision's references prints.
 func addInitRank(log *logline.Log, v []template.Value) logline.Result {
 	rank := int(v[0].Number)
 	if rank < 0 || rank > record.MaxWorkers {
@@ -35,8 +32,7 @@ func addInitRank(log *logline.Log, v []template.Value) logline.Result {
 	return logline.Used
 }
 
-// readNamespace reads the settings that argparse.Namespace prints, of which those of
-// torchvision's references are used.
+// readNamespace reads what argparse.Namespace prints; the settings of torchvision's references are used.
 func readNamespace(log *logline.Log, m []byte) logline.Result {
 	if m[len(m)-1] != ')' || len(metersOf(log.Current).initRanks) == 0 || metersOf(log.Current).primary != nil {
 		return logline.Unknown
@@ -54,8 +50,7 @@ func readNamespace(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// finishMeters sets the times of the epochs of programs that print only the mean time of a
-// step, and the number of workers.
+// finishMeters sets the number of workers, and the times of epochs if only mean step times are printed.
 func finishMeters(r *logline.Run, report *record.Report) {
 	s := metersOf(r)
 	if n := len(s.initRanks); n > 1 && r.Run.Info.Workers == 0 {
@@ -80,8 +75,7 @@ func finishMeters(r *logline.Run, report *record.Report) {
 	}
 }
 
-// setMeterSeconds sets the times of the complete epochs of a process, if it has printed only
-// the mean time of a step.
+// setMeterSeconds sets the times of a process's complete epochs if only mean step times are printed.
 func setMeterSeconds(r *logline.Run, w *meterWriter, report *record.Report) {
 	list := r.Epochs.Find(w.id)
 	for i := range w.epochs {
@@ -95,8 +89,8 @@ func setMeterSeconds(r *logline.Run, w *meterWriter, report *record.Report) {
 	}
 }
 
-// isComplete reports whether the epoch of a process's last line is complete: an evaluation has
-// followed, or no further step of the epoch would be logged at the interval of the log.
+// isComplete reports whether the last epoch of a process is complete: an evaluation has followed,
+// or no further step would be logged at the interval of the log.
 func (s *meterState) isComplete(x *meterEpoch) bool {
 	return s.evaluated > x.epoch || x.last+1 >= x.steps || x.interval > 0 && x.last+x.interval >= x.steps
 }

@@ -29,8 +29,7 @@ func NNUNet() logline.Format {
 	}}
 }
 
-// nnUNetTemplates describe the lines with one value. They count only with a time stamp as
-// nnU-Net writes it; see isNNUNetLine.
+// nnUNetTemplates describe lines with one value, which must have nnU-Net's time stamp; see isNNUNetLine.
 func nnUNetTemplates() []string {
 	return []string{
 		"Epoch {epoch}", "epoch: {epoch}",
@@ -41,14 +40,14 @@ func nnUNetTemplates() []string {
 	}
 }
 
-// isNNUNetLine reports whether the current line has a time stamp as nnU-Net writes it, with
-// microseconds and a colon, or follows a line that contains only such a stamp.
+// isNNUNetLine reports whether the current line has nnU-Net's time stamp, with microseconds and a
+// colon, or follows a line that is only such a stamp.
 func isNNUNetLine(log *logline.Log) bool {
 	return log.MicroStamp || log.AfterMicroStamp
 }
 
-// readNNUNetDice reads the list of the dice scores of the foreground classes. Its mean is the
-// score of the epoch, as in nnU-Net. Classes that the validation set lacks have nan.
+// readNNUNetDice reads the dice scores of the foreground classes, whose mean is the epoch's score,
+// as in nnU-Net. Classes that the validation set lacks have nan.
 func readNNUNetDice(log *logline.Log, m []byte) logline.Result {
 	e := log.LastEpoch()
 	begin, end := bytes.IndexByte(m, '['), bytes.LastIndexByte(m, ']')

@@ -11,9 +11,8 @@ import (
 //
 //	0: 2018-10-07 20:36:09,348 INFO Train samples 32768 time 1442.17s rate 22.7212 samples/s
 //
-// Samples and rate are those of one rank. The run's samples and rate are their
-// sums, and the time of an epoch is that of its slowest rank. The n-th line of
-// a rank describes epoch n.
+// Samples and rate are those of one rank and are summed for the run; the time of an epoch is the
+// slowest rank's. The n-th line of a rank describes epoch n.
 
 // Rates returns the format of lines with the rate of each rank.
 func Rates() logline.Format {
@@ -22,8 +21,7 @@ func Rates() logline.Format {
 	}}
 }
 
-// addRate adds an epoch with the values of a line, samples, seconds and samples
-// per second, to the rank of the line.
+// addRate adds an epoch to the line's rank: samples, seconds and samples per second.
 func addRate(log *logline.Log, v []template.Value) logline.Result {
 	samples, seconds, rate := int(v[0].Number), v[1].Number, v[2].Number
 	if log.Current.Program != logline.Rates && log.LastEpoch() != nil { // the epochs of other lines

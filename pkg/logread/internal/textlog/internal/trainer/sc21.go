@@ -43,8 +43,7 @@ func SC21() logline.Format {
 	}}
 }
 
-// readSC21Name reads the line "Configuration name:", which begins a run. One
-// line per setting follows.
+// readSC21Name reads "Configuration name:", which begins a run. One line per setting follows.
 func readSC21Name(log *logline.Log, m []byte) logline.Result {
 	name := strings.TrimSpace(string(m[len("Configuration name: "):]))
 	if name == "" || len(name) > 200 {
@@ -59,8 +58,7 @@ func readSC21Name(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// readSC21Setting reads a line "name value" after the configuration's name, up
-// to a line of dashes.
+// readSC21Setting reads "name value" after the configuration's name, up to a line of dashes.
 func readSC21Setting(log *logline.Log, m []byte) logline.Result {
 	if m[0] == '-' {
 		log.Block = logline.NoBlock
@@ -74,8 +72,8 @@ func readSC21Setting(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// addSC21Epoch adds an epoch: its number, seconds and, unless the line ends
-// before it, samples per second. Epoch 1 after other epochs begins a run.
+// addSC21Epoch adds an epoch: its number, seconds and, if the line has them, samples per second.
+// Epoch 1 after other epochs begins a run.
 func addSC21Epoch(log *logline.Log, v []template.Value) logline.Result {
 	n, seconds, rate := int(v[0].Number), v[1].Number, math.NaN()
 	if len(v) > 2 {
@@ -104,9 +102,8 @@ func addSC21Epoch(log *logline.Log, v []template.Value) logline.Result {
 	return logline.Used
 }
 
-// computeSamples returns the number of samples of an epoch, which is seconds ×
-// rate. It returns 0 if the numbers in the log are rounded so much that the
-// product is not close to an integer.
+// computeSamples returns the number of samples of an epoch, seconds × rate, or 0 if rounding has
+// moved the product away from an integer.
 func computeSamples(seconds, rate float64) int {
 	samples := seconds * rate
 	if !(samples > 0.5 && samples < 1<<40) {
@@ -118,7 +115,6 @@ func computeSamples(seconds, rate float64) int {
 	return 0
 }
 
-// setSC21Value sets a value of the last epoch, of which the line has no number.
 func setSC21Value(log *logline.Log, of func(*runs.Epoch) *float64, v float64) logline.Result {
 	e := log.LastEpoch()
 	if e == nil {
@@ -135,8 +131,8 @@ func setSC21Value(log *logline.Log, of func(*runs.Epoch) *float64, v float64) lo
 	return logline.Used
 }
 
-// addSC21Done adds a rank, counted from 0, that reported its end. If only rank 0, which also writes the
-// log file, does, the number of ranks stays unknown.
+// addSC21Done adds a rank, counted from 0, that reported its end. If only rank 0 does, which also
+// writes the log file, the number of ranks stays unknown.
 func addSC21Done(log *logline.Log, v []template.Value) logline.Result {
 	rank := int(v[0].Number)
 	if rank < 0 || rank >= record.MaxWorkers {

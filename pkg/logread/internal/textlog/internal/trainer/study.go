@@ -48,7 +48,6 @@ func Study() logline.Format {
 	}}
 }
 
-// readStudyEpoch reads the line "[INFO] EPOCH: N/M", which begins an epoch.
 func readStudyEpoch(log *logline.Log, m []byte) logline.Result {
 	c := scan.Cursor{Rest: m}
 	n := c.Expect("[INFO] EPOCH: ").ReadInteger()
@@ -73,7 +72,6 @@ func readStudyEpoch(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// readStudyLoss reads the line "Train loss:", which belongs to the current epoch.
 func readStudyLoss(log *logline.Log, m []byte) logline.Result {
 	c := scan.Cursor{Rest: m}
 	loss := c.Expect("Train loss: ").ReadFloat()
@@ -96,8 +94,7 @@ func readStudyLoss(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// findOrAddTest returns the test of the run, and adds it without values if it
-// is missing.
+// findOrAddTest returns the test of the run, and adds it without values if it is missing.
 func findOrAddTest(r *logline.Run) *runs.Test {
 	info := &r.Run.Info
 	if info.Test == nil {
@@ -106,15 +103,13 @@ func findOrAddTest(r *logline.Run) *runs.Test {
 	return info.Test
 }
 
-// readStudySettings reads the lines "PyTorch Settings:" and "TensorFlow
-// Settings:", which begin a list of settings.
+// readStudySettings reads "PyTorch Settings:" or "TensorFlow Settings:", which begins a list of settings.
 func readStudySettings(log *logline.Log, _ []byte) logline.Result {
 	log.Block = logline.Study
 	return logline.Idle
 }
 
-// readStudySetting reads the line "--key: value" in a list of settings, which
-// belongs to the run after it.
+// readStudySetting reads "--key: value" in a list of settings, for the run after it.
 func readStudySetting(log *logline.Log, m []byte) logline.Result {
 	if !scan.HasPrefix(m, "--") {
 		log.Block = logline.NoBlock

@@ -66,8 +66,8 @@ func readTitanStep(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// readTitanMesh reads the line in which torchtitan states its device mesh, whose number of devices is
-// the number of workers. Expert parallelism (ep and etp) uses devices of the other dimensions.
+// readTitanMesh reads torchtitan's device mesh, whose number of devices is the number of workers.
+// Expert parallelism (ep and etp) uses devices of the other dimensions.
 //
 //	Building device mesh with parallelism: pp=1, dp_replicate=2, dp_shard=4, cp=1, tp=1, ep=1, etp=1
 //	Building 2-D device mesh with ['dp_replicate', 'dp_shard'], [2, 4]
@@ -102,8 +102,7 @@ func readTitanMesh(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// readColoredLine reads a line that begins with an escape sequence for a color:
-// torchtitan's step or the progress bar of Keras 3.
+// readColoredLine reads torchtitan's step or Keras 3's progress bar after the escape sequence of a color.
 func readColoredLine(log *logline.Log, m []byte) logline.Result {
 	if bytes.Contains(m, []byte("step:")) {
 		return readTitanStep(log, m)
@@ -114,8 +113,7 @@ func readColoredLine(log *logline.Log, m []byte) logline.Result {
 	return logline.Unknown
 }
 
-// stripColors returns m without the escape sequences of a terminal (ESC [ …
-// letter).
+// stripColors returns m without the escape sequences of a terminal (ESC [ … letter).
 func stripColors(m []byte) []byte {
 	var out []byte
 	for i := 0; i < len(m); i++ {
