@@ -8,7 +8,7 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// Data describes the data of a run: where they were, and how many there were of them.
+// Data describes where a run's data were and how many there were of them.
 type Data struct {
 	Path            string `json:"path,omitempty"`      // of the training data, absolute; empty for generated data and for samples that a program has made
 	TestPath        string `json:"test_path,omitempty"` // of separate test data; empty if there are none
@@ -50,14 +50,14 @@ func ShortHash(fingerprint string) string {
 // DataChange is a place in a run at which its data changed.
 type DataChange struct {
 	Before, After Worker // workers with different fingerprints
-	// Accepted reports whether the user has accepted the change when the run was resumed. It is
-	// false if Before and After are of different ranks, which must have the same data.
+	// Accepted reports whether the user has accepted the change on resumption. It is false if
+	// Before and After are of different ranks, which must have the same data.
 	Accepted bool
 }
 
 // DataChanges returns the differences between the data of rank 0 and of the other ranks, at the
-// start and at the end, and then the changes when the run was resumed. Workers without a
-// fingerprint are ignored. Equal changes of several ranks are returned once.
+// start and at the end, and then the changes on resumption. It ignores workers without a
+// fingerprint and returns equal changes of several ranks once.
 func (r Run) DataChanges() []DataChange {
 	var changes []DataChange
 	type key struct {
@@ -97,8 +97,8 @@ func (r Run) DataChanges() []DataChange {
 	return changes
 }
 
-// LastData returns the worker that states which data the run was last trained on: the last one
-// with a fingerprint of the lowest rank that has one. ok is false if there is none.
+// LastData returns the worker with the data on which the run was last trained: the last one with a
+// fingerprint of the lowest rank that has one. ok is false if there is none.
 func (r Run) LastData() (w Worker, ok bool) {
 	for _, next := range r.Starts {
 		switch {

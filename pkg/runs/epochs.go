@@ -14,25 +14,22 @@ import (
 	"lockstep/pkg/internal/plaintext"
 )
 
-// epochHeader is the first line of epochs.csv.
 const epochHeader = "epoch,seconds,samples,padding_samples,samples_per_second,train_loss,val_loss,iou,dice,val_seconds,lr,accuracy,val_accuracy"
 
-// maxLineBytes limits the length of a line in bytes, so that a file that is not text cannot
-// fill the memory.
+// maxLineBytes limits the length of a line in bytes, so that no file can fill the memory.
 const maxLineBytes = 1 << 20
 
 // unknownEpochOrStep is the epoch or step of a line that cannot be read.
 const unknownEpochOrStep = -1
 
-// epochColumn is a column of epochs.csv. Either count or value is set; it returns a pointer
-// to the field of an Epoch that the column contains.
+// epochColumn is a column of epochs.csv. Either count or value is set; it returns a pointer to the
+// column's field of an Epoch.
 type epochColumn struct {
 	name  string
 	count func(*Epoch) *int
 	value func(*Epoch) *float64
 }
 
-// epochColumns returns the columns of epochHeader, in its order.
 func epochColumns() []epochColumn {
 	count := func(name string, field func(*Epoch) *int) epochColumn {
 		return epochColumn{name: name, count: field}
@@ -57,8 +54,8 @@ func epochColumns() []epochColumn {
 	}
 }
 
-// formatEpoch returns e as a row of epochs.csv, without its line end. Numbers have the
-// shortest form that reads back exactly; NaN is an empty cell.
+// formatEpoch returns e as a row of epochs.csv without line end. Numbers have the shortest form
+// that reads back exactly; NaN is an empty cell.
 func formatEpoch(e Epoch) string {
 	var cells []string
 	for _, c := range epochColumns() {
@@ -74,7 +71,6 @@ func formatEpoch(e Epoch) string {
 	return strings.Join(cells, ",")
 }
 
-// epochReader reads epochs.csv row by row.
 type epochReader struct {
 	lines   *lineReader
 	columns []epochColumn // of the file's header; the zero epochColumn for an unknown column
@@ -83,16 +79,16 @@ type epochReader struct {
 	last    int // epoch of the previous row; unknownEpochOrStep if that row cannot be read
 }
 
-// readEpochs reads the rows of an epochs.csv. Rows that cannot be read are in the
-// problems. If an epoch has several rows, the last one counts.
+// readEpochs reads the rows of an epochs.csv. Rows that cannot be read become problems. If an epoch
+// has several rows, the last one counts.
 func readEpochs(r io.Reader, name string) ([]Epoch, []Problem, error) {
 	er := &epochReader{lines: newLineReader(r, name)}
 	epochs := er.appendRows(nil)
 	return epochs, er.lines.problems, er.lines.err
 }
 
-// appendRows reads the remaining rows and appends them to epochs. A row that is not the
-// successor of the previous row is a problem.
+// appendRows appends the remaining rows to epochs. A row that does not follow the previous epoch is
+// a problem.
 func (r *epochReader) appendRows(epochs []Epoch) []Epoch {
 	for r.next() {
 		same := func(e Epoch) bool { return e.Epoch == r.epoch.Epoch }
@@ -108,7 +104,6 @@ func (r *epochReader) appendRows(epochs []Epoch) []Epoch {
 	return epochs
 }
 
-// next reads the next valid row into r.epoch, and reports whether there is one.
 func (r *epochReader) next() bool {
 	if r.foreign || r.columns == nil && !r.readHeader() {
 		return false
@@ -128,8 +123,8 @@ func (r *epochReader) next() bool {
 	return false
 }
 
-// checkTimes removes the times and the rate of r.epoch that are negative or infinite, and reports
-// each of them as a problem. parseRow reports NaN.
+// checkTimes removes negative and infinite times and rates from r.epoch, and reports each as a
+// problem. parseRow reports NaN.
 func (r *epochReader) checkTimes() {
 	for _, c := range r.columns {
 		if !c.isTime() {
@@ -142,13 +137,12 @@ func (r *epochReader) checkTimes() {
 	}
 }
 
-// isTime reports whether the column has durations or rates.
 func (c epochColumn) isTime() bool {
 	return c.value != nil && (strings.HasSuffix(c.name, "seconds") || c.name == "samples_per_second")
 }
 
-// readHeader reads the first line into r.columns. It reports false if the file is empty, or
-// if it has no column epoch: then another program wrote the file, and no row of it is used.
+// readHeader reads the first line into r.columns. It returns false if the file is empty or has no
+// column epoch: then another program wrote it, and no row is used.
 func (r *epochReader) readHeader() bool {
 	if !r.lines.next() {
 		return false
@@ -170,7 +164,6 @@ func (r *epochReader) readHeader() bool {
 	return true
 }
 
-// parseRow parses text into r.epoch.
 func (r *epochReader) parseRow(text string) error {
 	nan := math.NaN()
 	r.epoch = Epoch{
@@ -203,8 +196,8 @@ func (r *epochReader) parseRow(text string) error {
 	return nil
 }
 
-// lineReader reads complete lines. A last line without a line end is torn: its last number
-// may lack digits. The reader reports such a line as a problem and does not return it.
+// lineReader reads complete lines. It does not return a last line without a line end, whose last
+// number may lack digits, but reports it as a problem.
 type lineReader struct {
 	r        *bufio.Reader
 	name     string
@@ -216,8 +209,8 @@ type lineReader struct {
 	err      error // error of the underlying reader; faults in the text are problems
 }
 
-// newLineReader returns a lineReader of r. name is the name of the file in the problems
-// that the lineReader reports. If r is nil, the caller sets the field r before it reads.
+// newLineReader returns a lineReader of r. name is the file's name in problems. If r is nil, the
+// caller sets the field r before it reads.
 func newLineReader(r io.Reader, name string) *lineReader {
 	l := &lineReader{r: bufio.NewReaderSize(r, 1<<16), name: name}
 	if r == nil {
@@ -229,7 +222,6 @@ func newLineReader(r io.Reader, name string) *lineReader {
 	return l
 }
 
-// next reads the next line into l.text, and reports whether there is one.
 func (l *lineReader) next() bool {
 	if !l.nextLine() {
 		return false
@@ -238,8 +230,8 @@ func (l *lineReader) next() bool {
 	return true
 }
 
-// nextLine reads the next line into l.raw, and reports whether there is one. It copies only
-// lines that are longer than the buffer.
+// nextLine reads the next line into l.raw, and reports whether there is one. It copies only lines
+// that are longer than the buffer.
 func (l *lineReader) nextLine() bool {
 	l.long = l.long[:0]
 	for l.err == nil {
@@ -279,7 +271,6 @@ func (l *lineReader) nextLine() bool {
 	return false
 }
 
-// addProblem adds a problem whose place is the current line.
 func (l *lineReader) addProblem(format string, a ...any) {
 	l.problems = append(l.problems, Problem{File: l.name, Line: l.line, Reason: fmt.Sprintf(format, a...)})
 }

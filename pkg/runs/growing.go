@@ -9,15 +9,12 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// comparedBytes is how many bytes isContinuation compares at each end of the part already
-// read, to detect that the file was replaced or rewritten.
+// comparedBytes is how many bytes isContinuation compares at each end of the part already read.
 const comparedBytes = 256
 
-// GrowingFile reads a file that is still being written: each Open returns the bytes
-// appended since the last one. A file that was truncated, replaced or rewritten is read
-// from its start again. GrowingFile polls the file system instead of waiting for events,
-// because network file systems have none. It must not be used by several goroutines at
-// once.
+// GrowingFile reads a file that is still being written: each Open returns the bytes appended since
+// the last one. A file that was truncated, replaced or rewritten is read again. GrowingFile polls,
+// because network file systems have no events. It must not be used by several goroutines at once.
 type GrowingFile struct {
 	open       func() (*os.File, error)
 	path       string
@@ -27,23 +24,21 @@ type GrowingFile struct {
 	read       int64       // all bytes read so far
 }
 
-// NewGrowingFile returns a reader that starts at the beginning of the file at path. The
-// path may be a link.
+// NewGrowingFile returns a reader of the file at path, which may be a link.
 func NewGrowingFile(path string) *GrowingFile {
 	return &GrowingFile{path: path, open: func() (*os.File, error) { return safeopen.OpenUserFile(path) }}
 }
 
-// newGrowingFileIn is like NewGrowingFile for a file in the folder dir. Links that lead
-// out of dir are refused.
+// newGrowingFileIn is like NewGrowingFile, but refuses links that lead out of the folder dir.
 func newGrowingFileIn(dir, path string) *GrowingFile {
 	return &GrowingFile{path: path, open: func() (*os.File, error) { return safeopen.Open(dir, path) }}
 }
 
-// AppendedReader reads the bytes that were appended to a file. Bytes that are neither
-// read nor skipped are returned again by the next Open. The caller must close it.
+// AppendedReader reads the bytes appended to a file. The next Open returns bytes that were neither
+// read nor skipped again. The caller must close it.
 type AppendedReader struct {
-	// Restarted reports that the file was replaced or rewritten: the bytes start at its
-	// beginning, and all bytes read before are no longer valid.
+	// Restarted reports that the file was replaced or rewritten: the bytes start at its beginning,
+	// and those read before are no longer valid.
 	Restarted bool
 
 	g    *GrowingFile
@@ -51,8 +46,7 @@ type AppendedReader struct {
 	left int64
 }
 
-// Open returns a reader of the bytes appended since the last Open, or nil if there are
-// none.
+// Open returns a reader of the bytes appended since the last Open, or nil if there are none.
 func (g *GrowingFile) Open() (*AppendedReader, error) {
 	info, err := os.Stat(g.path)
 	if err != nil {
@@ -80,23 +74,20 @@ func (g *GrowingFile) Open() (*AppendedReader, error) {
 	return a, nil
 }
 
-// isContinuation reports whether f still starts with the bytes read before. It reports
-// false if f is not longer than these bytes: Open calls it only if f has changed, so f was
-// truncated or changed in place.
+// isContinuation reports whether f still starts with the bytes read before. It is called only if f
+// has changed, so if f is not longer than these bytes, it was truncated or changed in place.
 func (g *GrowingFile) isContinuation(f *os.File, info os.FileInfo) bool {
 	return g.info != nil && os.SameFile(g.info, info) && info.Size() > g.offset &&
 		containsAt(f, 0, g.head) && containsAt(f, g.offset-int64(len(g.tail)), g.tail)
 }
 
-// containsAt reports whether f contains want at the given offset.
 func containsAt(f *os.File, offset int64, want []byte) bool {
 	got := make([]byte, len(want))
 	_, err := f.ReadAt(got, offset)
 	return err == nil && bytes.Equal(got, want)
 }
 
-// Read implements io.Reader. It returns io.EOF at the size that the file had at Open; later
-// bytes are returned by the next Open.
+// Read returns io.EOF at the size that the file had at Open; the next Open returns later bytes.
 func (a *AppendedReader) Read(p []byte) (int, error) {
 	if a.left <= 0 {
 		return 0, io.EOF
@@ -116,8 +107,7 @@ func (a *AppendedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Skip skips the bytes that were not read yet. The next Open returns only bytes appended
-// after this one.
+// Skip skips the unread bytes. The next Open returns only bytes appended after this one.
 func (a *AppendedReader) Skip() {
 	a.g.offset += a.left
 	a.left, a.g.tail = 0, nil
@@ -126,6 +116,6 @@ func (a *AppendedReader) Skip() {
 // Close closes the file.
 func (a *AppendedReader) Close() error { return a.f.Close() }
 
-// BytesRead returns the number of bytes read so far. It does not count the bytes
-// that are read again for the comparison, at most 512 per Open.
+// BytesRead returns the number of bytes read so far, without those read again for the comparison,
+// at most 512 per Open.
 func (g *GrowingFile) BytesRead() int64 { return g.read }

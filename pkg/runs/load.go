@@ -14,13 +14,12 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// loadFileName is the name of the file with one Load per row.
 const loadFileName = "load.csv"
 
 const loadFileHeader = "epoch,seconds,cores,own_cpu_seconds,other_cpu_seconds,steal_cpu_seconds"
 
-// Load contains the CPU times of rank 0's machine during one epoch. It is one row of
-// load.csv; systems that do not report CPU times have no such file.
+// Load contains the CPU times of rank 0's machine during one epoch, a row of load.csv. Systems
+// that do not report CPU times have no such file.
 type Load struct {
 	Epoch        int     // from 1
 	Seconds      float64 // of the interval: training without validation
@@ -35,8 +34,7 @@ type Load struct {
 const (
 	maxUndisturbedCores         = 0.1  // average number of cores used by other processes
 	maxUndisturbedStealFraction = 0.02 // fraction of all CPU time that the hypervisor took
-	// minLoadSeconds is the shortest time that is judged. Over less time, the kernel's
-	// resolution of 10 ms is too coarse.
+	// minLoadSeconds is the shortest time that is judged: the kernel's resolution is 10 ms.
 	minLoadSeconds = 0.5
 )
 
@@ -45,13 +43,12 @@ type LoadSummary struct {
 	Epochs        int     `json:"epochs"`
 	OtherCores    float64 `json:"other_cores"`    // average number of cores used by other processes
 	StealFraction float64 `json:"steal_fraction"` // fraction of all CPU time that the hypervisor took
-	// Disturbed reports whether other processes used more than 10 % of one core,
-	// or the hypervisor took more than 2 % of all CPU time.
+	// Disturbed reports whether other processes used more than 10 % of one core, or the hypervisor
+	// took more than 2 % of all CPU time.
 	Disturbed bool `json:"disturbed"`
 }
 
-// String describes the load by other processes and, if it disturbed the run, by the
-// hypervisor.
+// String describes the load by other processes and, if it disturbed the run, by the hypervisor.
 func (s LoadSummary) String() string {
 	text := fmt.Sprintf("other processes used %.2f cores", s.OtherCores)
 	if s.StealFraction > maxUndisturbedStealFraction {
@@ -60,8 +57,8 @@ func (s LoadSummary) String() string {
 	return text
 }
 
-// SummarizeLoad returns the average of loads over the epochs for which isCounted returns
-// true. ok is false if their measured time is too short to judge.
+// SummarizeLoad returns the average of the loads in the epochs that isCounted accepts. ok is false
+// if their measured time is too short to judge.
 func SummarizeLoad(loads []Load, isCounted func(epoch int) bool) (s LoadSummary, ok bool) {
 	var seconds, all, other, steal float64
 	for _, l := range loads {
@@ -82,9 +79,8 @@ func SummarizeLoad(loads []Load, isCounted func(epoch int) bool) (s LoadSummary,
 	return s, true
 }
 
-// summarizeLoad returns the average load of the run, or nil if it is unknown. It leaves out
-// the first epoch, which includes start-up. The run of a program other than lockstep has
-// only one epoch, so that epoch counts.
+// summarizeLoad returns the average load of the run, or nil if unknown. It leaves out the first
+// epoch, which includes start-up, except for other programs' runs, which have only one epoch.
 func (i Info) summarizeLoad(loads []Load) *LoadSummary {
 	s, ok := SummarizeLoad(loads, func(epoch int) bool { return epoch > 1 || len(i.Command) > 0 })
 	if !ok {
@@ -93,8 +89,8 @@ func (i Info) summarizeLoad(loads []Load) *LoadSummary {
 	return &s
 }
 
-// AppendLoad appends a row to load.csv. It does not sync the file to disk: if a crash loses
-// the row, the load of that epoch is unknown.
+// AppendLoad appends a row to load.csv. It does not sync the file to disk: if a crash loses the
+// row, only the load of that epoch is unknown.
 func (w *Writer) AppendLoad(l Load) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,9 +101,9 @@ func (w *Writer) AppendLoad(l Load) error {
 	return nil
 }
 
-// appendRows appends rows to the CSV file name, which it creates with a header if necessary. If sync
-// is true, it waits until they are on disk. The error is a *LostError if the file was deleted
-// after earlier rows were written.
+// appendRows appends rows to the CSV file name, which it creates with a header if necessary. If
+// sync is true, it waits until they are on disk. The error is a *LostError if the file was deleted
+// after earlier rows.
 func (w *Writer) appendRows(name, header string, rows []byte, sync bool) error {
 	if err := w.lock.Check(); err != nil {
 		return err
@@ -137,8 +133,8 @@ func (w *Writer) appendRows(name, header string, rows []byte, sync bool) error {
 	return nil
 }
 
-// readLoads reads load.csv in dir. It returns no loads and no error if there is no such
-// file. If an epoch has several rows, the last one counts.
+// readLoads reads load.csv in dir, which need not exist. If an epoch has several rows, the last one
+// counts.
 func readLoads(dir string) (loads []Load, problems []Problem, err error) {
 	problems, err = readTable(dir, loadFileName, loadFileHeader, func(cells []string) error {
 		l, err := parseLoad(cells)
@@ -152,9 +148,9 @@ func readLoads(dir string) (loads []Load, problems []Problem, err error) {
 	return loads, problems, err
 }
 
-// readTable calls use for the cells of each row of the CSV file name in dir. An error that use returns
-// is a problem, as are a torn row, another number of cells and another header, after which
-// no row is used. A missing file has no rows.
+// readTable calls use for the cells of each row of the CSV file name in dir. An error of use is a
+// problem, as are a torn row, another number of cells and another header, after which no row is
+// used. A missing file has no rows.
 func readTable(dir, name, header string, use func(cells []string) error) ([]Problem, error) {
 	path := filepath.Join(dir, name)
 	f, err := safeopen.Open(dir, path)
@@ -187,7 +183,6 @@ func readTable(dir, name, header string, use func(cells []string) error) ([]Prob
 	return lines.problems, errors.Join(lines.err, f.Close())
 }
 
-// splitRow splits a row of a CSV file into the given number of cells.
 func splitRow(text string, want int) (cells []string, err error) {
 	if cells = strings.Split(text, ","); strings.Contains(text, `"`) { // such as the name of an image with a comma
 		if cells, err = csv.NewReader(strings.NewReader(text)).Read(); err != nil {
@@ -200,7 +195,6 @@ func splitRow(text string, want int) (cells []string, err error) {
 	return cells, nil
 }
 
-// parseLoad parses the cells of a row of load.csv.
 func parseLoad(cells []string) (l Load, err error) {
 	number := func(i int) float64 {
 		v, e := strconv.ParseFloat(cells[i], 64)

@@ -14,10 +14,9 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// Lock is the exclusive right to write a run folder. One process at a time has it. The
-// operating system releases the lock when the process ends, even if it is killed. Some network
-// file systems do not pass locks to other machines; these learn from the heartbeat in the
-// folder that the owner is alive.
+// Lock is the exclusive right of one process to write a run folder. The operating system releases
+// it when the process ends, even if it is killed. Some network file systems do not pass locks to
+// other machines; these learn from the heartbeat in the folder that the owner is alive.
 type Lock struct {
 	dir     string
 	machine machine
@@ -34,13 +33,12 @@ type Lock struct {
 	released bool
 }
 
-// Acquire acquires the lock of the run folder dir, which it creates if necessary. If resume
-// is false, it is an error if the folder already contains a run. If another process owns
-// the run, the error is an *OwnedError.
+// Acquire acquires the lock of the run folder dir, which it creates if necessary. Unless resume is
+// set, it is an error if the folder already contains a run. If another process owns the run, the
+// error is an *OwnedError.
 //
-// Create and Resume acquire the lock themselves. A caller that must read the folder first,
-// for example to find a checkpoint, acquires the lock and then calls Lock.Create or
-// Lock.Resume.
+// Create and Resume acquire the lock themselves. A caller that must read the folder first, for
+// example to find a checkpoint, acquires the lock and then calls Lock.Create or Lock.Resume.
 func Acquire(dir string, resume bool) (*Lock, error) {
 	return thisMachine().acquire(dir, resume)
 }
@@ -78,7 +76,7 @@ func (m machine) acquire(dir string, resume bool) (*Lock, error) {
 	return l, nil
 }
 
-// lockFolder acquires the lock of dir without adding this process to the list of owners.
+// lockFolder acquires the lock of dir but does not make this process the owner.
 func (m machine) lockFolder(dir string) (*Lock, error) {
 	path := filepath.Join(dir, OwnersFile)
 	l := &Lock{dir: dir, machine: m, stop: make(chan struct{})}
@@ -99,9 +97,9 @@ func (m machine) lockFolder(dir string) (*Lock, error) {
 }
 
 // openSeparate opens the file at path and locks it with the function lock, whose results it
-// returns. If the file has other names, as in a snapshot with hard links, they keep the file, and
-// openSeparate opens and locks a copy. The returned file is nil if path cannot be opened. It is
-// closed on exec, so that a child does not inherit the lock.
+// returns. If the file has other names, as in a snapshot with hard links, these keep it, and
+// openSeparate locks a copy. f is nil if path cannot be opened. It is closed on exec, so that a
+// child does not inherit the lock.
 func openSeparate(path string, flag int, lock func(*os.File) (held bool, err error)) (f *os.File, held bool, err error) {
 	for {
 		if f, err = os.OpenFile(path, flag, 0o644); err != nil {
@@ -114,8 +112,8 @@ func openSeparate(path string, flag int, lock func(*os.File) (held bool, err err
 		if serr := wholefile.Separate(path); serr != nil {
 			return f, held, serr
 		}
-		// Separate, here or in another process since the file was opened, may have replaced the
-		// file. The lock of the old file keeps nobody out.
+		// Separate may have replaced the file since it was opened, here or in another process. The
+		// old file's lock keeps nobody out.
 		var lost *LostError
 		lerr := CheckNotLost(f)
 		if !errors.As(lerr, &lost) {
@@ -165,7 +163,7 @@ func (l *Lock) lock() error {
 	return nil
 }
 
-// addOwner appends a line to the file that makes this process the owner of the run.
+// addOwner appends a line that makes this process the owner of the run.
 func (l *Lock) addOwner() error {
 	text, err := os.ReadFile(l.file.Name())
 	if err != nil {
@@ -183,15 +181,14 @@ func (l *Lock) addOwner() error {
 	if len(l.notices) == 0 {
 		return nil
 	}
-	// The notices mean that the lock may not have kept out another machine. If two
-	// processes get here at the same time, the last one to write is the owner.
+	// If there are notices, the lock may not have kept out another machine: of two processes that
+	// get here at the same time, the last one to write is the owner.
 	time.Sleep(maxOwnerReads * ownerRetryPause)
 	return l.check()
 }
 
-// writeOwner writes the owner's line over its previous version. The new line covers the
-// whole previous one: its times always have the same length, since they are in whole
-// seconds, and the release of the run only adds a field.
+// writeOwner writes the owner's line over its previous version. The new line is never shorter: its
+// times are whole seconds, and the release of the run only adds a field.
 func (l *Lock) writeOwner() error {
 	text, err := json.Marshal(l.owner)
 	if err != nil {
@@ -201,10 +198,9 @@ func (l *Lock) writeOwner() error {
 	return err
 }
 
-// Check returns an *OwnedError if another process has taken the run over, or if the run
-// folder was replaced. A run can be taken over when its process was stopped for longer than
-// a heartbeat is valid. Check returns a *LostError if the folder or the lock's file is
-// gone.
+// Check returns an *OwnedError if another process has taken the run over, as is possible after the
+// owner was stopped for longer than a heartbeat is valid, or if the run folder was replaced. It
+// returns a *LostError if the folder or the lock's file is gone.
 func (l *Lock) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,7 +225,6 @@ func (l *Lock) check() error {
 	return nil
 }
 
-// runHeartbeat renews the heartbeat regularly until the lock is released.
 func (l *Lock) runHeartbeat() {
 	ticks := time.NewTicker(heartbeatInterval)
 	defer ticks.Stop()
@@ -243,8 +238,8 @@ func (l *Lock) runHeartbeat() {
 	}
 }
 
-// renewHeartbeat writes a new heartbeat. It ignores errors, because the next heartbeat may
-// succeed and Check detects that the run was taken over.
+// renewHeartbeat writes a heartbeat. It ignores errors, because the next one may succeed and Check
+// detects that the run was taken over.
 func (l *Lock) renewHeartbeat() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -255,12 +250,11 @@ func (l *Lock) renewHeartbeat() {
 	_ = l.writeOwner()
 }
 
-// Notices returns messages for the user about the lock: that the run was taken over from
-// another machine, or that the file system has no locks. They are also written to out.log.
+// Notices returns messages for the user, also written to out.log: that the run was taken over from
+// another machine, or that the file system has no locks.
 func (l *Lock) Notices() []string { return l.notices }
 
-// Release releases the lock. Writer.Finish calls it for the lock with which the Writer was
-// created. A second call does nothing.
+// Release releases the lock. Writer.Finish calls it for the Writer's lock. A second call does nothing.
 func (l *Lock) Release() error {
 	l.mu.Lock()
 	again := l.released

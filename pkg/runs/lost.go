@@ -7,16 +7,15 @@ import (
 	"os"
 )
 
-// LostError reports that a file of the run folder was deleted, moved or replaced during the
-// run, so that anything the run writes to it is lost.
+// LostError reports that a file of the run folder was deleted, moved or replaced during the run, so
+// that what the run writes to it is lost.
 type LostError struct{ Path string }
 
 func (e *LostError) Error() string {
 	return e.Path + " was deleted, moved or replaced during the run, so the record of the run is incomplete; train again in another run folder, or delete the rest of this one"
 }
 
-// CheckNotLost returns a *LostError if the path with which f was opened no longer leads to
-// the same file.
+// CheckNotLost returns a *LostError if f's path no longer leads to the same file.
 func CheckNotLost(f *os.File) error {
 	own, err := f.Stat()
 	if err != nil {
@@ -31,8 +30,8 @@ func CheckNotLost(f *os.File) error {
 	return nil
 }
 
-// Check returns an *OwnedError if another process has taken the run over, and a *LostError
-// if a file that this Writer writes was deleted, moved or replaced.
+// Check returns an *OwnedError if another process has taken the run over, and a *LostError if a
+// file that this Writer writes was deleted, moved or replaced.
 func (w *Writer) Check() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

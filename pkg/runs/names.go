@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// IsRunFile reports whether name is the name of a file that this package writes to run
-// folders. The logs of the workers are not among these files; see WorkerLogRank.
+// IsRunFile reports whether name is a file that this package writes to run folders. Workers' logs
+// are not; see WorkerLogRank.
 func IsRunFile(name string) bool {
 	switch name {
 	case infoFile, epochsFile, classesFile, imagesFile, loadFileName, logFile, OwnersFile:
@@ -25,8 +25,7 @@ func IsRunFile(name string) bool {
 	return isSteps || isRecord || isStacks || isUsage
 }
 
-// IsRunFolder reports whether dir contains a run.json, or an epochs.csv with the columns of
-// this package although run.json is missing.
+// IsRunFolder reports whether dir contains a run.json, or an epochs.csv with this package's columns.
 func IsRunFolder(dir string) bool {
 	if _, err := os.Lstat(filepath.Join(dir, infoFile)); err == nil {
 		return true
@@ -34,8 +33,8 @@ func IsRunFolder(dir string) bool {
 	return hasRunEpochs(dir)
 }
 
-// hasRunEpochs reports whether dir contains an epochs.csv whose header has the first columns
-// of this package. Other programs write files of this name too.
+// hasRunEpochs reports whether the header of dir's epochs.csv has the first columns of this
+// package. Other programs write files of this name too.
 func hasRunEpochs(dir string) bool {
 	const first = "epoch,seconds,samples,"
 	f, err := safeopen.Open(dir, filepath.Join(dir, epochsFile))
@@ -47,16 +46,13 @@ func hasRunEpochs(dir string) bool {
 	return f.Close() == nil && bytes.Equal(head[:n], []byte(first))
 }
 
-// WorkerLogName returns the name of the file in a run folder to which the launcher writes the
-// output of the worker with the given rank.
+// WorkerLogName returns the name of the file to which the launcher writes a worker's output.
 func WorkerLogName(rank int) string { return fmt.Sprintf("worker-%d.log", rank) }
 
-// WorkerLogRank returns the rank of the worker whose output is in the file with the given
-// name. ok is false if WorkerLogName does not return that name for any rank.
+// WorkerLogRank returns the rank in a name that WorkerLogName returns. ok is false for other names.
 func WorkerLogRank(name string) (rank int, ok bool) { return cutRank(name, "worker-", ".log") }
 
-// cutRank returns the rank between prefix and suffix in name. ok is false if name has another
-// form or the rank has leading zeros.
+// cutRank returns the rank between prefix and suffix. ok is false for another form or leading zeros.
 func cutRank(name, prefix, suffix string) (rank int, ok bool) {
 	text, hasPrefix := strings.CutPrefix(name, prefix)
 	text, hasSuffix := strings.CutSuffix(text, suffix)

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// jsonNumber is a float64 whose JSON form may be NaN or infinite: NaN (not measured, or
-// diverged) is null, and the infinities are the strings "+Inf" and "-Inf".
+// jsonNumber is a float64 that is null in JSON if it is NaN (not measured, or diverged), and "+Inf"
+// or "-Inf" if infinite.
 type jsonNumber float64
 
 func (n jsonNumber) MarshalJSON() ([]byte, error) {
@@ -38,12 +38,10 @@ func (n *jsonNumber) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// stepFields is Step without its methods, so that encoding/json does not call
-// them recursively.
+// stepFields is Step without its methods, which encoding/json would call recursively.
 type stepFields Step
 
-// stepJSON is the JSON form of a Step. Its Loss hides the field of stepFields, because JSON
-// has no NaN.
+// stepJSON is the JSON form of a Step. Its Loss hides that of stepFields, because JSON has no NaN.
 type stepJSON struct {
 	stepFields
 	Loss jsonNumber `json:"loss"`
@@ -65,7 +63,6 @@ func (s *Step) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// testJSON is the JSON form of a Test.
 type testJSON struct {
 	Samples       int        `json:"samples"`
 	Loss          jsonNumber `json:"loss"`

@@ -21,14 +21,12 @@ const (
 	PropertyModel   Property = "model"
 )
 
-// Properties returns the properties that identify a run, in the order in which messages list
-// them.
+// Properties returns the properties in the order in which messages list them.
 func Properties() []Property {
 	return []Property{PropertyWorkers, PropertyNodes, PropertyRank, PropertySeed, PropertySeries, PropertyBatch, PropertyModel}
 }
 
-// Source states where a property of a run was found. The constants are in the order of their
-// precedence.
+// Source states where a property was found. The constants are in the order of precedence.
 type Source string
 
 // The sources of properties.
@@ -42,8 +40,7 @@ const (
 	SourceFileName   Source = "the name of the file"
 )
 
-// IsAssumed reports whether a property from this source is an assumption: a name may mean
-// something else.
+// IsAssumed reports whether a property from this source is an assumption: a name may mean other things.
 func (s Source) IsAssumed() bool {
 	return s == SourceRunName || s == SourceFolderName || s == SourceFileName
 }
@@ -67,16 +64,14 @@ func (o Origin) String() string {
 	return fmt.Sprintf("%s (%s)", o.Source, o.Detail)
 }
 
-// Precedence returns the position of the source in the order of the sources: if two sources
-// contradict each other, the one with the lower number counts.
+// Precedence returns the position of the source in the order of precedence: a lower number counts.
 func (s Source) Precedence() int {
 	return slices.Index([]Source{SourceUser, SourceContent, SourceConfig, SourceCommand, SourceRunName, SourceFolderName, SourceFileName}, s)
 }
 
-// Assumptions returns one sentence, without a period, for each property and source of which
-// the runs have assumptions (see Source.IsAssumed), such as "workers of 4 runs assumed from
-// file names". The sentences are in the order of the properties, and for each property in the
-// order of the sources. The result is nil if nothing was assumed.
+// Assumptions returns one sentence, without a period, for each property and source of assumptions
+// (see Source.IsAssumed), such as "workers of 4 runs assumed from file names", in the order of the
+// properties and then of the sources. The result is nil if nothing was assumed.
 func Assumptions(all []Run) []string {
 	var sentences []string
 	for _, property := range Properties() {

@@ -17,22 +17,21 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// OwnersFile is the name of the file in a run folder that serves as the run's lock and
-// records its owners: one line of JSON per Owner, the newest last. The file is never
-// deleted. Only its last line changes; new lines are appended.
+// OwnersFile is the file in a run folder that serves as the run's lock and records its owners: one
+// line of JSON per Owner, the newest last. The file is never deleted; only its last line changes.
 const OwnersFile = "owners.jsonl"
 
 const (
 	// heartbeatInterval is how often an owner renews its heartbeat.
 	heartbeatInterval = 5 * time.Second
-	// heartbeatTimeout is the age of the last heartbeat at which an owner counts
-	// as dead if its lock cannot be queried.
+	// heartbeatTimeout is the age of the last heartbeat at which an owner whose lock cannot be
+	// queried counts as dead.
 	heartbeatTimeout = time.Minute
-	// maxOwners limits the size of the file in bytes, because it is read into memory.
+	// maxOwners limits the size of the file in bytes, which is read into memory.
 	maxOwners = 64 << 20
 )
 
-// Owner identifies a process that writes a run, or has written it.
+// Owner identifies a process that writes or wrote a run.
 type Owner struct {
 	Host      string    `json:"host"`
 	BootID    string    `json:"boot_id,omitempty"` // of the machine's kernel; empty if unknown
@@ -48,7 +47,7 @@ type OwnedError struct {
 	Owner Owner
 }
 
-// Error returns a message with the owner of the run and what the user can do.
+// Error names the owner of the run and what the user can do.
 func (e *OwnedError) Error() string {
 	o := e.Owner
 	if o.PID == 0 {
@@ -79,14 +78,13 @@ func formatTime(t time.Time) string {
 	return t.Format("2006-01-02 15:04:05")
 }
 
-// isSameAcquisition reports whether o and p describe the same acquisition of the lock.
 func (o Owner) isSameAcquisition(p Owner) bool {
 	return o.Host == p.Host && o.BootID == p.BootID && o.PID == p.PID && o.Started.Equal(p.Started)
 }
 
-// OwnerOf returns the last owner of the run folder dir. alive reports whether that process
-// still owns the run. OwnerOf does not acquire the lock, and dir may be read-only. If dir
-// does not exist or never had an owner, it returns the zero Owner.
+// OwnerOf returns the last owner of the run folder dir, and whether that process still owns the
+// run. It does not acquire the lock, and dir may be read-only. The Owner is zero if dir does not
+// exist or never had one.
 func OwnerOf(dir string) (owner Owner, alive bool, err error) {
 	return thisMachine().ownerOf(dir)
 }
@@ -115,8 +113,7 @@ func Owners(dir string) ([]Owner, []Problem, error) {
 	return owners, lines.problems, nil
 }
 
-// machine contains the properties and functions of this machine that decide who owns a
-// run. Tests replace some of them.
+// machine is what decides on this machine who owns a run. Tests replace parts of it.
 type machine struct {
 	host, boot string // host name and boot id
 	now        func() time.Time
@@ -124,7 +121,6 @@ type machine struct {
 	query      func(*os.File) (held bool, err error)
 }
 
-// thisMachine returns the machine that this process runs on.
 func thisMachine() machine {
 	host, err := os.Hostname()
 	if err != nil {
@@ -133,8 +129,8 @@ func thisMachine() machine {
 	return machine{host: host, boot: process.BootID(), now: time.Now, lock: filelock.Lock, query: filelock.IsLocked}
 }
 
-// A process that has just acquired the lock may not have written its Owner yet. Readers
-// therefore read the file up to maxOwnerReads times, with ownerRetryPause in between.
+// A process that has just acquired the lock may not have written its Owner yet. Readers therefore
+// try up to maxOwnerReads times.
 const (
 	maxOwnerReads   = 20
 	ownerRetryPause = 10 * time.Millisecond
@@ -170,8 +166,8 @@ func (m machine) ownerOf(dir string) (owner Owner, alive bool, err error) {
 	return Owner{}, alive, nil
 }
 
-// mayBeAlive reports whether the process owner may still be alive although no process holds the run's
-// lock, or although the lock cannot be queried. lockSupported is true if the file system has locks.
+// mayBeAlive reports whether owner may be alive although no process holds the run's lock, or the
+// lock cannot be queried. lockSupported is true if the file system has locks.
 func (m machine) mayBeAlive(owner Owner, lockSupported bool) bool {
 	sameBoot := m.boot != "" && owner.BootID == m.boot
 	switch {
@@ -185,13 +181,11 @@ func (m machine) mayBeAlive(owner Owner, lockSupported bool) bool {
 	return m.now().Sub(owner.Heartbeat) < heartbeatTimeout
 }
 
-// processExists reports whether this machine has a process with the id pid.
 func processExists(pid int) bool {
 	return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
-// lastOwner returns the Owner in the last complete line of f. found is false if there is no
-// such line, or if it is not an Owner.
+// lastOwner returns the Owner in the last complete line of f. found is false if there is none.
 func lastOwner(f *os.File) (owner Owner, found bool, err error) {
 	text, err := io.ReadAll(io.NewSectionReader(f, 0, maxLineBytes))
 	if err != nil {

@@ -21,12 +21,11 @@ import (
 	"lockstep/pkg/internal/nearest"
 )
 
-// logsVariable is the environment variable with the path of the logs folder.
 const logsVariable = "LOCKSTEP_LOGS"
 
 var errNoLogs = errors.New("no logs folder")
 
-// markerName is the name of the file in a logs folder that Lockstep has created.
+// markerName is the file that Lockstep creates in its logs folders.
 const markerName = ".lockstep"
 
 // markerText explains the marker to people.
@@ -38,12 +37,12 @@ const markerText = "Lockstep keeps the folders of its runs here. With this file,
 //   - A path that begins with ./ or ../ is relative to the working directory.
 //   - Any other path is relative to the logs folder: $LOCKSTEP_LOGS, else the folder
 //     logs in the working directory or in its nearest parent that has one. A first
-//     element "logs" is dropped, so that logs/demo and demo are the same path.
+//     element "logs" is dropped: logs/demo and demo are the same path.
 func ResolveLogs(path string) (string, error) {
 	return resolve(path, func(string) bool { return true })
 }
 
-// resolve implements ResolveLogs. It takes the folder logs of a parent only if accept returns true for it.
+// resolve implements ResolveLogs. It takes a parent's folder logs only if accept returns true.
 func resolve(path string, accept func(logs string) bool) (string, error) {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path), nil
@@ -80,7 +79,6 @@ func resolve(path string, accept func(logs string) bool) (string, error) {
 	}
 }
 
-// belowLogs returns the part of a log path below the logs folder.
 func belowLogs(path string) string {
 	if first, rest, _ := strings.Cut(filepath.ToSlash(path), "/"); first == "logs" {
 		return rest
@@ -88,8 +86,8 @@ func belowLogs(path string) string {
 	return path
 }
 
-// isOurs reports whether a folder logs is for Lockstep's runs: Lockstep has created it, it has a run of
-// Lockstep, or it belongs to Lockstep's sources. Other programs have folders of this name too.
+// isOurs reports whether a folder logs is for Lockstep's runs: Lockstep created it, it has a run of
+// Lockstep, or it belongs to Lockstep's sources. Other programs use this name too.
 func isOurs(logs string) bool {
 	if _, err := os.Stat(filepath.Join(logs, markerName)); err == nil {
 		return true
@@ -106,10 +104,10 @@ func isOurs(logs string) bool {
 	return err == nil && bytes.HasPrefix(text, []byte("module lockstep\n"))
 }
 
-// ResolveOrCreateLogs returns the absolute path of a log path to be written to. It is like ResolveLogs, but
-// it takes a parent's folder logs only if that folder is for Lockstep's runs: if Lockstep has created it,
-// if it has a run of Lockstep, or if it belongs to Lockstep's sources. Otherwise it creates the folder logs
-// in the working directory and writes a message about it to w.
+// ResolveOrCreateLogs returns the absolute path of a log path to be written to. It is like
+// ResolveLogs, but takes a parent's folder logs only if Lockstep has created it, it has a run of
+// Lockstep, or it belongs to Lockstep's sources. Otherwise it creates the folder logs in the
+// working directory and writes a message about it to w.
 func ResolveOrCreateLogs(path string, w io.Writer) (string, error) {
 	place, err := resolve(path, isOurs)
 	if !errors.Is(err, errNoLogs) {
@@ -138,10 +136,9 @@ func PlanLogs(path string) (string, error) {
 	return filepath.Abs(filepath.Join("logs", belowLogs(path)))
 }
 
-// LocateLogs returns the absolute path of existing logs: the path from ResolveLogs or, if
-// that does not exist, path relative to the working directory. If neither exists and path is
-// one of ShippedLogs, or the folder published or recorded, it is the copy that placeShipped makes.
-// Otherwise it is an error.
+// LocateLogs returns the absolute path of existing logs: the path from ResolveLogs, or else path
+// relative to the working directory, or else, for ShippedLogs and the folders published and
+// recorded, the copy that placeShipped makes.
 func LocateLogs(path string) (string, error) {
 	place, err := ResolveLogs(path)
 	if err == nil {
@@ -169,13 +166,13 @@ func LocateLogs(path string) (string, error) {
 	return "", fmt.Errorf("locate logs: neither %s nor %s exists; train first, or name another folder", place, here)
 }
 
-// shippedLogs returns the logs that are part of this program, by the name of their folder.
+// shippedLogs returns the logs that are part of this program, by folder name.
 func shippedLogs() map[string]fs.FS {
 	return map[string]fs.FS{"published": published.Files, "recorded": recorded.Files}
 }
 
 // ShippedLogs returns the names of the tables and studies that are part of this program, such as
-// "published/unet2d-v100.csv" and "recorded/unet2d-cells". LocateLogs finds them by these names.
+// "published/unet2d-v100.csv" and "recorded/unet2d-cells", by which LocateLogs finds them.
 func ShippedLogs() []string {
 	var names []string
 	for _, folder := range []string{"published", "recorded"} {
@@ -187,9 +184,8 @@ func ShippedLogs() []string {
 	return names
 }
 
-// placeShipped writes the logs of one folder that are part of this program to the user's cache folder,
-// unless they are there, and returns the absolute path of the logs with the given name. The name is
-// that of the folder, or begins with it, as in published/NAME.csv.
+// placeShipped writes one folder of the shipped logs to the user's cache folder, unless it is there,
+// and returns the absolute path of name: the folder, or a path in it such as published/NAME.csv.
 func placeShipped(name string) (string, error) {
 	folder, below, _ := strings.Cut(name, "/")
 	files := shippedLogs()[folder]
@@ -225,8 +221,7 @@ func placeShipped(name string) (string, error) {
 	return filepath.Join(dir, filepath.FromSlash(below)), nil
 }
 
-// DescribeHost returns a description of this machine. The processor's name and the memory
-// size come from /proc; without it they are empty and 0.
+// DescribeHost describes this machine. Without /proc, the processor's name is empty and the memory size 0.
 func DescribeHost() Host {
 	h := Host{OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU()}
 	if name, err := os.Hostname(); err == nil {
@@ -241,8 +236,7 @@ func DescribeHost() Host {
 	return h
 }
 
-// readProcField returns the value of the first "key : value" line in a file of /proc, or
-// "" if there is no such file or line.
+// readProcField returns the value of the first "key : value" line in a file of /proc, or "".
 func readProcField(path, key string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -17,13 +17,12 @@ import (
 	"lockstep/pkg/runs/flight"
 )
 
-// Read reads a run folder. Lines that cannot be used, such as one torn by a kill, are in
-// Run.Problems with their line number; all other lines are used. Steps are not parsed,
-// because there may be many: ReadSteps finds the faults inside their lines. A file that is
-// a named pipe, a device or a link out of the folder is not opened; it is a problem too.
+// Read reads a run folder. Lines that cannot be used, such as one torn by a kill, are in Run.Problems with
+// their line number. Steps are not parsed, because there may be many: ReadSteps finds the faults in their
+// lines. A file that is a named pipe, a device or a link out of the folder is a problem and not opened.
 //
 // Read returns an error if run.json is missing, damaged or newer than this program. A run
-// that has the status running in run.json but no living owner gets StatusKilled.
+// with status running but without a living owner gets StatusKilled.
 func Read(dir string) (Run, error) {
 	run := Run{Dir: dir, File: filepath.Join(dir, epochsFile), Kind: "run folder"}
 	info, err := readCurrentInfo(dir)
@@ -82,9 +81,8 @@ func Read(dir string) (Run, error) {
 }
 
 // explainCollectives returns a problem for each rank for which other ranks waited, according to the
-// records of collective operations in the run folder. It returns none if the run is done. In a
-// canceled run, it ignores records of failed operations, which failed only because another rank ended
-// a moment earlier.
+// records of collective operations in the run folder, unless the run is done. In a canceled run, it
+// ignores failed operations, which failed only because another rank ended a moment earlier.
 func (r Run) explainCollectives() (all []Problem) {
 	if r.Info.Status == StatusDone {
 		return nil
@@ -120,18 +118,16 @@ func (r Run) explainCollectives() (all []Problem) {
 	return all
 }
 
-// maxRecords is the number of records of collective operations that are read.
+// maxRecords limits the records of collective operations that are read.
 const maxRecords = 1024
 
-// isRefused reports whether err is a safeopen.RefusedError: the file was not opened because
-// of its kind, such as a named pipe.
+// isRefused reports whether a file was not opened because of its kind, such as a named pipe.
 func isRefused(err error) bool {
 	var refused *safeopen.RefusedError
 	return errors.As(err, &refused)
 }
 
-// newRefusedProblem returns the problem of the file at path, given an error for which
-// isRefused is true.
+// newRefusedProblem returns the problem of a file for an error that isRefused accepts.
 func newRefusedProblem(path string, err error) Problem {
 	var refused *safeopen.RefusedError
 	errors.As(err, &refused)
@@ -139,14 +135,14 @@ func newRefusedProblem(path string, err error) Problem {
 }
 
 const (
-	// maxInfo limits the size of run.json in bytes, because it is read into memory.
+	// maxInfo limits the size of run.json in bytes, which is read into memory.
 	maxInfo = 64 << 20
-	// maxWorkers limits the world size of a run, because readers loop over the ranks.
+	// maxWorkers limits the world size, because readers loop over the ranks.
 	maxWorkers = 1 << 20
 )
 
-// readCurrentInfo reads run.json of dir. If its status is running but no process owns the
-// run, readCurrentInfo changes the status to StatusKilled.
+// readCurrentInfo reads run.json of dir, and changes status running to StatusKilled if no process
+// owns the run.
 func readCurrentInfo(dir string) (Info, error) {
 	info, err := readInfo(dir)
 	if err != nil || info.Status != StatusRunning {
@@ -156,16 +152,15 @@ func readCurrentInfo(dir string) (Info, error) {
 	if alive || err != nil { // without permission to query the lock, trust run.json
 		return info, nil
 	}
-	// The owner may have ended the run after run.json was read: it writes run.json and then
-	// releases the lock. So read the file again.
+	// The owner writes run.json and then releases the lock, so it may have ended the run in between.
 	if info, err = readInfo(dir); err == nil && info.Status == StatusRunning {
 		info.Status = StatusKilled
 	}
 	return info, err
 }
 
-// checkMissingRows returns a problem if the run is done but epochs.csv ends before the last
-// epoch of its config, and otherwise nil.
+// checkMissingRows returns a problem if the run is done but epochs.csv ends before the last epoch
+// of its config.
 func (r Run) checkMissingRows() []Problem {
 	epochs, _ := r.Info.Config["epochs"].(float64) // 0 for a run of another program
 	last := 0
@@ -182,7 +177,6 @@ func (r Run) checkMissingRows() []Problem {
 // damaged or newer than this program.
 func ReadInfo(dir string) (Info, error) { return readInfo(dir) }
 
-// readInfo reads run.json of dir.
 func readInfo(dir string) (Info, error) {
 	var info Info
 	path := filepath.Join(dir, infoFile)
@@ -228,8 +222,8 @@ func readInfo(dir string) (Info, error) {
 	return info, nil
 }
 
-// listRunsBelow counts and names the run folders that dir contains, as a study does: all of them,
-// or the first five. It returns "" if there are none.
+// listRunsBelow counts the run folders in dir, as in a study, and names up to five. It returns ""
+// if there are none.
 func listRunsBelow(dir string) string {
 	paths, err := filepath.Glob(filepath.Join(dir, "*", infoFile))
 	if err != nil || len(paths) == 0 {
@@ -246,8 +240,7 @@ func listRunsBelow(dir string) string {
 	return english.Count(len(paths), "run") + " (" + strings.Join(names, ", ") + ")"
 }
 
-// findErrorLine returns the line of text, from 1, at which encoding/json found the error
-// err.
+// findErrorLine returns the line of text, from 1, of encoding/json's error err.
 func findErrorLine(text []byte, err error) int {
 	offset := int64(len(text))
 	var syntax *json.SyntaxError
@@ -260,9 +253,8 @@ func findErrorLine(text []byte, err error) int {
 	return 1 + strings.Count(string(text[:min(offset, int64(len(text)))]), "\n")
 }
 
-// Find returns the run folders in and below root, which are the folders that contain a
-// run.json, in natural order: unet-n2-s1 before unet-n10-s1. A link to a run folder is one too,
-// unless that run folder is found by its own name.
+// Find returns the run folders in and below root, those with a run.json, in natural order: unet-n2-s1
+// before unet-n10-s1. A link to a run folder is one too, unless that folder is found by its own name.
 func Find(root string) ([]string, error) {
 	var found, links []string
 	var walk func(dir string) error
@@ -312,9 +304,8 @@ func Find(root string) ([]string, error) {
 	return found, nil
 }
 
-// NaturalCompare compares two strings in natural order: digits are compared as numbers, so
-// that log_2 comes before log_10. The result is negative if a comes before b, positive if a
-// comes after b, and 0 if they are equal.
+// NaturalCompare compares two strings with digits as numbers, so that log_2 comes before log_10.
+// The result is negative if a comes before b, positive if a comes after b, and 0 if they are equal.
 func NaturalCompare(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {
@@ -341,7 +332,6 @@ func NaturalCompare(a, b string) int {
 	return strings.Compare(a, b) // 01 and 1
 }
 
-// countDigits returns the number of digits at the start of s.
 func countDigits(s string) int {
 	n := 0
 	for n < len(s) && '0' <= s[n] && s[n] <= '9' {

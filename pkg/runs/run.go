@@ -37,8 +37,7 @@ const (
 	StatusDone     = "done"
 	StatusFailed   = "failed"
 	StatusCanceled = "canceled"
-	// StatusKilled is never written. Read returns it for a run that has the status
-	// "running" in run.json although no process owns it.
+	// StatusKilled is never written. Read returns it for a run with status "running" that no process owns.
 	StatusKilled = "killed"
 )
 
@@ -85,7 +84,7 @@ type Info struct {
 	Notes            []string          `json:"notes,omitempty"`         // messages for the user about the data and the run
 	Load             *LoadSummary      `json:"load,omitempty"`          // of all epochs except the first (of all, if Command is set); nil if unknown
 
-	// Source says where the numbers come from, if the run was not trained here: "published by …" or
+	// Source is the origin of a run that was not trained here: "published by …" or
 	// "recorded on 2026-11-29, 2 cores of AMD EPYC"; empty otherwise.
 	Source string `json:"source,omitempty"`
 
@@ -93,7 +92,7 @@ type Info struct {
 	Unreal         string  `json:"unreal,omitempty"`          // why losses and scores are not those of a training with these workers; empty if they are
 	OptimizerBytes []int64 `json:"optimizer_bytes,omitempty"` // size of the optimizer's state on each rank; nil if every rank has the complete state
 	// SentFormula is the mean number of bytes that a worker sends in a step according to the
-	// strategy's formula, for comparison with Step.Sent; 0 with one worker, or without a formula.
+	// strategy's formula, to compare with Step.Sent; 0 with one worker or without a formula.
 	SentFormula            float64 `json:"sent_bytes_per_step_formula,omitempty"`
 	CompleteOptimizerBytes int64   `json:"complete_optimizer_bytes,omitempty"` // size of the complete optimizer's state; 0 if OptimizerBytes is nil
 }
@@ -105,8 +104,8 @@ const (
 )
 
 // EvaluatedPart returns the name of the part of the data that was evaluated after each epoch:
-// ValidationPart if the config sets data.validation_images, so that the data have a third part for
-// one final test, and otherwise HeldOutPart.
+// ValidationPart if the config sets data.validation_images, and keeps a third part for one final
+// test, and otherwise HeldOutPart.
 func (i Info) EvaluatedPart() string {
 	part, _ := i.Config["data"].(map[string]any)
 	if n, _ := part["validation_images"].(float64); n > 0 {
@@ -115,14 +114,13 @@ func (i Info) EvaluatedPart() string {
 	return HeldOutPart
 }
 
-// Binding describes the CPUs to which the launcher of a run has bound its workers. Lists of
-// CPUs have the form "0-3,8".
+// Binding describes the CPUs to which the launcher has bound the workers, in lists such as "0-3,8".
 type Binding struct {
 	Mode    string   `json:"mode"`                   // "cores", "numa" or "none"
 	Reason  string   `json:"reason,omitempty"`       // why the workers are not bound, unless the user has chosen that
 	CPUs    []string `json:"cpus,omitempty"`         // of each worker, by rank; nil if they are not bound
 	Allowed string   `json:"allowed_cpus,omitempty"` // that the launcher might use; empty if unknown
-	// Disturbed says why other sweeps disturb the run, although it was started; empty if this is not known.
+	// Disturbed says why other sweeps disturb the run, or is empty if unknown.
 	Disturbed string `json:"disturbed,omitempty"`
 }
 
@@ -131,11 +129,9 @@ func (b Binding) DisturbanceNote() string {
 	return "other sweeps disturb the times of this run: " + b.Disturbed
 }
 
-// maxListedRanks is the number of ranks whose CPUs Binding.String lists.
 const maxListedRanks = 8
 
-// String returns a sentence about the binding without a period, with the CPUs of the first
-// eight ranks.
+// String returns a sentence without a period, with the CPUs of the first eight ranks.
 func (b Binding) String() string {
 	if len(b.CPUs) == 0 {
 		if b.Reason != "" {
@@ -165,8 +161,8 @@ type Host struct {
 	MemoryBytes int64  `json:"memory_bytes"`
 }
 
-// Test is the evaluation on the complete held-out set with the final parameters. It also
-// contains two baselines: constant predictions and the untrained network.
+// Test is the evaluation on the complete held-out set with the final parameters, and with two
+// baselines: constant predictions and the untrained network.
 type Test struct {
 	Samples       int     `json:"samples"`
 	Loss          float64 `json:"loss"`
@@ -178,9 +174,9 @@ type Test struct {
 	DiceUntrained float64 `json:"dice_untrained"`
 	Checkpoint    string  `json:"checkpoint"` // relative to the run folder
 	Seconds       float64 `json:"seconds"`
-	// Classes contains the scores of each class, by class index. IoU and Dice are then the means over the
-	// classes that are not NaN. It is nil for segmentation into foreground and background, of
-	// which IoU and Dice are those of the foreground, and for other tasks.
+	// Classes contains the scores by class index. IoU and Dice are then their means without NaN. It
+	// is nil for segmentation into foreground and background, where IoU and Dice are those of the
+	// foreground, and for other tasks.
 	Classes []NamedScores `json:"classes,omitempty"`
 
 	// The fields below are for tasks other than segmentation, which have no IoU and no Dice.
@@ -191,8 +187,7 @@ type Test struct {
 	LossUntrained     float64 `json:"loss_untrained,omitempty"`
 }
 
-// Epoch is one row of epochs.csv. A value that was not measured is NaN; its cell in the
-// file is empty.
+// Epoch is one row of epochs.csv. A value that was not measured is NaN, and an empty cell in the file.
 type Epoch struct {
 	Epoch            int     // from 1
 	Seconds          float64 // of training, without validation
@@ -224,8 +219,7 @@ type Worker struct {
 	ConfigHash string `json:"config_hash,omitempty"`
 	DataHash   string `json:"data_hash,omitempty"`
 	Data       Data   `json:"data,omitzero"` // the data that DataHash identifies
-	// AcceptedChangedData reports whether the worker resumed the run with other data than
-	// before, which its user has accepted.
+	// AcceptedChangedData reports that the worker resumed the run with other data, as its user accepted.
 	AcceptedChangedData bool `json:"accepted_changed_data,omitempty"`
 	FromStep            int  `json:"from_step,omitempty"` // steps before the checkpoint that the worker resumed from; 0 if it started the run
 }
@@ -242,11 +236,11 @@ type Step struct {
 	AllReduce float64 `json:"all_reduce_seconds"` // inside the collective, hidden or not
 	Optimizer float64 `json:"optimizer_seconds"`
 	Loss      float64 `json:"loss"`
-	// UntilCollective is the time from the start of the step to its first collective
-	// operation. It is longest on a straggler.
+	// UntilCollective is the time from the start of the step to its first collective operation,
+	// which is longest on a straggler.
 	UntilCollective float64 `json:"until_collective_seconds"`
-	// Staleness is the number of updates between the parameters for which this step's
-	// gradient was computed and those to which it was applied, with an asynchronous strategy.
+	// Staleness, with an asynchronous strategy, is the number of updates between the parameters for
+	// which this step's gradient was computed and those to which it was applied.
 	Staleness int   `json:"staleness,omitempty"`
 	Sent      int64 `json:"sent_bytes,omitempty"` // bytes that the rank's transport has sent since its previous step, in an epoch's last step also until the end of the epoch; 0 if it does not count them
 	Dropped   bool  `json:"dropped,omitempty"`    // the gradient came too late and was not used; runs with the removed strategy option backup_workers have it
@@ -262,31 +256,29 @@ type Run struct {
 	Loads    []Load        // by epoch; empty if unknown
 	Classes  []ClassScores // by epoch, then by class index; empty unless the task is segmentation into several classes
 	Problems []Problem
-	// Origins states where the properties that identify the run were found. A property that is
-	// missing is unknown. Origins is nil for a run folder, whose run.json has them all. Only the
-	// number of workers of a run of one process may be from its command, such as --n_gpus 2.
+	// Origins states where the properties that identify the run were found. Missing ones are
+	// unknown. It is nil for a run folder, whose run.json has them all, unless the number of
+	// workers of a run of one process is from its command, such as --n_gpus 2.
 	Origins map[Property]Origin
 
 	File string // the file that Epochs were read from; epochs.csv for a run folder
 	Kind string // kind of log: "run folder", "study CSV", "SC21 log", …
 
-	// Curves, Trials, Spans, AllReduces and OutOfMemory come from other programs' logs. They are empty
-	// for run folders, except that Spans contains the spans of the traces in the folder.
+	// Curves, Trials, Spans, AllReduces and OutOfMemory come from other programs' logs. They are
+	// empty for run folders, except that Spans has the spans of the traces in the folder.
 	Curves      []Curve
 	Trials      []Trial
 	Spans       []Span
 	AllReduces  []AllReduce // of a benchmark of collectives such as nccl-tests
 	WallSeconds float64     // of the complete job, including start-up; 0 if unknown
-	// ThroughputUnit is the unit of the throughput in Epochs, Trials and curves, such as
-	// "images/s" or "tokens/s". Empty means samples per second.
+	// ThroughputUnit is the unit of Epochs, Trials and curves, such as "images/s" or "tokens/s".
+	// Empty means samples per second.
 	ThroughputUnit string
-	// OutOfMemory lists the lines of the log that report that memory ran out, which ended
-	// the run.
+	// OutOfMemory lists the lines of the log that report that memory ran out, which ended the run.
 	OutOfMemory []Problem
 }
 
-// Curve is a quantity that was logged per step, such as a TensorBoard tag or a column of
-// Lightning's metrics.csv.
+// Curve is a quantity by step, such as a TensorBoard tag or a column of Lightning's metrics.csv.
 type Curve struct {
 	Name   string    // as in the log: Loss/train, val_acc, …
 	Rank   int       // −1 for all ranks together
@@ -295,8 +287,8 @@ type Curve struct {
 	Times  []float64 // Unix seconds, one per step; nil if unknown
 }
 
-// Trial is a measured throughput of the training loop or of a part of it. The names are
-// benchy's: IO (loading only), SYNTHETIC (training on data in memory) and FULL (both).
+// Trial is a measured throughput of the training loop or of a part of it. The names are benchy's:
+// IO (loading only), SYNTHETIC (training on data in memory) and FULL (both).
 type Trial struct {
 	Name   string    // IO, SYNTHETIC, FULL
 	Rate   float64   // in samples per second or Run.ThroughputUnit, all workers together
@@ -305,7 +297,7 @@ type Trial struct {
 	Line   int       // line of Rate in the log, from 1; 0 if unknown
 }
 
-// AllReduce is the time of an all-reduce over all workers, as a benchmark has measured it.
+// AllReduce is the time of an all-reduce over all workers in a benchmark.
 type AllReduce struct {
 	Bytes   float64 // size of each worker's buffer
 	Seconds float64 // mean over the repetitions

@@ -37,7 +37,6 @@ type ClassScores struct {
 	NamedScores
 }
 
-// namedScoresJSON is the JSON form of NamedScores.
 type namedScoresJSON struct {
 	Name   string     `json:"name"`
 	IoU    jsonNumber `json:"iou"`
@@ -61,7 +60,7 @@ func (s *NamedScores) UnmarshalJSON(text []byte) error {
 }
 
 // cells returns the scores as cells of a CSV file. NaN is an empty cell, and a line break in a name
-// becomes a space, because readers of the file read it line by line.
+// is a space, because the file is read line by line.
 func (s NamedScores) cells() []string {
 	number := func(v float64) string {
 		if math.IsNaN(v) {
@@ -73,7 +72,6 @@ func (s NamedScores) cells() []string {
 	return []string{name, number(s.IoU), number(s.Dice), strconv.FormatInt(s.Pixels, 10)}
 }
 
-// parseScores parses the output of cells.
 func parseScores(cells []string) (s NamedScores, err error) {
 	number := func(text string) float64 {
 		if text == "" {
@@ -93,14 +91,12 @@ func parseScores(cells []string) (s NamedScores, err error) {
 	return s, err
 }
 
-// formatRows returns rows as lines of a CSV file.
 func formatRows(rows [][]string) ([]byte, error) {
 	var text bytes.Buffer
 	err := csv.NewWriter(&text).WriteAll(rows)
 	return text.Bytes(), err
 }
 
-// formatClasses returns rows of classes.csv.
 func formatClasses(classes []ClassScores) ([]byte, error) {
 	rows := make([][]string, len(classes))
 	for i, c := range classes {
@@ -109,9 +105,8 @@ func formatClasses(classes []ClassScores) ([]byte, error) {
 	return formatRows(rows)
 }
 
-// AppendClasses appends the scores of all classes after an epoch, from 1, to classes.csv, and waits until they
-// are on disk. Call it before AppendEpoch: readers look for them when they find a new row in
-// epochs.csv.
+// AppendClasses appends the scores of all classes after an epoch, from 1, to classes.csv, and waits
+// until they are on disk. Call it before AppendEpoch: readers look for them at a new row in epochs.csv.
 func (w *Writer) AppendClasses(epoch int, classes []NamedScores) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,8 +124,7 @@ func (w *Writer) AppendClasses(epoch int, classes []NamedScores) error {
 	return nil
 }
 
-// WriteImages writes images.csv with the scores of the held-out images after the last epoch. It
-// replaces an earlier file.
+// WriteImages replaces images.csv by the scores of the held-out images after the last epoch.
 func (w *Writer) WriteImages(images []NamedScores) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,8 +145,8 @@ func (w *Writer) WriteImages(images []NamedScores) error {
 	return nil
 }
 
-// truncateScores removes the rows of classes.csv after epoch, and images.csv, which a run writes
-// after its last epoch.
+// truncateScores removes the rows of classes.csv after epoch, and images.csv, which belongs to the
+// last epoch.
 func (w *Writer) truncateScores(epoch int) error {
 	if err := os.Remove(w.path(imagesFile)); err != nil && !os.IsNotExist(err) {
 		return err
@@ -171,8 +165,8 @@ func (w *Writer) truncateScores(epoch int) error {
 	return w.replaceFile(classesFile, append([]byte(classesHeader+"\n"), text...))
 }
 
-// readClasses reads classes.csv in dir. It returns no scores and no error if there is no such file. If
-// an epoch has several rows for a class, the last one counts.
+// readClasses reads classes.csv in dir, which need not exist. If an epoch has several rows for a
+// class, the last one counts.
 func readClasses(dir string) ([]ClassScores, []Problem, error) {
 	var classes []ClassScores
 	type place struct {
@@ -200,9 +194,9 @@ func readClasses(dir string) ([]ClassScores, []Problem, error) {
 	return classes, problems, err
 }
 
-// ReadImages reads the scores of the held-out images of the run folder dir, in the order of the data.
-// It returns none and no error if the run has not written them: it has not ended, or its task is
-// not segmentation. Lines that cannot be read are in the problems.
+// ReadImages reads the scores of the held-out images of the run folder dir, in the order of the
+// data. It returns none and no error if there are none: the run has not ended, or its task is not
+// segmentation. Lines that cannot be read become problems.
 func ReadImages(dir string) ([]NamedScores, []Problem, error) {
 	var images []NamedScores
 	problems, err := readTable(dir, imagesFile, imagesHeader, func(cells []string) error {

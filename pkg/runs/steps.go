@@ -27,16 +27,14 @@ type StepWriter struct {
 	epoch int
 }
 
-// ErrStepsInUse is wrapped by the error of OpenSteps if another process has the
-// file open.
+// ErrStepsInUse is wrapped by the error of OpenSteps if another process has the file open.
 var ErrStepsInUse = errors.New("file is in use by another process")
 
-// OpenSteps opens steps-<rank>.jsonl in the run folder dir, which must exist,
-// and writes worker as a line at once. If the file exists, as in a resumed run, OpenSteps
-// removes a torn last line and then appends.
+// OpenSteps opens steps-<rank>.jsonl in the run folder dir, which must exist, and writes worker as
+// a line at once. In a resumed run, it removes a torn last line of the file and then appends.
 //
-// The file is locked while it is open. The run's lock does not suffice: after a kill
-// of rank 0, the run is unlocked although the other ranks may still write for a moment.
+// The file is locked while it is open. The run's lock does not suffice: after a kill of rank 0, the
+// run is unlocked although the other ranks may still write for a moment.
 func OpenSteps(dir string, rank int, worker Worker) (*StepWriter, error) {
 	path := stepsPath(dir, rank)
 	f, held, err := openSeparate(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, filelock.Lock)
@@ -63,8 +61,8 @@ func stepsPath(dir string, rank int) string {
 	return filepath.Join(dir, "steps-"+strconv.Itoa(rank)+".jsonl")
 }
 
-// AppendStep appends a step to a buffer, which is written to the file at the first step of
-// the next epoch, by Flush and by Close.
+// AppendStep appends a step to a buffer, which the first step of the next epoch, Flush and Close
+// write to the file.
 func (s *StepWriter) AppendStep(step Step) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,8 +82,8 @@ func (s *StepWriter) AppendStep(step Step) error {
 	return nil
 }
 
-// appendJSON appends s to b, as json.Marshal encodes it but in a quarter of the time, because it
-// is part of each step of a training. ok is false if a value is not finite: then b is not complete.
+// appendJSON appends s to b as json.Marshal encodes it, but in a quarter of the time, because each
+// training step needs it. ok is false if a value is not finite: then b is not complete.
 func (s Step) appendJSON(b []byte) (_ []byte, ok bool) {
 	integer := func(name string, v int64) { b = strconv.AppendInt(append(b, name...), v, 10) }
 	integer(`{"epoch":`, int64(s.Epoch))
@@ -117,7 +115,7 @@ func (s Step) appendJSON(b []byte) (_ []byte, ok bool) {
 }
 
 // appendJSONFloat appends v to b as json.Marshal encodes it: as ECMAScript does, with an exponent
-// only for numbers below 1e-6 or from 1e21.
+// only below 1e-6 or from 1e21.
 func appendJSONFloat(b []byte, v float64) []byte {
 	size := math.Abs(v)
 	if size == 0 || size >= 1e-6 && size < 1e21 {
@@ -131,8 +129,8 @@ func appendJSONFloat(b []byte, v float64) []byte {
 	return b
 }
 
-// Flush writes the buffered steps to the file. The error is a *LostError if the file was
-// deleted, moved or replaced.
+// Flush writes the buffered steps to the file. The error is a *LostError if the file was deleted,
+// moved or replaced.
 func (s *StepWriter) Flush() error {
 	if err := s.flush(); err != nil {
 		return err
@@ -163,10 +161,9 @@ func (s *StepWriter) writeJSONLine(v any) error {
 	return nil
 }
 
-// ReadSteps reads steps-<rank>.jsonl of the run folder dir. It returns the worker that
-// wrote the file (of a resumed run, the last one), its steps in order, and the lines that
-// could not be used. A resumed run repeats the steps after its checkpoint; of steps with
-// the same number, the last one is returned.
+// ReadSteps reads steps-<rank>.jsonl of the run folder dir. It returns the worker that wrote the
+// file (the last one of a resumed run), its steps in order, and unusable lines. A resumed run
+// repeats the steps after its checkpoint; the last step with a number is returned.
 func ReadSteps(dir string, rank int) (Worker, []Step, []Problem, error) {
 	path := stepsPath(dir, rank)
 	f, err := safeopen.Open(dir, path)
@@ -192,9 +189,8 @@ type StepPart struct {
 	Steps  []Step // in the order of the file
 }
 
-// ReadStepParts reads steps-<rank>.jsonl of the run folder dir. It returns one part for
-// each process that wrote the file, including steps that a later part repeats, and the
-// lines that could not be used.
+// ReadStepParts reads steps-<rank>.jsonl of the run folder dir. It returns one part for each
+// process that wrote the file, including steps that a later part repeats, and unusable lines.
 func ReadStepParts(dir string, rank int) ([]StepPart, []Problem, error) {
 	path := stepsPath(dir, rank)
 	f, err := safeopen.Open(dir, path)
@@ -213,7 +209,6 @@ func ReadStepParts(dir string, rank int) ([]StepPart, []Problem, error) {
 	return parts, sr.lines.problems, errors.Join(sr.lines.err, f.Close())
 }
 
-// stepReader reads a steps file line by line.
 type stepReader struct {
 	lines       *lineReader
 	numbersOnly bool // read only the numbers of the steps, not their values: step stays zero
@@ -225,9 +220,8 @@ type stepReader struct {
 	step          Step
 }
 
-// checkOrder adds a problem if step is not the successor of the previous line's step. The
-// first step of a worker comes after its checkpoint, and may repeat steps of the previous
-// worker.
+// checkOrder adds a problem if step does not follow the previous line's step. A worker's first step
+// comes after its checkpoint, and may repeat steps of the previous worker.
 func (r *stepReader) checkOrder(step int) {
 	last := r.last
 	switch {
@@ -242,9 +236,8 @@ func (r *stepReader) checkOrder(step int) {
 	r.last, r.firstOfWorker = step, false
 }
 
-// next reads up to the next step, including the worker lines before it, and reports
-// whether there is one. A step that is not the successor of the previous one is a
-// problem.
+// next reads up to the next step, including the worker lines before it, and reports whether there
+// is one. A step that does not follow the previous one is a problem.
 func (r *stepReader) next() bool {
 	for r.lines.nextLine() {
 		text := bytes.TrimRight(r.lines.raw, "\r\n")
@@ -274,8 +267,7 @@ func (r *stepReader) next() bool {
 	return false
 }
 
-// parseStepLine parses a line of a steps file. Without an error, either the Worker or the
-// Step is not nil.
+// parseStepLine parses a line of a steps file. Without an error, one of the results is not nil.
 func parseStepLine(text []byte) (*Worker, *Step, error) {
 	// Only a Worker line has a world size, only a Step line has a step.
 	var kind struct {
@@ -301,7 +293,7 @@ func parseStepLine(text []byte) (*Worker, *Step, error) {
 	return nil, nil, errors.New("got neither a worker nor a step: want a field world_size or a field step")
 }
 
-// checkTimes returns an error if a time of the step is negative. UntilCollective may be: asynchronous
+// checkTimes returns an error for a negative time. UntilCollective may be negative: asynchronous
 // strategies and pipelines begin an exchange before the step.
 func (s *Step) checkTimes() error {
 	for _, x := range []struct {
@@ -322,9 +314,9 @@ func (s *Step) checkTimes() error {
 	return nil
 }
 
-// ReadWorkers returns the workers that wrote steps-<rank>.jsonl in the run folder dir: one, and
-// one more for each time that the run was resumed. It does not parse the steps, which is much
-// faster. A line that is not a complete JSON object is a problem.
+// ReadWorkers returns the workers that wrote steps-<rank>.jsonl in the run folder dir: one, and one
+// more for each resumption. It does not parse the steps, which is much faster. A line that is not a
+// complete JSON object is a problem.
 func ReadWorkers(dir string, rank int) ([]Worker, []Problem, error) {
 	path := stepsPath(dir, rank)
 	f, err := safeopen.Open(dir, path)
@@ -335,8 +327,7 @@ func ReadWorkers(dir string, rank int) ([]Worker, []Problem, error) {
 	return workers, problems, errors.Join(err, f.Close())
 }
 
-// LastStep returns the number of the last step in steps-<rank>.jsonl of the run folder
-// dir, or 0 if there is no such file or step.
+// LastStep returns the number of the last step in steps-<rank>.jsonl of the run folder dir, or 0.
 func LastStep(dir string, rank int) (int, error) {
 	path := stepsPath(dir, rank)
 	f, err := safeopen.Open(dir, path)
@@ -359,9 +350,8 @@ func readWorkers(r io.Reader, name string) ([]Worker, []Problem, error) {
 	return sr.workers, sr.lines.problems, sr.lines.err
 }
 
-// scanStepNumber returns the number of the step in a line without parsing all of it. ok is
-// false unless the line looks like one complete object as StepWriter writes it: two lines
-// that were joined by a kill contain two objects.
+// scanStepNumber returns the number of the step in a line without parsing all of it. ok is false
+// unless the line looks like one complete object of StepWriter: a kill may have joined two lines.
 func scanStepNumber(text []byte) (step int, ok bool) {
 	rest, ok := bytes.CutPrefix(text, []byte(stepLinePrefix))
 	if !ok || text[len(text)-1] != '}' || bytes.IndexByte(rest, '{') >= 0 {
@@ -386,12 +376,10 @@ func scanStepNumber(text []byte) (step int, ok bool) {
 // maxStepNumber limits step numbers, so that a number of many digits does not overflow.
 const maxStepNumber = 1 << 50
 
-// stepLinePrefix is the start of each step's line: the first field of Step. A worker's line
-// starts differently.
+// stepLinePrefix begins the line of each step, and of no worker.
 const stepLinePrefix = `{"epoch":`
 
-// removeStepsFrom returns steps without the steps numbered step or higher, which a resumed
-// run repeats.
+// removeStepsFrom removes the steps from number step on, which a resumed run repeats.
 func removeStepsFrom(steps []Step, step int) []Step {
 	i := len(steps)
 	for i > 0 && steps[i-1].Step >= step {
@@ -400,7 +388,7 @@ func removeStepsFrom(steps []Step, step int) []Step {
 	return steps[:i]
 }
 
-// Ranks returns the ranks that have a steps file in the run folder dir, in ascending order.
+// Ranks returns the ranks with a steps file in the run folder dir, in ascending order.
 func Ranks(dir string) ([]int, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

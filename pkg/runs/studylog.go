@@ -16,12 +16,11 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// horovodSeries is the series whose log files are named log_hvd_<workers>.csv in the U-Net
-// study.
+// horovodSeries is the series whose logs are named log_hvd_<workers>.csv in the U-Net study.
 const horovodSeries = "horovod"
 
-// StudyLogName returns the file name of a run's log in the format of the U-Net study: for 4
-// workers log_4.csv, or log_hvd_4.csv for the series horovod.
+// StudyLogName returns the file name of a run's log in the U-Net study: log_4.csv for 4 workers, or
+// log_hvd_4.csv for the series horovod.
 func StudyLogName(info Info) string {
 	if info.Series == horovodSeries {
 		return fmt.Sprintf("log_hvd_%d.csv", info.Workers)
@@ -29,23 +28,20 @@ func StudyLogName(info Info) string {
 	return fmt.Sprintf("log_%d.csv", info.Workers)
 }
 
-// studySource identifies the run from which a study log such as log_4.csv was written. It
-// is the content of the file .log_4.csv.json in the same folder.
+// studySource identifies the run from which a study log such as log_4.csv was written. The file
+// .log_4.csv.json in the same folder contains it.
 type studySource struct {
 	Run     string    `json:"run"` // run folder, relative to the folder of the study log
 	Started time.Time `json:"started"`
 }
 
-// maxSourceBytes limits the size of a file with a studySource, because it is read into
-// memory.
+// maxSourceBytes limits the size of a file with a studySource, which is read into memory.
 const maxSourceBytes = 1 << 20
 
-// studySourcePath returns the path of the file with the studySource of a study log.
 func studySourcePath(file string) string {
 	return filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".json")
 }
 
-// readStudySource reads the studySource of a study log.
 func readStudySource(file string) (studySource, error) {
 	text, err := safeopen.ReadFile(filepath.Dir(file), studySourcePath(file), maxSourceBytes)
 	if err != nil {
@@ -58,8 +54,7 @@ func readStudySource(file string) (studySource, error) {
 	return s, nil
 }
 
-// StudyLogSource returns the run folder from which WriteStudyLog wrote file. ok is false
-// for other files.
+// StudyLogSource returns the run folder from which WriteStudyLog wrote file. ok is false for other files.
 func StudyLogSource(file string) (dir string, ok bool) {
 	s, err := readStudySource(file)
 	if err != nil || s.Run == "" {
@@ -68,8 +63,8 @@ func StudyLogSource(file string) (dir string, ok bool) {
 	return filepath.Join(filepath.Dir(file), s.Run), true
 }
 
-// CheckStudyLog returns an error if WriteStudyLog would have to overwrite the file of
-// another run. For a run that has not started, info.Started is zero.
+// CheckStudyLog returns an error if WriteStudyLog would overwrite another run's file. For a run
+// that has not started, info.Started is zero.
 func CheckStudyLog(dir, runDir string, info Info) error {
 	file := filepath.Join(dir, StudyLogName(info))
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
@@ -95,11 +90,10 @@ func CheckStudyLog(dir, runDir string, info Info) error {
 	return nil
 }
 
-// WriteStudyLog writes the epochs of run, whose folder is run.Dir, to a CSV file in dir that the
-// notebooks of the U-Net scaling study can read, and returns its path. The file has an
-// unnamed index column from 0, numbers as %.6f, and the run's training time, test time and
-// IoU in each row. A value that was not measured is an empty cell. WriteStudyLog never
-// overwrites the file of another run.
+// WriteStudyLog writes the epochs of run, whose folder is run.Dir, to a CSV file in dir for the
+// notebooks of the U-Net scaling study, and returns its path. The file has an unnamed index column
+// from 0, numbers as %.6f, and the run's training time, test time and IoU in each row; a value that
+// was not measured is an empty cell. WriteStudyLog never overwrites the file of another run.
 func WriteStudyLog(dir string, run Run) (string, error) {
 	if err := CheckStudyLog(dir, run.Dir, run.Info); err != nil {
 		return "", err
@@ -135,7 +129,6 @@ func WriteStudyLog(dir string, run Run) (string, error) {
 	return file, nil
 }
 
-// formatStudyLog returns the content of the study log of run.
 func formatStudyLog(run Run) []byte {
 	cell := func(v float64) string {
 		if math.IsNaN(v) || math.IsInf(v, 0) {

@@ -12,10 +12,9 @@ import (
 	"slices"
 )
 
-// Tail follows a run folder that is still being written. Its method Read reads only the
-// bytes that were appended since the last call, and Run returns the run so far. The result
-// is the same as the result of the function Read, except that an incomplete last line is no
-// problem: it is read once it is complete.
+// Tail follows a run folder that is still being written. Its method Read reads only what was
+// appended since the last call, and Run returns the run so far: as the function Read does, except
+// that an incomplete last line is no problem, but is read once it is complete.
 //
 //	tail := runs.NewTail("logs/demo/ddp-n2-s1")
 //	changed, err := tail.Read()
@@ -43,15 +42,13 @@ func NewTail(dir string) *Tail {
 	return &Tail{dir: dir, epochLines: &tailLines{growing: newGrowingFileIn(dir, filepath.Join(dir, epochsFile))}, steps: map[int]*stepsTail{}, refused: map[string]Problem{}}
 }
 
-// stepsTail follows one steps file.
 type stepsTail struct {
 	file *tailLines
 	rows *stepReader
 }
 
-// Read reads what was appended since the last call. changed reports whether the run has
-// changed. After an error, for example because there is no run.json yet, Read may be called
-// again.
+// Read reads what was appended since the last call, and reports whether the run has changed. After
+// an error, for example because there is no run.json yet, Read may be called again.
 func (t *Tail) Read() (changed bool, err error) {
 	changed, err = t.readInfo()
 	if err != nil {
@@ -68,8 +65,8 @@ func (t *Tail) Read() (changed bool, err error) {
 	return changed || newEpochs || newSteps, nil
 }
 
-// readInfo reads run.json if the file was replaced or the status of the run may have
-// changed. It reports whether the content has changed.
+// readInfo reads run.json if it was replaced or the run's status may have changed. It reports
+// whether the content has changed.
 func (t *Tail) readInfo() (bool, error) {
 	stat, err := os.Stat(filepath.Join(t.dir, infoFile))
 	same := err == nil && t.stat != nil && os.SameFile(t.stat, stat) && stat.Size() == t.stat.Size() && stat.ModTime().Equal(t.stat.ModTime())
@@ -90,8 +87,8 @@ func (t *Tail) readInfo() (bool, error) {
 	return true, nil
 }
 
-// readEpochs reads the rows appended to epochs.csv, and load.csv and classes.csv if there are any. It
-// reports whether anything has changed.
+// readEpochs reads the rows appended to epochs.csv, load.csv and classes.csv. It reports whether
+// anything has changed.
 func (t *Tail) readEpochs() (bool, error) {
 	path := filepath.Join(t.dir, epochsFile)
 	text, anew, changed, err := t.nextLines(t.epochLines, path)
@@ -118,9 +115,8 @@ func (t *Tail) readEpochs() (bool, error) {
 	return changed || anew || len(text) > 0, nil
 }
 
-// nextLines returns the lines that were appended to the file at path; see tailLines.next.
-// It adds a file that must not be opened to t.refused and returns no lines; changed
-// reports whether t.refused has changed.
+// nextLines returns the lines appended to the file at path; see tailLines.next. If the file must not be
+// opened, it returns none and adds the file to t.refused; changed reports whether t.refused has changed.
 func (t *Tail) nextLines(lines *tailLines, path string) (text []byte, restarted, changed bool, err error) {
 	text, restarted, err = lines.next()
 	was, existed := t.refused[path]
@@ -133,8 +129,8 @@ func (t *Tail) nextLines(lines *tailLines, path string) (text []byte, restarted,
 	return nil, false, now != was, nil
 }
 
-// readSteps reads the lines appended to the steps files. changed reports whether there are
-// such lines, or whether the set of steps files has changed.
+// readSteps reads the lines appended to the steps files. changed reports whether there are any, or
+// whether the set of files has changed.
 func (t *Tail) readSteps() (changed bool, err error) {
 	ranks, err := Ranks(t.dir)
 	if err != nil {
@@ -214,16 +210,15 @@ func (t *Tail) BytesRead() int64 {
 	return n
 }
 
-// tailLines returns the complete lines that were appended to a file. It keeps an incomplete
-// line at the end until the rest of that line is appended.
+// tailLines returns the complete lines that were appended to a file, and keeps an incomplete one
+// until the rest is appended.
 type tailLines struct {
 	growing *GrowingFile
 	rest    []byte
 }
 
-// next returns the lines that were completed since the last call. restarted reports that
-// the file was replaced or rewritten, so that all lines returned before are no longer
-// valid.
+// next returns the lines completed since the last call. restarted reports that the file was
+// replaced or rewritten, so that the lines returned before are no longer valid.
 func (l *tailLines) next() (text []byte, restarted bool, err error) {
 	a, err := l.growing.Open()
 	if a == nil || err != nil {

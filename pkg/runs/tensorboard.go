@@ -40,10 +40,9 @@ const (
 	sessionStart                      = 1 // SessionLog.START
 )
 
-// EventWriter writes events.out.tfevents.*, the file that TensorBoard displays
-// (tensorboard --logdir logs/<study>). Only rank 0 has one. It writes many complete records
-// at a time. A kill loses the records that were not flushed and tears at most the last one;
-// readers can read all records before it.
+// EventWriter writes events.out.tfevents.*, the file that TensorBoard displays (tensorboard
+// --logdir logs/<study>). Only rank 0 has one. It writes many complete records at a time. A kill
+// loses the records that were not flushed and tears at most the last one written.
 type EventWriter struct {
 	mu      sync.Mutex
 	f       *os.File
@@ -52,16 +51,15 @@ type EventWriter struct {
 	value, summary, event []byte // memory of AppendScalars, which is called in each step
 }
 
-// Scalar is a value with a tag, the name of its curve in TensorBoard. A tag such as
-// Loss/train is displayed in the group Loss.
+// Scalar is a value with a tag, the name of its curve in TensorBoard, which displays Loss/train in
+// the group Loss.
 type Scalar struct {
 	Tag   string
 	Value float64
 }
 
-// OpenEvents creates a new event file in the run folder dir, which must exist. step is the
-// last step before a resumption, or 0 for a new run. The file of a resumed run makes
-// TensorBoard discard the values after step in earlier files.
+// OpenEvents creates a new event file in the run folder dir, which must exist. step is the last
+// step before a resumption, or 0: TensorBoard then discards later values in earlier files.
 func OpenEvents(dir string, step int) (*EventWriter, error) {
 	name, err := newEventFileName(dir, time.Now())
 	if err != nil {
@@ -86,9 +84,9 @@ func OpenEvents(dir string, step int) (*EventWriter, error) {
 	return w, nil
 }
 
-// newEventFileName returns the name of the next event file in dir. TensorBoard reads the
-// files of a folder in the order of their names, so the time in the new name is later
-// than in all existing ones, even if the clock was set back.
+// newEventFileName returns the name of the next event file in dir. TensorBoard reads a folder's
+// files in the order of their names, so the new name has a later time than all others, even if the
+// clock was set back.
 func newEventFileName(dir string, now time.Time) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -109,8 +107,8 @@ func newEventFileName(dir string, now time.Time) (string, error) {
 	return fmt.Sprintf("%s%010d.%s.%d", eventsPrefix, seconds, host, os.Getpid()), nil
 }
 
-// AppendScalars appends an event with the values at a step, which counts from 1 over the
-// complete run. A NaN means not measured and is left out. Values are stored as float32.
+// AppendScalars appends the values at a step, which counts from 1 over the complete run. A NaN
+// means not measured and is left out. Values are stored as float32.
 func (w *EventWriter) AppendScalars(step int, at time.Time, values ...Scalar) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,8 +133,8 @@ func (w *EventWriter) AppendScalars(step int, at time.Time, values ...Scalar) er
 	return w.flush()
 }
 
-// Flush writes the buffered events to the file. The error is a *LostError if the file was
-// deleted, moved or replaced.
+// Flush writes the buffered events to the file. The error is a *LostError if the file was deleted,
+// moved or replaced.
 func (w *EventWriter) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,8 +163,7 @@ func (w *EventWriter) Close() error {
 	return errors.Join(w.flush(), w.f.Close())
 }
 
-// appendEvent appends the first fields of an Event to b. Step 0 is left out, as protobuf
-// does with default values.
+// appendEvent appends the first fields of an Event to b, without step 0, which is protobuf's default.
 func appendEvent(b []byte, at time.Time, step int) []byte {
 	b = protowire.AppendTag(b, eventWallTime, protowire.Fixed64Type)
 	b = protowire.AppendFixed64(b, math.Float64bits(float64(at.UnixMicro())/1e6))
@@ -176,18 +173,16 @@ func appendEvent(b []byte, at time.Time, step int) []byte {
 	return b
 }
 
-// appendString appends a field that is a string.
 func appendString(b []byte, field protowire.Number, text string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), text)
 }
 
-// appendMessage appends a field that is an encoded message.
 func appendMessage(b []byte, field protowire.Number, message []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), message)
 }
 
-// appendRecord appends data as a TFRecord: its length as uint64, the masked
-// CRC of these 8 bytes, the data, and their masked CRC, all little-endian.
+// appendRecord appends data as a TFRecord: its length as uint64, the masked CRC of these 8 bytes,
+// the data, and their masked CRC, all little-endian.
 func appendRecord(b, data []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(data)))
 	b = binary.LittleEndian.AppendUint32(b, maskedCRC(b[len(b)-8:]))
@@ -195,8 +190,8 @@ func appendRecord(b, data []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, maskedCRC(data))
 }
 
-// maskedCRC returns the CRC32C of data, rotated right by 15 bits, plus a constant. TFRecord
-// masks its CRCs because the CRC of data that contains CRCs is weak.
+// maskedCRC returns the CRC32C of data, rotated right by 15 bits, plus a constant: the CRC of data
+// that contains CRCs would be weak.
 func maskedCRC(data []byte) uint32 {
 	crc := crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))
 	return (crc>>15 | crc<<17) + crcMaskDelta

@@ -26,11 +26,10 @@ const (
 	logFile    = "out.log"
 )
 
-// Writer writes the files of a run folder that all ranks share. It belongs to the process
-// that owns the run: rank 0, or the launcher of another program. Its methods may be called
-// from several goroutines. Once another process has taken the run over, they return an
-// *OwnedError and write nothing. AppendEpoch and Finish return a *LostError if the run
-// folder, or a file that the Writer writes, is gone.
+// Writer writes the files of a run folder that all ranks share. It belongs to the process that owns
+// the run: rank 0, or the launcher of another program. Several goroutines may use it. Once another
+// process has taken the run over, its methods return an *OwnedError and write nothing. AppendEpoch
+// and Finish return a *LostError if the run folder, or a file that the Writer writes, is gone.
 type Writer struct {
 	dir    string
 	lock   *Lock
@@ -46,9 +45,8 @@ type Writer struct {
 
 // Create creates the run folder dir with run.json, an epochs.csv that contains only its
 // header, and an empty out.log. It sets info.Schema; an empty Status becomes StatusRunning,
-// and a zero Started becomes the current time. It is an error if the folder already
-// contains a run: Create never overwrites one. If another process owns the folder, the
-// error is an *OwnedError.
+// and a zero Started the current time. It is an error if the folder already contains a run,
+// and an *OwnedError if another process owns it.
 func Create(dir string, info Info) (*Writer, error) {
 	l, err := Acquire(dir, false)
 	if err != nil {
@@ -61,8 +59,8 @@ func Create(dir string, info Info) (*Writer, error) {
 	return w, nil
 }
 
-// Create creates a run in the run folder that l locks, like the function Create. The
-// Writer's Finish releases l; after an error the caller must release it.
+// Create is like the function [Create] in the folder that l locks. The Writer's Finish releases l;
+// after an error the caller must.
 func (l *Lock) Create(info Info) (*Writer, error) {
 	dir := l.dir
 	if err := checkNoRun(dir); err != nil {
@@ -82,8 +80,8 @@ func (l *Lock) Create(info Info) (*Writer, error) {
 		info.Started = time.Now()
 	}
 	w := &Writer{dir: dir, lock: l, opened: time.Now(), info: info}
-	// run.json is written first and in one step. So after a kill at any moment, there is
-	// either no run or one that can be read and resumed.
+	// run.json is written first and in one step: after a kill at any moment, there is either no run
+	// or one that can be read and resumed.
 	if err := w.createInfo(); err != nil {
 		return nil, err
 	}
@@ -112,8 +110,8 @@ func checkNoRun(dir string) error {
 	return nil
 }
 
-// findRunPart returns the name of a file in dir that is the record of a run, or "" if there is
-// none: run.json, epochs.csv or the steps of a rank.
+// findRunPart returns the name of a file in dir that records a run (run.json, epochs.csv or the
+// steps of a rank), or "".
 func findRunPart(dir string) string {
 	for _, name := range []string{infoFile, epochsFile} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
@@ -126,9 +124,8 @@ func findRunPart(dir string) string {
 	return ""
 }
 
-// createInfo creates run.json; it is an error if the file exists. It uses os.Link so that
-// only one process succeeds even if two machines create the same folder at once on a file
-// system without locks.
+// createInfo creates run.json; it is an error if it exists. os.Link lets only one process succeed
+// even if two machines create the same folder at once on a file system without locks.
 func (w *Writer) createInfo() error {
 	text, err := w.encodeInfo()
 	if err != nil {
@@ -159,9 +156,9 @@ func (w *Writer) createInfo() error {
 	return nil
 }
 
-// Resume opens the run folder dir to append to it, and returns its content. It removes a
-// last line of epochs.csv that was torn by a kill, which is then in Run.Problems, and
-// deletes half-written files. If another process owns the run, the error is an *OwnedError.
+// Resume opens the run folder dir to append to it, and returns its content. It removes a last line
+// of epochs.csv that was torn by a kill, which is then in Run.Problems, and half-written files. If
+// another process owns the run, the error is an *OwnedError.
 func Resume(dir string) (*Writer, Run, error) {
 	if _, err := readInfo(dir); err != nil { // so that only run folders get a lock file
 		return nil, Run{Dir: dir}, fmt.Errorf("resume: %w", err)
@@ -177,8 +174,8 @@ func Resume(dir string) (*Writer, Run, error) {
 	return w, run, nil
 }
 
-// Resume resumes the run in the run folder that l locks, like the function Resume. The
-// Writer's Finish releases l; after an error the caller must release it.
+// Resume is like the function [Resume] in the folder that l locks. The Writer's Finish releases l;
+// after an error the caller must.
 func (l *Lock) Resume() (*Writer, Run, error) {
 	dir := l.dir
 	run, err := Read(dir)
@@ -205,8 +202,8 @@ func (l *Lock) Resume() (*Writer, Run, error) {
 	return w, run, nil
 }
 
-// checkSafeToOpen returns an error if a file in dir that a run appends to must not be opened,
-// such as a link out of the folder, through which the run would write to a file outside.
+// checkSafeToOpen returns an error if a file in dir that a run appends to must not be opened, such
+// as a link to a file outside of the folder.
 func checkSafeToOpen(dir string) error {
 	ranks, err := Ranks(dir)
 	if err != nil {
@@ -235,8 +232,7 @@ func checkSafeToOpen(dir string) error {
 	return nil
 }
 
-// openLog opens out.log and writes the notices of the lock to it. If it fails, it closes
-// the open files.
+// openLog opens out.log and writes the notices of the lock to it. On failure it closes the open files.
 func (w *Writer) openLog() (err error) {
 	if err := wholefile.Separate(w.path(logFile)); err != nil {
 		return errors.Join(wrapWriteError("open", w.path(logFile), err), w.epochs.Close())
@@ -256,14 +252,14 @@ func (w *Writer) openLog() (err error) {
 // Notices returns messages for the user about the run's lock; see Lock.Notices.
 func (w *Writer) Notices() []string { return w.lock.Notices() }
 
-// temporaryNamePattern matches the temporary names under which renameio writes the files of a run
-// and its checkpoints. A kill may leave such files.
+// temporaryNamePattern matches the temporary names of renameio for a run's files and checkpoints,
+// which a kill may leave.
 var temporaryNamePattern = regexp.MustCompile(
 	`^\.(run\.json|(epochs|classes|images|load|usage-\d+)\.csv|(owners|steps-\d+)\.jsonl|out\.log|epoch-\d+(-step-\d+)?\.safetensors|run-folder\.txt)\d+$`)
 
 // RemoveTemporary deletes half-written files that a kill left in the run folder dir and its
-// checkpoints, even if the run was not created yet. Create and Resume also delete such
-// files. If a process owns the run, the error is an *OwnedError.
+// checkpoints, even if the run was not created yet; Create and Resume do so too. If a process owns
+// the run, the error is an *OwnedError.
 func RemoveTemporary(dir string) error {
 	if _, err := os.Lstat(filepath.Join(dir, OwnersFile)); errors.Is(err, fs.ErrNotExist) {
 		return removeTemporary(dir) // the folder never had an owner
@@ -313,8 +309,8 @@ func (w *Writer) AppendEpoch(e Epoch) error {
 	if err := w.checkFolder(); err != nil {
 		return err
 	}
-	// Write the row and its line end in one call: if a kill tears the row, the line end is
-	// missing, so that every reader detects it.
+	// The row and its line end are written in one call: if a kill tears the row, the line end is
+	// missing, which every reader detects.
 	if _, err := w.epochs.WriteString(formatEpoch(e) + "\n"); err != nil {
 		return fmt.Errorf("write epoch %d to %s: %w", e.Epoch, w.epochs.Name(), err)
 	}
@@ -324,9 +320,8 @@ func (w *Writer) AppendEpoch(e Epoch) error {
 	return nil
 }
 
-// TruncateAfter removes the rows of epochs.csv and classes.csv after epoch, the rows that cannot be
-// read, and images.csv. A run that is resumed from the checkpoint of that epoch trains the later epochs
-// again.
+// TruncateAfter removes images.csv, unreadable rows of epochs.csv and classes.csv, and those after
+// epoch, from whose checkpoint the run is resumed.
 func (w *Writer) TruncateAfter(epoch int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -353,7 +348,7 @@ func (w *Writer) TruncateAfter(epoch int) error {
 	if err := w.replaceFile(epochsFile, text); err != nil {
 		return fmt.Errorf("truncate epochs: %w", err)
 	}
-	// replaceFile has created a new file; w.epochs is still the old one, without a name.
+	// replaceFile has created a new file; w.epochs is the old one, without a name.
 	next, err := os.OpenFile(f.Name(), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return fmt.Errorf("truncate epochs: %w", err)
@@ -363,7 +358,7 @@ func (w *Writer) TruncateAfter(epoch int) error {
 	return old.Close()
 }
 
-// Log appends a line to out.log in the format of Python's root logger, which many log readers
+// Log appends a line to out.log in the format of Python's root logger, which many readers
 // understand: `2021-11-12 00:32:26,118 - root - INFO - …`.
 func (w *Writer) Log(format string, a ...any) error {
 	w.mu.Lock()
@@ -379,8 +374,8 @@ func (w *Writer) Log(format string, a ...any) error {
 	return nil
 }
 
-// UpdateInfo changes run.json. It calls change with the current content, and then replaces
-// the file in one step. It returns a *LostError if files of the run folder were lost.
+// UpdateInfo calls change with the content of run.json, and then replaces the file in one step. It
+// returns a *LostError if files of the run folder were lost.
 func (w *Writer) UpdateInfo(change func(*Info)) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -391,10 +386,10 @@ func (w *Writer) UpdateInfo(change func(*Info)) error {
 	return w.writeInfo()
 }
 
-// Finish writes the final status of the run, one of the Status constants, and the error of
-// a failed run. It then closes the writer and releases the run's lock. If files of the run
-// folder were lost, the status is StatusFailed in any case. Finish sets the wall time and the load, unless the run has
-// an Info.Source. A second call does nothing.
+// Finish writes the final status, one of the Status constants, and the error of a failed run. It
+// then closes the writer and releases the run's lock. If files of the run folder were lost, the
+// status is StatusFailed in any case. Finish sets the wall time and the load, unless the run has an
+// Info.Source. A second call does nothing.
 func (w *Writer) Finish(status string, failure error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -452,20 +447,19 @@ func (w *Writer) writeInfo() error {
 	return nil
 }
 
-// replaceFile writes the file name of the run folder in one step. The temporary file is
-// in the run folder too, so that Resume can delete it after a kill.
+// replaceFile writes the file name of the run folder in one step. The temporary file is in the same
+// folder, so that Resume can delete it after a kill.
 func (w *Writer) replaceFile(name string, text []byte) error {
 	return wholefile.WriteBytes(w.path(name), text, 0o644)
 }
 
-// newRunExistsError returns the error that dir already contains a run, because it contains
-// file.
+// newRunExistsError names file, which shows that dir already contains a run.
 func newRunExistsError(dir, file string) error {
 	return fmt.Errorf("create run folder %s: the folder already contains a run (%s); choose another --series or --seed, continue it with --resume, or delete the folder", dir, file)
 }
 
-// wrapWriteError adds the action and the path to err. If the folder cannot be written, it
-// also adds how to choose another folder.
+// wrapWriteError adds the action and the path to err, and how to choose another folder if this one
+// is not writable.
 func wrapWriteError(action, path string, err error) error {
 	for _, cause := range []error{fs.ErrPermission, syscall.EROFS, syscall.ENOTDIR} {
 		if errors.Is(err, cause) {
@@ -475,9 +469,9 @@ func wrapWriteError(action, path string, err error) error {
 	return fmt.Errorf("%s %s: %w", action, path, err)
 }
 
-// repairFile removes a torn last line from the file at path, which it creates if necessary.
-// If no line remains, it writes the header, unless that is empty. If the file has other names, as
-// in a snapshot with hard links, they keep the file as it is.
+// repairFile removes a torn last line from the file at path, which it creates if necessary. If no
+// line remains, it writes the header, unless that is empty. Other names of the file, as in a
+// snapshot with hard links, keep it as it is.
 func repairFile(path, header string) (err error) {
 	if err := wholefile.Separate(path); err != nil {
 		return err

@@ -15,13 +15,11 @@ type Place struct {
 	PID  int
 }
 
-// maxListedRanks is the number of ranks that Explain names one by one.
 const maxListedRanks = 8
 
-// Explain returns a sentence about each rank that other ranks waited for when the records were
-// written, in a collective operation or for a message, or that called another operation. It
-// returns nil if no rank waited. places contains, by rank, where ranks without a record ran; it may
-// be nil.
+// Explain returns a sentence about each rank for which other ranks waited when the records were
+// written, in a collective operation or for a message, or that called another operation. places
+// tells, by rank, where ranks without a record ran; it may be nil.
 func Explain(records []Record, places map[int]Place) []string {
 	if len(records) == 0 {
 		return nil
@@ -65,7 +63,6 @@ func Explain(records []Record, places map[int]Place) []string {
 	return all
 }
 
-// explainer is the state of one call of Explain.
 type explainer struct {
 	byRank  map[int]*Record
 	places  map[int]Place
@@ -84,7 +81,7 @@ type explainer struct {
 // operation in which it was seen. Messages are counted separately.
 var lastSeen = regexp.MustCompile(`\brank (\d+)(?: is gone:)?[^;:(]*\(last seen in (?:all-reduce|broadcast|reduce-scatter|all-gather|barrier) (\d+)\)`)
 
-// readError notes which operation the ranks that an error names were last seen in.
+// readError notes in which operation the ranks in an error were last seen.
 func (e *explainer) readError(text string) {
 	for _, m := range lastSeen.FindAllStringSubmatch(text, -1) {
 		rank, err := strconv.Atoi(m[1])
@@ -95,7 +92,6 @@ func (e *explainer) readError(text string) {
 	}
 }
 
-// find returns the operation of a record with the given number, or nil.
 func (r *Record) find(number uint64) *Call {
 	for i := range r.Calls {
 		if r.Calls[i].Number == number {
@@ -128,8 +124,7 @@ func (e *explainer) findWaiting() {
 	}
 }
 
-// explainRank returns a sentence if other ranks waited for rank or it called another
-// operation, and otherwise "".
+// explainRank returns a sentence if other ranks waited for rank or it called another operation, or "".
 func (e *explainer) explainRank(rank int) string {
 	name := fmt.Sprintf("rank %d", rank)
 	place := e.places[rank]
@@ -162,7 +157,6 @@ func (e *explainer) explainRank(rank int) string {
 	return ""
 }
 
-// describeEnd describes the error and the stack of a rank that did not enter the last operation.
 func (r *Record) describeEnd() string {
 	if r.Error != "" { // it failed by itself, and its stack is that of its end
 		return "; its error: " + r.Error
@@ -178,7 +172,6 @@ func (r *Record) describeStack() string {
 	return fmt.Sprintf("; its stack (%s): %s", StacksName(r.Rank), FormatStack(r.Stack[:min(len(r.Stack), maxFrames)]))
 }
 
-// explainSilent describes a rank that wrote no record.
 func (e *explainer) explainSilent(name string, rank int) string {
 	cause := "it wrote no record, so it was killed, stopped or cut off, or failed elsewhere"
 	if reason := e.lost[rank]; reason != "" {
@@ -198,7 +191,6 @@ func (e *explainer) explainSilent(name string, rank int) string {
 	return fmt.Sprintf("%s never entered %s: %s, and %s", name, e.call, last, cause)
 }
 
-// describeLast describes the last collective operation of a rank.
 func (r *Record) describeLast() string {
 	for i := len(r.Calls) - 1; i >= 0; i-- {
 		c := r.Calls[i]
@@ -214,14 +206,13 @@ func (r *Record) describeLast() string {
 	return "it had called no collective"
 }
 
-// String returns the operation, its number, and its place in the training if that is known,
-// such as "all-reduce 812 (bucket 2 of step 406)".
+// String returns the operation with its number and, if known, place, such as
+// "all-reduce 812 (bucket 2 of step 406)".
 func (c Call) String() string {
 	return fmt.Sprintf("%s %d", c.Kind, c.Number) + c.place()
 }
 
-// place returns the place of the operation in the training, such as " (bucket 2 of step 406)",
-// or "" if it is not known.
+// place returns the operation's place in the training, such as " (bucket 2 of step 406)", or "".
 func (c Call) place() string {
 	switch {
 	case c.Bucket != nil && c.Step > 0:
@@ -232,8 +223,7 @@ func (c Call) place() string {
 	return ""
 }
 
-// Describe returns the operation like String, with its size, such as "all-reduce 812 of 1024
-// float32".
+// Describe returns String with the size, such as "all-reduce 812 of 1024 float32".
 func (c Call) Describe() string { return c.String() + c.sizeSuffix() }
 
 // sizeSuffix returns the size of the operation, such as " of 1024 float32", or "" for a barrier.
@@ -244,7 +234,7 @@ func (c Call) sizeSuffix() string {
 	return fmt.Sprintf(" of %d float%d", c.Elements, c.Bits)
 }
 
-// signature returns the kind and the size of the operation, such as "all-reduce of 1024 float32".
+// signature returns the kind and size, such as "all-reduce of 1024 float32".
 func (c Call) signature() string {
 	text := c.Kind + c.sizeSuffix()
 	if c.Kind == "broadcast" {

@@ -1,10 +1,10 @@
 // Package flight reads and explains the records of collective operations that the ranks of a
-// run leave in its folder when an operation fails, like the flight recorder of an aircraft:
+// run leave in its folder when an operation fails, like an aircraft's flight recorder:
 //
 //	collectives-<rank>.jsonl   a Header, then one Call per line: the rank's last operations
 //	stacks-<rank>.txt          the stacks of the rank's goroutines at that time
 //
-// A rank that was killed or stopped leaves no record, but the records of the others show which
+// A rank that was killed or stopped leaves no record, but the others' records show which
 // operation it never entered. A rank that is only slow writes its record when another one asks it.
 package flight
 
@@ -33,13 +33,12 @@ type Header struct {
 	PID       int       `json:"pid"`
 	Transport string    `json:"transport"`
 	Written   time.Time `json:"written"`
-	// Error is the error of the operation that failed. It is empty if no operation failed and SIGUSR2
-	// asked for the record.
+	// Error is the error of the failed operation, or empty if SIGUSR2 asked for the record.
 	Error string `json:"error,omitempty"`
-	// Stack contains the innermost functions of the goroutine that trains, the current one
-	// first, such as "train.(*Trainer).trainBatch (loop.go:370)". StacksName(Rank) has all.
+	// Stack contains the innermost functions of the training goroutine, the current one first, such
+	// as "train.(*Trainer).trainBatch (loop.go:370)". StacksName(Rank) has all.
 	Stack []string `json:"stack,omitempty"`
-	// Lost describes the rank that Error names, if this rank could examine it; otherwise it is nil.
+	// Lost describes the rank that Error names, or is nil if this rank could not examine it.
 	Lost *Lost `json:"lost,omitempty"`
 }
 
@@ -51,8 +50,8 @@ type Lost struct {
 
 // Call is one call of a collective operation, or one message, of a rank.
 type Call struct {
-	// Number counts the collective operations from 1. All ranks call the same ones. It is 0
-	// for a message between two ranks.
+	// Number counts the collective operations from 1, equally on all ranks. It is 0 for a message
+	// between two ranks.
 	Number   uint64    `json:"number,omitempty"`
 	Kind     string    `json:"kind"` // such as "all-reduce"
 	Elements int       `json:"elements"`
@@ -101,7 +100,7 @@ func Remove(dir string, rank int) error {
 	return nil
 }
 
-// Limits of a record that is read, because run folders may come from anywhere.
+// Limits for records that are read, because run folders may come from anywhere.
 const (
 	maxLines     = MaxCalls + 1
 	maxLineBytes = 64 << 10

@@ -6,19 +6,18 @@ import (
 	"time"
 )
 
-// minMessageWait is the shortest wait for a message that Explain mentions if no operation has
-// failed. Between two messages of a step, ranks wait for less.
+// minMessageWait is the shortest wait for a message that Explain mentions without a failed
+// operation. Between a step's messages, ranks wait for less.
 const minMessageWait = time.Second
 
-// messageWait is a message that a rank waited for.
 type messageWait struct {
 	rank int
 	call *Call
 	time time.Duration
 }
 
-// explainMessages returns a sentence about each rank whose message others waited for. A rank
-// that waited for a third one is not mentioned, because it could not go on.
+// explainMessages returns a sentence about each rank whose message others waited for, except ranks
+// that waited themselves and so could not go on.
 func (e *explainer) explainMessages() []string {
 	longest := map[int]messageWait{} // by the rank that others waited for
 	waits := map[int]bool{}
@@ -58,7 +57,7 @@ func (e *explainer) explainMessages() []string {
 	return last
 }
 
-// waited returns how long the rank had waited for the end of c when it wrote the record.
+// waited returns how long the rank had waited for c when it wrote the record.
 func (r *Record) waited(c *Call) time.Duration {
 	if c.End.IsZero() {
 		return r.Written.Sub(c.Begin)
@@ -66,8 +65,8 @@ func (r *Record) waited(c *Call) time.Duration {
 	return c.End.Sub(c.Begin)
 }
 
-// explainMessage describes a message that another rank waited for, and what is known of peer,
-// which did not send or receive it.
+// explainMessage describes a message that another rank waited for, and what is known of peer, which
+// did not send or receive it.
 func (e *explainer) explainMessage(peer int, w messageWait) string {
 	place, r := e.places[peer], e.byRank[peer]
 	if r != nil {

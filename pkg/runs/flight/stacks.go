@@ -41,7 +41,7 @@ type Stacks struct {
 	text   []byte
 }
 
-// CaptureStacks returns the stacks of this process. The stack of the goroutine g comes first, and
+// CaptureStacks returns the stacks of this process. The stack of goroutine g comes first, and
 // Frames contains its functions.
 func CaptureStacks(g Goroutine) Stacks {
 	text := make([]byte, maxStacksBytes)
@@ -58,8 +58,8 @@ func CaptureStacks(g Goroutine) Stacks {
 	return Stacks{Frames: parseFrames(string(own)), text: append(append(bytes.Clone(own), "\n\n"...), rest...)}
 }
 
-// parseFrames returns the innermost functions of a stack as runtime.Stack prints it, without those
-// of package runtime.
+// parseFrames returns the innermost functions of a stack as runtime.Stack prints it, without
+// package runtime's.
 func parseFrames(stack string) (frames []string) {
 	lines := strings.Split(stack, "\n")[1:] // the first one has the goroutine
 	for i := 0; i+1 < len(lines) && len(frames) < maxFrames; i += 2 {

@@ -1,4 +1,4 @@
-// Package transfers contains recordings of all-reduces: which rank sent which chunk to whom, and
+// Package transfers contains recordings of all-reduces: which rank sent which chunk to whom and
 // when. Package collective makes them, and package figure draws them.
 package transfers
 
@@ -26,8 +26,8 @@ type Recording struct {
 	Transfers []Transfer `json:"transfers"`                // in the order of the schedule
 }
 
-// Transfer is the sending of consecutive chunks from one rank to another. The times are those
-// since the first transfer was sent. Between hosts they are as exact as the hosts' clocks agree.
+// Transfer is the sending of consecutive chunks from one rank to another. Times count from the
+// first sending. Between hosts they are as exact as the hosts' clocks agree.
 type Transfer struct {
 	Step     int           `json:"step"` // from 0; transfers of one step take place at the same time
 	From     int           `json:"from"`
@@ -69,8 +69,7 @@ func (r *Recording) SentBytes() []int {
 	return sent
 }
 
-// SentRange returns the smallest and the largest number of bytes that a rank sent, as multiples of the
-// size of its buffer.
+// SentRange returns the least and most bytes that a rank sent, as multiples of its buffer's size.
 func (r *Recording) SentRange() (least, most float64) {
 	sent := r.SentBytes()
 	size := float64(max(r.Bytes, 1))
@@ -95,7 +94,7 @@ func (r *Recording) Steps() int {
 	return steps
 }
 
-// Contributions returns, by rank and chunk, how many ranks have contributed to the sum in the chunk
+// Contributions returns, by rank and chunk, how many ranks have contributed to the chunk's sum
 // after the given number of steps.
 func (r *Recording) Contributions(steps int) [][]int {
 	list := make([][]int, r.Ranks)
@@ -158,7 +157,6 @@ func (r *Recording) Format() string {
 	return b.String()
 }
 
-// maxFileBytes limits the size of a recording's file.
 const maxFileBytes = 64 << 20
 
 // Read reads a recording from a JSON file.

@@ -18,7 +18,6 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// header returns the first line of the file.
 func header() string {
 	names := []string{timeColumn, secondsColumn, hostColumn, epochColumn}
 	return strings.Join(append(names, Columns()...), ",")
@@ -55,7 +54,7 @@ func cleanHost(name string) string {
 	}, name)
 }
 
-// parseRow parses a row of the file, whose columns have the given names. It ignores unknown columns.
+// parseRow parses a row of the file with the given columns. It ignores unknown columns.
 func parseRow(text string, names []string) (Sample, error) {
 	s := NewSample()
 	cells := strings.Split(text, ",")
@@ -94,11 +93,11 @@ func parseRow(text string, names []string) (Sample, error) {
 	return s, nil
 }
 
-// A Writer appends samples to usage-<rank>.csv.
+// Writer appends samples to usage-<rank>.csv.
 type Writer struct{ f *os.File }
 
-// Create opens usage-<rank>.csv in the run folder dir, which must exist. If the file exists, as in
-// a resumed run, it removes a last row that was torn by a kill and appends to the others.
+// Create opens usage-<rank>.csv in the run folder dir, which must exist. In a resumed run, it
+// removes a last row that was torn by a kill and appends.
 func Create(dir string, rank int) (*Writer, error) {
 	path := filepath.Join(dir, FileName(rank))
 	if _, err := os.Lstat(path); err == nil { // refuse links out of the folder
@@ -154,8 +153,7 @@ func (w *Writer) Append(s Sample) error {
 // Close closes the file.
 func (w *Writer) Close() error { return w.f.Close() }
 
-// maxFileBytes limits the size of a file that is read into memory. The file of a run of a week has
-// about 5 MB.
+// maxFileBytes limits the size of a file, which is read into memory. A run of a week has about 5 MB.
 const maxFileBytes = 256 << 20
 
 // A Problem is a line or file that Read could not use.
@@ -173,7 +171,7 @@ func (p Problem) String() string {
 	return p.File + ":" + strconv.Itoa(p.Line) + ": " + p.Reason
 }
 
-// Ranks returns the ranks that have a file usage-<rank>.csv in the run folder dir, in ascending order.
+// Ranks returns the ranks with a file usage-<rank>.csv in the run folder dir, in ascending order.
 func Ranks(dir string) ([]int, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -189,9 +187,9 @@ func Ranks(dir string) ([]int, error) {
 	return ranks, nil
 }
 
-// Read reads the files usage-<rank>.csv of the run folder dir, and returns one Record for each, in
-// the order of the ranks. It returns no records and no error if nothing was recorded. It returns a Problem
-// for each row or file that it cannot use, but not for a last row that is still being written.
+// Read reads the files usage-<rank>.csv of the run folder dir into one Record per rank, in order.
+// Without files, it returns no records and no error. It returns a Problem for each row or file that
+// it cannot use, but not for a last row that is still being written.
 func Read(dir string) ([]Record, []Problem, error) {
 	ranks, err := Ranks(dir)
 	if err != nil {
@@ -217,7 +215,7 @@ func Read(dir string) ([]Record, []Problem, error) {
 	return records, problems, nil
 }
 
-// rankOf returns the rank in the name of a file, usage-<rank>.csv. ok is false for any other name.
+// rankOf returns the rank in the file name usage-<rank>.csv. ok is false for other names.
 func rankOf(name string) (rank int, ok bool) {
 	text, _ := strings.CutPrefix(name, "usage-")
 	text, _ = strings.CutSuffix(text, ".csv")
@@ -225,7 +223,6 @@ func rankOf(name string) (rank int, ok bool) {
 	return rank, err == nil && rank >= 0 && FileName(rank) == name
 }
 
-// parse parses the text of the file at path.
 func parse(text, path string) (samples []Sample, problems []Problem) {
 	var names []string
 	number := 0

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// Sample contains what a worker and its machine used during an interval. It is one row of
-// usage-<rank>.csv. A value that the machine does not measure is NaN, and an empty cell in the file.
+// Sample contains what a worker and its machine used during an interval, a row of usage-<rank>.csv.
+// A value that the machine does not measure is NaN, and an empty cell in the file.
 //
-// The values of the worker are those of its process and all descendants. If one process contains
-// several workers (strategies mirrored and multiworker), only the first one has a file.
+// The worker's values are those of its process and all descendants. If one process contains several
+// workers (strategies mirrored and multiworker), only the first one has a file.
 type Sample struct {
 	Time    time.Time // end of the interval
 	Seconds float64   // length of the interval
@@ -29,9 +29,9 @@ type Sample struct {
 	MachineCPUCores    float64 // CPU time of all processes of the machine per second, in cores
 	MachineMemoryBytes float64 // memory of the machine that is not available to new processes
 
-	// Traffic of the machine's network interfaces, and of its loopback interface, over which
-	// processes of one machine communicate. InfiniBand and RoCE bypass the interfaces and are
-	// not included, except for IP over InfiniBand.
+	// Traffic of the machine's network interfaces, and of its loopback interface between processes
+	// of one machine. InfiniBand and RoCE bypass the interfaces and are not included, except for IP
+	// over InfiniBand.
 	ReceivedBytesPerSecond float64
 	SentBytesPerSecond     float64
 	LoopbackBytesPerSecond float64
@@ -50,7 +50,7 @@ type column struct {
 	value func(*Sample) *float64
 }
 
-// Columns that every row has; the others are those of measuredColumns.
+// Columns that every row has; measuredColumns has the others.
 const (
 	timeColumn    = "unix_seconds"
 	secondsColumn = "seconds"
@@ -75,7 +75,7 @@ func measuredColumns() []column {
 	}
 }
 
-// Columns returns the names of the values of a Sample, in the order of Values.
+// Columns returns the names of a Sample's Values, in their order.
 func Columns() []string {
 	var names []string
 	for _, c := range measuredColumns() {
@@ -84,7 +84,7 @@ func Columns() []string {
 	return names
 }
 
-// Values returns the values of s, in the order of Columns. Those that were not measured are NaN.
+// Values returns the values of s, in the order of Columns; NaN means not measured.
 func (s Sample) Values() []float64 {
 	var values []float64
 	for _, c := range measuredColumns() {
@@ -93,7 +93,7 @@ func (s Sample) Values() []float64 {
 	return values
 }
 
-// NewSample returns a Sample of which nothing is measured: all values are NaN.
+// NewSample returns a Sample in which all values are NaN.
 func NewSample() Sample {
 	var s Sample
 	for _, c := range measuredColumns() {
@@ -113,8 +113,8 @@ type Record struct {
 	Samples []Sample
 }
 
-// Summary contains means and peaks over the samples of a worker. Means are weighted with the
-// lengths of the intervals. A value that was not measured is NaN.
+// Summary contains means and peaks over a worker's samples. Means are weighted with the lengths of
+// the intervals. A value that was not measured is NaN.
 type Summary struct {
 	Rank    int
 	Host    string  // of the last sample
@@ -153,7 +153,7 @@ func (s *Sample) machineMemory() float64 { return s.MachineMemoryBytes }
 func (s *Sample) gpuMemory() float64     { return s.GPUMemoryBytes }
 
 // mean returns the mean of a value over the time in which it was measured, and its integral over
-// that time. Both are NaN if it was never measured.
+// that time, or NaN.
 func (r Record) mean(value func(*Sample) float64) (mean, integral float64) {
 	seconds := 0.0
 	for i := range r.Samples {
@@ -168,7 +168,6 @@ func (r Record) mean(value func(*Sample) float64) (mean, integral float64) {
 	return integral / seconds, integral
 }
 
-// peak returns the largest value, or NaN if it was never measured.
 func (r Record) peak(value func(*Sample) float64) float64 {
 	peak := math.NaN()
 	for i := range r.Samples {
