@@ -19,24 +19,21 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// barWidth is the width of a group of bars, as a fraction of the distance between two
-// groups.
+// barWidth is the width of a group of bars as a fraction of the distance between groups.
 const barWidth = 0.8
 
 // barEdge returns the outline of a bar, which separates it from its neighbors.
 func barEdge() draw.LineStyle { return draw.LineStyle{Color: color.Black, Width: 0.5} }
 
-// barBox returns the j-th of the n bars of group i. It spans lo to hi on the vertical
-// axis.
+// barBox returns the j-th of the n bars of group i, from lo to hi on the vertical axis.
 func barBox(i, j, n int, lo, hi float64) element.Box {
 	w := barWidth / float64(n)
 	x := float64(i) - barWidth/2 + float64(j)*w
 	return element.Box{X0: x, Y0: lo, X1: x + w, Y1: hi}
 }
 
-// setCategories labels the groups of bars on the horizontal axis with names, in as many
-// lines as they need. It increases the figure's height for these lines, unless the
-// options set the height.
+// setCategories labels the groups of bars with names, in as many lines as they need. It increases
+// the figure's height for these lines, unless the options set the height.
 func (f *Figure) setCategories(names []string) {
 	axes := vg.Length(70) // for the vertical axis and the margins
 	if f.right != nil {
@@ -59,9 +56,9 @@ func (f *Figure) setCategories(names []string) {
 	}
 }
 
-// Trials draws the throughput of the loader alone (IO), of training on data that are in
-// memory already (SYNTHETIC) and of both together (FULL), with their spread: one group of
-// bars per run. The slower of IO and SYNTHETIC limits FULL.
+// Trials draws the throughput of the loader alone (IO), of training on data in memory (SYNTHETIC)
+// and of both together (FULL), with their spread: one group of bars per run. The slower of IO and
+// SYNTHETIC limits FULL.
 func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	const name = "trials"
 	study, err := o.selectSeries(study, name)
@@ -133,8 +130,8 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout(study)
 }
 
-// sortByRuns returns rows in the order of the study's runs, for example from the baseline
-// to all optimizations.
+// sortByRuns returns rows in the order of the study's runs, such as from the baseline to all
+// optimizations.
 func sortByRuns(study *scaling.Study, rows []scaling.BottleneckRow) []scaling.BottleneckRow {
 	at := map[string]int{}
 	for i, r := range study.Runs {
@@ -147,8 +144,7 @@ func sortByRuns(study *scaling.Study, rows []scaling.BottleneckRow) []scaling.Bo
 	return out
 }
 
-// joinConclusions joins the sentences of at most three rows for a caption. It returns ""
-// if there are more rows.
+// joinConclusions joins the sentences of at most three rows for a caption. For more, it returns "".
 func joinConclusions(rows []scaling.BottleneckRow) string {
 	const most = 3
 	if len(rows) > most {
@@ -163,12 +159,11 @@ func joinConclusions(rows []scaling.BottleneckRow) string {
 	return text
 }
 
-// TrainTestTime draws the time of the complete training and of the test as bars: one
-// group per worker count, and in it one bar per series with the test on top. If the test
-// is much shorter than the training, the axis is logarithmic, and the bar of the test is
-// beside the bar of the training so that both can be seen. Marks over the bars are the IoU
-// on the test set, on the right axis, as in the U-Net scaling studies
-// (github.com/oekosheri), if the logs contain it.
+// TrainTestTime draws the time of the complete training and of the test as bars: one group per
+// worker count, and in it one bar per series with the test on top. If the test is much shorter than
+// the training, the axis is logarithmic, and the test's bar is beside the training's, so that both
+// can be seen. Marks over the bars are the IoU on the test set, on the right axis, as in the U-Net
+// scaling studies (github.com/oekosheri), if the logs contain it.
 func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 	const name = "train_test_time"
 	study, err := o.selectSeries(study, name)
@@ -223,7 +218,6 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout(study)
 }
 
-// timeBars draws the bars of TrainTestTime.
 type timeBars struct {
 	o                Options
 	log              bool
@@ -240,16 +234,13 @@ type timeBars struct {
 // hasIoU reports whether any run with a training time has an IoU.
 func (d *timeBars) hasIoU() bool { return d.iou.Lo <= d.iou.Hi }
 
-// iouGlyph returns the glyph at the IoU of a series with the given color.
 func iouGlyph(c color.Color) draw.GlyphStyle {
 	return draw.GlyphStyle{Color: c, Radius: 2.8, Shape: element.Bead{}}
 }
 
-// hasTestTime reports whether any run has a test time.
 func (d *timeBars) hasTestTime() bool { return element.IsFinite(d.shortestTest) }
 
-// collectRanges collects the worker counts and the ranges of the times, and decides whether the
-// axis is logarithmic.
+// collectRanges collects the worker counts and time ranges, and decides whether the axis is logarithmic.
 func (d *timeBars) collectRanges(study *scaling.Study) {
 	shortest := element.EmptyExtent()
 	for _, p := range study.Points {
@@ -332,8 +323,8 @@ func (d *timeBars) addSeries(f *Figure, study *scaling.Study, series string, j, 
 	f.legend = append(f.legend, element.LegendEntry{Name: series, Icons: []plot.Thumbnailer{bars}})
 }
 
-// captionText returns a caption that describes the bars and their axis. combined is the number of
-// series if the bars are medians over all series, else 0.
+// captionText describes the bars and their axis. combined is the number of series if the bars are
+// medians over all series, else 0.
 func (d *timeBars) captionText(study *scaling.Study, combined int) string {
 	c := "Time of the whole training"
 	switch {
@@ -363,8 +354,7 @@ func (d *timeBars) captionText(study *scaling.Study, combined int) string {
 }
 
 // TimeUse draws where the time of a step goes, as stacked bars: data, compute, exposed
-// communication and idle. A narrow bar inside compute is the communication that compute
-// hides.
+// communication and idle. A narrow bar inside compute is the communication that compute hides.
 func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	const name = "time_use"
 	study, err := o.selectSeries(study, name)
@@ -452,8 +442,7 @@ func dropBoundColumns(table dataframe.DataFrame) *dataframe.DataFrame {
 	return &brief
 }
 
-// timeUseCaption returns a caption that describes the bars, their sources, and the number of
-// runs and steps.
+// timeUseCaption describes the bars, their sources, and the number of runs and steps.
 func timeUseCaption(study *scaling.Study, use *scaling.TimeUse) string {
 	steps, runs := 0, 0
 	var sources []string

@@ -14,9 +14,9 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// QualityByRate draws the quality of the trained model against the learning rate, one
-// curve per global batch, and marks the best rate of each. Study.ScalingRule is fitted to
-// these rates. Options.Measure selects the quality.
+// QualityByRate draws the quality of the trained model, selected by Options.Measure, against the
+// learning rate: one curve per global batch, with a mark at its best rate. Study.ScalingRule is
+// fitted to these rates.
 func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 	const name = "quality_by_rate"
 	study, err := o.selectSeries(study, name)

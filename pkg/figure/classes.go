@@ -26,7 +26,7 @@ func iouLabel(study *scaling.Study) string {
 	return "IoU"
 }
 
-// evaluatedSet returns the name of the data that the scores of a study's runs are of.
+// evaluatedSet names the data on which a study's runs were scored.
 func evaluatedSet(study *scaling.Study) string {
 	validates := func(r runs.Run) bool { return r.Info.EvaluatedPart() == runs.ValidationPart }
 	if study != nil && slices.ContainsFunc(study.Runs, validates) {
@@ -79,8 +79,8 @@ func (o Options) drawClassIoUs(study *scaling.Study, r runs.Run) (*Figure, error
 	return f.finishLayout(study)
 }
 
-// newClassStyle returns the style of a class's line, in the color that pictures of masks (package train) give the
-// class. The palette lacks their yellow, of class 5.
+// newClassStyle returns the style of a class's line, in its color in pictures of masks (package
+// train). The palette lacks their yellow, of class 5.
 func newClassStyle(class int) element.SeriesStyle {
 	const black, orange, skyBlue, green, purple, vermilion, blue = 6, 4, 5, 2, 3, 1, 0 // in element.Palette
 	order := []int{black, orange, skyBlue, green, purple, vermilion, blue}
@@ -90,8 +90,8 @@ func newClassStyle(class int) element.SeriesStyle {
 	return s
 }
 
-// addClassLines draws the IoU of each class of a run and their mean. It returns the names of the classes
-// that no mask has.
+// addClassLines draws the IoU of each class of a run and their mean. It returns the classes that no
+// mask has.
 func (f *Figure) addClassLines(r runs.Run) (absent []string, err error) {
 	add := func(name string, l element.SeriesStyle, x, y []float64) error {
 		f.legend = append(f.legend, lineEntry(name, l, y))
@@ -137,7 +137,7 @@ func (f *Figure) addClassLines(r runs.Run) (absent []string, err error) {
 	}, x, y)
 }
 
-// classRows returns the scores of the classes after each epoch of a run, and after those of an epoch their means.
+// classRows returns the scores of the classes after each epoch of a run, followed by their means.
 func classRows(r runs.Run) []runs.ClassScores {
 	var rows []runs.ClassScores
 	for _, e := range r.Epochs {
@@ -153,7 +153,6 @@ func classRows(r runs.Run) []runs.ClassScores {
 	return rows
 }
 
-// meanOfClasses is the name of the mean in the legend and the table.
 const meanOfClasses = "mean"
 
 // classTable returns a table with the columns of classes.csv.

@@ -20,7 +20,7 @@ import (
 )
 
 // CommunicationPairs returns the pairs of series with and without communication, in this order:
-// Options.Pairs, or by default those that the study finds.
+// Options.Pairs, or else those that the study finds.
 func (o Options) CommunicationPairs(study *scaling.Study) [][2]string {
 	if len(o.Pairs) > 0 {
 		return o.Pairs
@@ -28,8 +28,8 @@ func (o Options) CommunicationPairs(study *scaling.Study) [][2]string {
 	return study.CommunicationPairs()
 }
 
-// pairStyles returns the style of each series. A series without communication has dashes, a
-// ring, and the color of the series with communication.
+// pairStyles returns the style of each series. A series without communication has dashes, a ring,
+// and the color of its pair.
 func (o Options) pairStyles(study *scaling.Study) map[string]element.SeriesStyle {
 	pairs := o.CommunicationPairs(study)
 	looks := map[string]element.SeriesStyle{}
@@ -47,14 +47,13 @@ func (o Options) pairStyles(study *scaling.Study) map[string]element.SeriesStyle
 	return looks
 }
 
-// WeakScaling draws the samples per second of all workers together on logarithmic axes,
-// for series with a fixed batch per worker. Dotted lines are ideal scaling from the
-// smallest worker count. A series without communication is dashed, in the color of the
-// series with communication. Series whose logs do not contain the batch size are drawn too,
-// and the caption names them.
+// WeakScaling draws the samples per second of all workers together on logarithmic axes, for series
+// with a fixed batch per worker. Dotted lines are ideal scaling from the smallest worker count. A
+// series without communication is dashed, in the color of its pair. Series whose logs do not
+// contain the batch size are drawn too, and the caption names them.
 //
-// Of up to 12 trials of all series together, it draws each: FULL, SYNTHETIC and IO, over the nodes if the logs
-// contain them and the rule does not state a unit, as the SC21 tutorial does
+// If all series together have at most 12 trials, it draws each (FULL, SYNTHETIC and IO), over the
+// nodes if the logs contain them and the rule does not state a unit, as the SC21 tutorial does
 // (github.com/NERSC/sc21-dl-tutorial).
 func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
 	const name = "weak_scaling"
@@ -94,8 +93,8 @@ func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
 	return f, nil
 }
 
-// pairsOfTrials returns, for each pair of series, the pairs of their trials in a study whose series
-// are trials.
+// pairsOfTrials returns the pairs of trials that belong to the pairs of series. trials is a study
+// whose series are trials.
 func pairsOfTrials(pairs [][2]string, trials *scaling.Study) [][2]string {
 	names := trials.Series()
 	var out [][2]string
@@ -110,7 +109,7 @@ func pairsOfTrials(pairs [][2]string, trials *scaling.Study) [][2]string {
 }
 
 // preferNodes returns a study whose sizes are nodes if the logs contain the nodes of all runs and
-// the rule does not state the unit of sizes. Otherwise it returns the study itself.
+// the rule does not state the unit of sizes, otherwise the study itself.
 func preferNodes(study *scaling.Study) (*scaling.Study, error) {
 	if study.Rule.Per != "" || slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return p.Nodes == 0 }) {
 		return study, nil
@@ -120,9 +119,9 @@ func preferNodes(study *scaling.Study) (*scaling.Study, error) {
 	return study.WithRule(rule)
 }
 
-// StrongScaling draws the time for a fixed amount of work on logarithmic axes: one epoch
-// over the same samples, or the complete job if the logs contain only its time. Dotted
-// lines are t(B)·B/N for B, the smallest worker count.
+// StrongScaling draws the time for a fixed amount of work on logarithmic axes: one epoch over the
+// same samples, or the complete job if the logs contain only its time. Dotted lines are t(B)·B/N
+// for the smallest worker count B.
 func (o Options) StrongScaling(study *scaling.Study) (*Figure, error) {
 	wall := study != nil && !slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return element.IsFinite(p.EpochSeconds.Value) })
 	return o.drawScaling(study, scalingKind{
@@ -149,7 +148,6 @@ func (o Options) StrongScaling(study *scaling.Study) (*Figure, error) {
 	})
 }
 
-// scalingKind describes the figure of weak or of strong scaling.
 type scalingKind struct {
 	name, title, what, wanted, other, missing string
 	measure                                   func(scaling.Point) (scaling.Estimate, string)
@@ -158,8 +156,7 @@ type scalingKind struct {
 	idealPower                                float64 // exponent of N/B in ideal scaling
 }
 
-// drawScaling draws the figure of weak or of strong scaling. It leaves out series of the
-// other kind.
+// drawScaling draws the figure of weak or of strong scaling, without series of the other kind.
 func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, error) {
 	study, err := o.selectSeries(study, kind.name)
 	if err != nil {
@@ -264,9 +261,9 @@ func (b *figureBuilder) drawScalingLines(kind scalingKind, otherKind []string) e
 	return nil
 }
 
-// Overhead draws the share of the speed that communication costs, (without −
-// with)/without in percent, for each pair of series with and without communication. If both
-// series have trials SYNTHETIC, these are compared; see scaling.Study.Overhead.
+// Overhead draws the share of the speed that communication costs, (without − with)/without in
+// percent, for each pair of series with and without communication. If both have trials SYNTHETIC,
+// these are compared; see scaling.Study.Overhead.
 func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	const name = "overhead"
 	study, err := o.selectSeries(study, name)
@@ -338,7 +335,6 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout(study)
 }
 
-// addOverheadRows appends the rows of a pair to the figure's table.
 func (f *Figure) addOverheadRows(over *scaling.Overhead) {
 	t := over.Table()
 	t = prependTextColumn(prependTextColumn(t, "without_series", over.Without), "series", over.With)
@@ -349,7 +345,6 @@ func (f *Figure) addOverheadRows(over *scaling.Overhead) {
 	f.table = f.table.RBind(t)
 }
 
-// prependTextColumn prepends to t a column whose cells all contain text.
 func prependTextColumn(t dataframe.DataFrame, name, text string) dataframe.DataFrame {
 	return textColumn(name, text, t.Nrow()).CBind(t)
 }

@@ -17,10 +17,9 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// Pareto draws the time of a run against its device-hours, or against its price if
-// Options.Rate is set: one point per series and worker count, with the worker count
-// beside it. Gray steps connect the Pareto front, the points that no other point beats in
-// both.
+// Pareto draws the time of a run against its device-hours, or its price if Options.Rate is set: one
+// point per series and worker count. Gray steps connect the Pareto front, the points that no other
+// point beats in both.
 func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 	const name = "pareto"
 	study, err := o.selectSeries(study, name)
@@ -92,7 +91,6 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout(study)
 }
 
-// paretoAxes contains the values and labels of Pareto's axes.
 type paretoAxes struct {
 	x, y           func(scaling.CostRow) float64
 	xLabel, yLabel string
@@ -122,7 +120,6 @@ func newParetoAxes(o Options, cost *scaling.Cost) paretoAxes {
 	return p
 }
 
-// drawFront draws the Pareto front as steps.
 func (p paretoAxes) drawFront(f *Figure, cost *scaling.Cost) {
 	var xy plotter.XYs
 	for i, r := range cost.ParetoFront() {
@@ -166,8 +163,8 @@ func (p paretoAxes) drawManySeries(f *Figure, cost *scaling.Cost, front []scalin
 	return nil
 }
 
-// setRanges sets the ranges of the axes. An axis of positive values is logarithmic if
-// they span more than a factor of 8.
+// setRanges sets the axes' ranges. Positive values that span more than a factor of 8 have a
+// logarithmic axis.
 func (p paretoAxes) setRanges(f *Figure, xs, ys element.Extent) {
 	const wide = 8
 	for _, a := range []struct {
@@ -192,12 +189,10 @@ func (p paretoAxes) setRanges(f *Figure, xs, ys element.Extent) {
 	}
 }
 
-// distance returns the distance between two points.
 func distance(a, b vg.Point) float64 { return math.Hypot(float64(a.X-b.X), float64(a.Y-b.Y)) }
 
-// workerCountNotes returns the worker counts as notes beside the points. Each note is on the side
-// where it covers least. A note is omitted if readers could not tell which point it labels,
-// because it would be about as close to another point as to its own.
+// workerCountNotes returns the worker counts as notes beside the points, each where it covers
+// least. It omits a note that would be about as close to another point as to its own.
 func (p paretoAxes) workerCountNotes(f *Figure, study *scaling.Study, rows []scaling.CostRow) element.Notes {
 	style := element.TextStyle(element.FontSize - 3)
 	style.XAlign, style.YAlign = draw.XCenter, draw.YCenter
@@ -257,8 +252,7 @@ func (p paretoAxes) workerCountNotes(f *Figure, study *scaling.Study, rows []sca
 }
 
 // Quality draws the quality of the trained model against the global batch. The quality is
-// Options.Measure, or by default the first of IoU, Dice, accuracy and losses that the
-// logs contain.
+// Options.Measure, or else the first of IoU, Dice, accuracy and losses in the logs.
 func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	const name = "quality"
 	study, err := o.selectSeries(study, name)
@@ -353,8 +347,8 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout(study)
 }
 
-// lookUpMeasure returns a function that gets a measure from a row, and the measure's axis
-// label. If the measure is unknown, the function is nil.
+// lookUpMeasure returns a function that gets a measure from a row, nil for an unknown measure, and
+// the measure's axis label.
 func lookUpMeasure(measure string) (span func(scaling.QualityRow) scaling.Estimate, label string) {
 	switch measure {
 	case "iou":

@@ -16,17 +16,15 @@ func (o Options) LearningRate(study *scaling.Study) (*Figure, error) {
 	return o.drawMetric(study, "learning_rate", "lr", scaling.AxisEpoch)
 }
 
-// Curve draws a metric of every run over an axis: "epoch", "step", "relative" (time since
-// the start) or "wall". The metric is one of Study.Metrics: a value per epoch, or a curve
-// by its name in the log, such as Loss/train. Each series and worker count has one color,
-// which its seeds and ranks share.
+// Curve draws a metric of every run over an axis: "epoch", "step", "relative" (time since the start)
+// or "wall". The metric is one of Study.Metrics: a value per epoch, or a curve by its name in the
+// log, such as Loss/train. Each series and worker count has one color for all seeds and ranks.
 func (o Options) Curve(study *scaling.Study, metric, axis string) (*Figure, error) {
 	return o.drawMetric(study, sanitizeTeXLabel(metric)+"_by_"+axis, metric, axis)
 }
 
-// metricTitle returns the title of a metric's figure and the label of its axis, with the
-// unit. Both are the metric's name if the metric is unknown. rateUnit is the unit of the
-// throughput.
+// metricTitle returns the title of a metric's figure and the label of its axis with the unit; for
+// an unknown metric, both are its name. rateUnit is the unit of the throughput.
 func metricTitle(metric, rateUnit string) (title, label string) {
 	known := map[string][2]string{
 		"train_loss": {"Training loss", "training loss"}, "val_loss": {"Validation loss", "validation loss"},
@@ -42,7 +40,6 @@ func metricTitle(metric, rateUnit string) (title, label string) {
 	return metric, metric
 }
 
-// drawMetric draws the lines of a metric's CurveSet.
 func (o Options) drawMetric(study *scaling.Study, name, metric, axis string) (*Figure, error) {
 	study, err := o.selectSeries(study, name)
 	if err != nil {
@@ -88,7 +85,6 @@ func (o Options) drawMetric(study *scaling.Study, name, metric, axis string) (*F
 	return f.finishLayout(study)
 }
 
-// addLines draws the groups and adds them to the legend.
 func (f *Figure) addLines(o Options, study *scaling.Study, groups []lineGroup, origin, unit float64) error {
 	styles := curveStyles(study, len(groups), func(i int) string { return groups[i].series })
 	for i, g := range groups {
@@ -124,8 +120,7 @@ func (f *Figure) addLines(o Options, study *scaling.Study, groups []lineGroup, o
 	return nil
 }
 
-// setCurveAxes sets the ranges and labels of the axes. The value x of a line is drawn at
-// (x − origin)/unit.
+// setCurveAxes sets the ranges and labels of the axes. A line's x is drawn at (x − origin)/unit.
 func (f *Figure) setCurveAxes(o Options, axis string, x, y element.Extent) (origin, unit float64) {
 	unit = 1
 	var name string
@@ -156,20 +151,19 @@ func (f *Figure) setCurveAxes(o Options, axis string, x, y element.Extent) (orig
 	return origin, unit
 }
 
-// lineGroup contains the lines that are drawn in one color.
 type lineGroup struct {
 	series  string
 	workers int
 	lines   []scaling.CurveLine
-	// isMedian reports whether the only line is the median of several series; ranges are
-	// then from the lowest to the highest value of these series.
+	// isMedian is set if the only line is the median of several series; ranges then cover the
+	// values of these series.
 	isMedian bool
 	ranges   []element.Interval
 }
 
-// groupLines groups the lines of set by series and worker count. It returns at most 8 groups,
-// spread evenly, unless Options.Workers selects them. If combine is set, each group has
-// one worker count and contains the median over all series.
+// groupLines groups the lines by series and worker count. It returns at most 8 groups, spread
+// evenly, unless Options.Workers selects them. If combine is set, each group is the median over all
+// series at one worker count.
 func (o Options) groupLines(set *scaling.CurveSet, combine bool) []lineGroup {
 	var all []lineGroup
 	for _, l := range set.Lines {
@@ -196,7 +190,7 @@ func (o Options) groupLines(set *scaling.CurveSet, combine bool) []lineGroup {
 	return out
 }
 
-// curveCaption returns a caption for the lines of a metric, with the number of runs and lines.
+// curveCaption describes the lines of a metric, with the number of runs and lines.
 func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title string, groups []lineGroup, combined bool) string {
 	drawn := 0
 	runsDrawn := map[string]bool{}

@@ -18,7 +18,6 @@
 // many runs.
 //
 // Every figure is a method of Options, so that the package is larger than others. Each file
-// has the figures of one kind, such as all over the worker count. Code that is common to all figures is in
-// internal/element (the parts of a plot) and internal/raster (the canvas and encoder for
-// PNG images).
+// has the figures of one kind. Common code is in internal/element (the parts of a plot) and
+// internal/raster (the canvas and encoder for PNG images).
 package figure

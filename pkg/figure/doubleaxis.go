@@ -12,10 +12,9 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// SpeedupIoU draws speed and quality in one figure, as the U-Net scaling studies do
-// (github.com/oekosheri): the speed-up with its ideal line on the left axis, and the IoU
-// on the test set on the right axis, from 0 to 1. If the logs contain no IoU but an
-// accuracy, it draws the accuracy instead.
+// SpeedupIoU draws the speed-up with its ideal line on the left axis, and the IoU on the test set
+// on the right axis, from 0 to 1, as the U-Net scaling studies do (github.com/oekosheri). If the
+// logs contain no IoU but an accuracy, it draws the accuracy instead.
 func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	const name = "speedup_iou"
 	q := speedupQuantity()
@@ -62,8 +61,8 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout(study)
 }
 
-// setRightAxis adds an axis for values of quality to the right of the plot. It ends at 0 and 1 unless the
-// values have another unit. The caller calls alignRightAxis once the horizontal axis is known.
+// setRightAxis adds a right axis for values of quality, from 0 to 1 unless the values have another
+// unit. The caller calls alignRightAxis once the horizontal axis is known.
 func (f *Figure) setRightAxis(right *element.RightAxis, values element.Extent) {
 	f.right = right
 	element.SetValueAxis(&right.Plot.Y, values, element.EmptyExtent(), false, false)
@@ -72,22 +71,21 @@ func (f *Figure) setRightAxis(right *element.RightAxis, values element.Extent) {
 	}
 }
 
-// alignRightAxis gives the plotters of the right axis the figure's horizontal axis, and reserves space for
-// their marks.
+// alignRightAxis gives the plotters of the right axis the figure's horizontal axis, and reserves
+// space for their marks.
 func (f *Figure) alignRightAxis() {
 	x := &f.right.Plot.X
 	x.Min, x.Max, x.Scale = f.plot.X.Min, f.plot.X.Max, f.plot.X.Scale
 	f.plot.Add(rightAxisSpace{f.right})
 }
 
-// rightAxisSpace reserves space for the marks of the right axis, so that the plot's edge
-// does not cut them. It draws nothing.
+// rightAxisSpace reserves space for the marks of the right axis, so that the plot's edge does not
+// cut them.
 type rightAxisSpace struct{ *element.RightAxis }
 
-// Plot implements plot.Plotter. It draws nothing: RightAxis.Draw draws the marks.
+// Plot draws nothing: RightAxis.Draw draws the marks.
 func (rightAxisSpace) Plot(draw.Canvas, *plot.Plot) {}
 
-// GlyphBoxes implements plot.GlyphBoxer.
 func (r rightAxisSpace) GlyphBoxes(*plot.Plot) []plot.GlyphBox {
 	var boxes []plot.GlyphBox
 	for _, p := range r.Plotters {
@@ -98,12 +96,10 @@ func (r rightAxisSpace) GlyphBoxes(*plot.Plot) []plot.GlyphBox {
 	return boxes
 }
 
-// isFraction reports whether all values are from 0 to 1, as IoUs are. Accuracies may have
-// been logged in percent.
+// isFraction reports whether all values are from 0 to 1. Accuracies may have been logged in percent.
 func isFraction(values element.Extent) bool { return values.Lo >= 0 && values.Hi <= 1 }
 
-// qualityStyle returns the style of the i-th series on the right axis: the series' color,
-// dashed, with a ring as its glyph.
+// qualityStyle returns the style of the i-th series on the right axis: its color, dashed, with a ring.
 func qualityStyle(i int) element.SeriesStyle {
 	l := element.NewSeriesStyle(i)
 	l.Line.Dashes = []vg.Length{4, 3}
@@ -112,7 +108,6 @@ func qualityStyle(i int) element.SeriesStyle {
 	return l
 }
 
-// hasAnyValue reports whether any point of the study has a value of the quantity.
 func hasAnyValue(study *scaling.Study, q quantity) bool {
 	for _, p := range study.Points {
 		if element.IsFinite(q.span(p).Value) {

@@ -25,14 +25,13 @@ import (
 	"lockstep/pkg/internal/clean"
 )
 
-// Figure is a drawing of a study: a plot with its legend, the numbers that are drawn, and
-// a caption. A notebook shows it by its HTML method.
+// Figure is a drawing of a study: a plot with its legend, the numbers that are drawn, and a
+// caption. A notebook shows it by its HTML method.
 type Figure struct {
-	// Width and Height are the size of the complete image. A constructor sets a size that
-	// is legible in a notebook.
+	// Width and Height are the size of the complete image, at first legible in a notebook.
 	Width, Height vg.Length
-	// DPI is the resolution of a PNG in pixels per inch. 0 means 150, which makes a
-	// figure of default width 960 pixels wide: sharp on a web page, and a small file.
+	// DPI is the resolution of a PNG in pixels per inch. 0 means 150, which makes a figure of
+	// default width 960 pixels wide: sharp on a web page, and a small file.
 	DPI int
 
 	name         string
@@ -62,12 +61,11 @@ func (f *Figure) Name() string { return f.name }
 func (f *Figure) String() string { return strings.TrimSpace(f.Caption() + " " + f.method) }
 
 // Caption describes what is drawn: the values, the meaning of bars and bands, the number of runs, values
-// beyond the axis, and disturbed runs. It ends with who published or recorded the numbers, if the runs were not
-// trained here, and with the assumptions about the runs, such as "workers of 4 runs assumed from file names".
+// beyond the axis, and disturbed runs. It ends with who published or recorded the numbers, if the runs
+// were not trained here, and with assumptions such as "workers of 4 runs assumed from file names".
 func (f *Figure) Caption() string { return strings.TrimSpace(f.caption + " " + f.origin) }
 
-// Method describes how the values were computed: the study's rule and its intervals. It is the same for all
-// figures of a study.
+// Method describes how the values were computed: the study's rule and its intervals.
 func (f *Figure) Method() string { return f.method }
 
 // HTML returns the drawing and its caption for a cell or an exported page. The method is behind a fold.
@@ -85,15 +83,15 @@ func (f *Figure) HTML() string {
 // cssDPI is the number of a web page's pixels per inch.
 const cssDPI = 96
 
-// Table returns the numbers that are drawn. The columns are those of Study.Table, of
-// Study.Epochs for losses, or of the drawn result, such as scaling.Cost.
+// Table returns the numbers that are drawn. The columns are those of Study.Table, of Study.Epochs
+// for losses, or of the drawn result, such as scaling.Cost.
 func (f *Figure) Table() dataframe.DataFrame {
 	f.computeTableOnce()
 	return f.table
 }
 
-// computeTableOnce computes the table unless it has been computed already. A table of many
-// epochs takes longer than the drawing, so it is computed only when it is needed.
+// computeTableOnce computes the table when it is first needed: a table of many epochs takes longer
+// than the drawing.
 func (f *Figure) computeTableOnce() {
 	if f.computeTable != nil {
 		f.computeTable()
@@ -101,14 +99,13 @@ func (f *Figure) computeTableOnce() {
 	}
 }
 
-// Plot returns the figure's plot, so that the caller can change its title, axes and
-// styles, or add to it. Sizes of text, lines and marks are for a figure of default size;
-// a smaller figure scales them down. The legend is not part of the plot: the figure draws
-// it where it covers no data. Plot returns nil for a page of panels.
+// Plot returns the figure's plot, so that the caller can change its title, axes and styles, or add
+// to it. Sizes of text, lines and marks are for a figure of default size; a smaller figure scales
+// them down. The legend is not part of the plot. Plot returns nil for a page of panels.
 func (f *Figure) Plot() *plot.Plot { return f.plot }
 
-// SVG returns the drawing as an SVG element for an HTML page. If drawing fails, the
-// element contains the error's text.
+// SVG returns the drawing as an SVG element for an HTML page. If drawing fails, the element
+// contains the error's text.
 func (f *Figure) SVG() string {
 	var b bytes.Buffer
 	if err := f.write(&b, "svg"); err != nil {
@@ -118,8 +115,7 @@ func (f *Figure) SVG() string {
 	return withoutXMLDeclaration(b.String())
 }
 
-// withoutXMLDeclaration returns svg without its XML declaration, which is not allowed within an HTML
-// page.
+// withoutXMLDeclaration removes the XML declaration, which is not allowed in an HTML page.
 func withoutXMLDeclaration(svg string) string {
 	text := clean.Lines(fixTextWidths(svg)) // XML allows few controls
 	if i := strings.Index(text, "<svg"); i > 0 {
@@ -128,8 +124,8 @@ func withoutXMLDeclaration(svg string) string {
 	return text
 }
 
-// fixTextWidths adds substitute fonts for machines without Liberation Sans, and sets the
-// length of each text to its laid-out width, so that a wider font covers nothing.
+// fixTextWidths adds substitute fonts for machines without Liberation Sans, and sets the length of
+// each text to its laid-out width, so that a wider font covers nothing.
 func fixTextWidths(svg string) string {
 	svg = strings.ReplaceAll(svg, "font-family:Liberation Sans;", "font-family:Liberation Sans,Arial,Helvetica,sans-serif;")
 	pattern := regexp.MustCompile(`<text ([^>]*font-size:([0-9.]+)px[^>]*)>([^<]+)</text>`)
@@ -144,8 +140,8 @@ func fixTextWidths(svg string) string {
 	})
 }
 
-// write draws the figure in a format that draw.NewFormattedCanvas supports. A panic in
-// gonum, for example because the caller emptied an axis, becomes an error.
+// write draws the figure in a format of draw.NewFormattedCanvas. A panic in gonum, for example
+// because the caller emptied an axis, becomes an error.
 func (f *Figure) write(w io.Writer, format string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -167,14 +163,12 @@ func (f *Figure) write(w io.Writer, format string) (err error) {
 	return err
 }
 
-// Resolutions of a PNG image.
 const (
 	defaultDPI = 150
 	maxDPI     = 2400 // the resolution of the best printers
 	maxPixels  = 1 << 28
 )
 
-// newCanvas returns a canvas of the figure's size for a format.
 func (f *Figure) newCanvas(format string) (vg.CanvasWriterTo, error) {
 	if format == "png" {
 		dpi := f.DPI
@@ -194,11 +188,10 @@ func (f *Figure) newCanvas(format string) (vg.CanvasWriterTo, error) {
 	return c, err
 }
 
-// pdfCanvas works around two defects of gonum's PDF canvas: it embeds complete fonts, and it multiplies
-// colors by their alpha although RGBA returns premultiplied colors, so that pale colors become dark.
+// pdfCanvas works around two defects of gonum's PDF canvas: it embeds complete fonts, and it
+// multiplies the premultiplied colors of RGBA by their alpha again, so that pale colors become dark.
 type pdfCanvas struct{ vg.CanvasWriterTo }
 
-// FillString implements vg.Canvas.
 func (s pdfCanvas) FillString(f font.Face, at vg.Point, text string) {
 	s.CanvasWriterTo.FillString(smallerFont(f), at, text)
 }
@@ -214,11 +207,10 @@ func (s pdfCanvas) SetColor(c color.Color) {
 	s.CanvasWriterTo.SetColor(c)
 }
 
-// straightColor is a color whose RGBA method returns components that are not premultiplied by
-// alpha.
+// straightColor is a color whose RGBA components are not premultiplied by alpha.
 type straightColor color.NRGBA
 
-// RGBA implements color.Color, except that the components are not premultiplied by alpha.
+// RGBA violates color.Color: its components are not premultiplied by alpha.
 func (s straightColor) RGBA() (r, g, b, a uint32) {
 	const widen = 0x101 // from 8 to 16 bits
 	return uint32(s.R) * widen, uint32(s.G) * widen, uint32(s.B) * widen, uint32(s.A) * widen

@@ -21,8 +21,7 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// textColumn returns a table with one column of the given name and number of rows. Each cell
-// contains text.
+// textColumn returns a table with one column, whose cells all contain text.
 func textColumn(name, text string, rows int) dataframe.DataFrame {
 	all := make([]string, rows)
 	for i := range all {
@@ -31,10 +30,9 @@ func textColumn(name, text string, rows int) dataframe.DataFrame {
 	return dataframe.New(series.New(all, series.String, name))
 }
 
-// Fit draws the scaling model that fits each series best (or Options.Law), through the
-// measured speed-ups and beyond them, with the prediction band of one more run. It marks
-// the worker count from which each additional worker adds less than half of its own
-// speed, and the count at which throughput peaks.
+// Fit draws the scaling model that fits each series best (or Options.Law), through the measured speed-ups
+// and beyond them, with the prediction band of one more run. It marks the worker count from which each
+// additional worker adds less than half of its own speed, and the count at which throughput peaks.
 func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	const name = "fit"
 	q := speedupQuantity()
@@ -111,8 +109,7 @@ func joinSentences(sentences []string) string {
 	return strings.Join(sentences, " ")
 }
 
-// listUnfittedSeries returns a list of the series without a model: with reasons for up to three
-// series, without reasons for more.
+// listUnfittedSeries lists the series without a model, up to three of them with reasons.
 func listUnfittedSeries(failed map[string]error) string {
 	if len(failed) > 3 {
 		return " Not fitted (lockstep scaling --show fit shows the reasons): " + joinFirstNames(slices.Sorted(maps.Keys(failed))) + "."
@@ -129,7 +126,6 @@ func joinErrors(failed map[string]error) error {
 	return errors.Join(all...)
 }
 
-// confidenceLevel returns the confidence level of the study's intervals.
 func confidenceLevel(study *scaling.Study) float64 {
 	if study.Rule.Confidence > 0 {
 		return study.Rule.Confidence
@@ -137,22 +133,19 @@ func confidenceLevel(study *scaling.Study) float64 {
 	return 0.95
 }
 
-// drawPointsOverWorkers is like drawOverWorkers, but draws points without a line, because the
-// fitted model is the line.
+// drawPointsOverWorkers is drawOverWorkers without a line, because the fitted model is the line.
 func (o Options) drawPointsOverWorkers(study *scaling.Study, q quantity) (*figureBuilder, error) {
 	q.points = true
 	return o.drawOverWorkers(study, q)
 }
 
-// fittedSeries is a series' model, with the sentence that compares all models of the
-// series.
+// fittedSeries is a series' model, with the sentence that compares all models of the series.
 type fittedSeries struct {
 	law      *scaling.Fit
 	sentence string
 }
 
-// fitAllSeries fits a model to each series. It returns the fitted models by series, and the
-// reason for each series that cannot be fitted.
+// fitAllSeries fits a model to each series. failed has the reason for each series that cannot be fitted.
 func (o Options) fitAllSeries(study *scaling.Study) (fitted map[string]fittedSeries, failed map[string]error) {
 	fitted, failed = map[string]fittedSeries{}, map[string]error{}
 	for _, s := range study.Series() {
@@ -185,8 +178,8 @@ func (o Options) fitAllSeries(study *scaling.Study) (fitted map[string]fittedSer
 	return fitted, failed
 }
 
-// predictionSizes returns the sizes from from to to at which a model is drawn, ascending: up
-// to 121 evenly spaced on a logarithmic axis, and up to 121 evenly spaced on a linear axis.
+// predictionSizes returns the sizes from from to to at which a model is drawn, ascending: up to 121
+// evenly spaced on a logarithmic axis, and as many on a linear axis.
 func predictionSizes(from, to int) []int {
 	const most = 120
 	var sizes []int
@@ -200,7 +193,6 @@ func predictionSizes(from, to int) []int {
 	return slices.Compact(sizes)
 }
 
-// describe returns a sentence about a series' model.
 func (f fittedSeries) describe(name string) string {
 	text := strings.TrimSuffix(f.sentence, ".")
 	if text == "" {
@@ -209,7 +201,6 @@ func (f fittedSeries) describe(name string) string {
 	return text + "."
 }
 
-// addModel draws the fitted model of a series, its band and its marks.
 func (b *figureBuilder) addModel(f fittedSeries, name string, l element.SeriesStyle, points []scaling.BandPoint, banded bool) error {
 	area := element.Band{Fill: element.WithAlpha(l.Line.Color, 40)}
 	var within, beyond plotter.XYs
@@ -263,9 +254,8 @@ func (b *figureBuilder) drawModelLines(within, beyond plotter.XYs, l element.Ser
 	return nil
 }
 
-// addMedianModel draws the median and the range of the models of many series. speedups
-// contains the speed-ups of all models by size, maxMeasured is the largest measured size,
-// and models is the number of models.
+// addMedianModel draws the median and the range of the models of many series. speedups contains the
+// speed-ups of all models by size; maxMeasured is the largest measured size.
 func (b *figureBuilder) addMedianModel(speedups map[int][]float64, maxMeasured, models int) error {
 	l := element.NewSeriesStyle(0)
 	area := element.Band{Fill: element.WithAlpha(l.Line.Color, bandAlpha)}
@@ -295,7 +285,6 @@ func (b *figureBuilder) addMedianModel(speedups map[int][]float64, maxMeasured, 
 	return nil
 }
 
-// modelName returns the name of a model for readers.
 func modelName(law string) string {
 	switch law {
 	case scaling.LawAmdahl:
@@ -308,9 +297,8 @@ func modelName(law string) string {
 	return law
 }
 
-// modelMarks returns up to two marks: at the worker count from which each additional worker
-// adds less than half of its own speed, and at the count at which throughput peaks. It omits
-// marks beyond the size maxSize. The marks have labels if labeled is set.
+// modelMarks returns up to two marks: at the worker count from which each additional worker adds less
+// than half of its own speed, and at the count at which throughput peaks. It omits marks beyond maxSize.
 func (b *figureBuilder) modelMarks(law *scaling.Fit, l element.SeriesStyle, maxSize int, labeled bool) []plot.Plotter {
 	var out []plot.Plotter
 	style := element.TextStyle(element.FontSize - 2)
@@ -339,14 +327,12 @@ func (b *figureBuilder) modelMarks(law *scaling.Fit, l element.SeriesStyle, maxS
 	return out
 }
 
-// modelRows contains the rows of Fit's table.
 type modelRows struct {
 	names, laws, beyond     []string
 	sizes                   []int
 	measured, value, lo, hi []float64
 }
 
-// add appends the predictions of a series' model.
 func (r *modelRows) add(study *scaling.Study, name string, law *scaling.Fit, points []scaling.BandPoint) {
 	measured := map[int]float64{}
 	for _, p := range study.Points {
@@ -366,8 +352,8 @@ func (r *modelRows) add(study *scaling.Study, name string, law *scaling.Fit, poi
 	}
 }
 
-// table returns the rows: series, law, workers (or nodes), measured (the speed-up, NaN if
-// not measured), fitted, fitted_low, fitted_high, beyond.
+// table returns the columns series, law, workers (or nodes), measured (the speed-up, NaN if not
+// measured), fitted, fitted_low, fitted_high, beyond.
 func (r *modelRows) table(study *scaling.Study) dataframe.DataFrame {
 	axis := "workers"
 	if study.Rule.Per == scaling.PerNode {

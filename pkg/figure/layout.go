@@ -25,8 +25,8 @@ const (
 	minDataHeight       = 0.5 * vg.Inch          // least height of the data area
 )
 
-// figureLayout contains the positions of a figure's parts. Lengths are for an image of
-// default size; the drawing is scaled by zoom.
+// figureLayout contains the positions of a figure's parts in an image of default size; the drawing
+// is scaled by zoom.
 type figureLayout struct {
 	zoom   vg.Length
 	plot   plot.Plot          // without title and labels, with as many ticks as fit
@@ -38,7 +38,7 @@ type figureLayout struct {
 	atEnds bool     // see Figure.namesLineEnds
 	texts  []placedText
 
-	// problem is the reason why the image cannot be read; empty if it can.
+	// problem is the reason why the image cannot be read, or empty.
 	problem string
 }
 
@@ -49,9 +49,8 @@ type placedText struct {
 	at    vg.Point
 }
 
-// zoomFactor returns the factor by which everything is scaled in an image of size w × h,
-// compared with the default size. Smaller images have a smaller factor, but text shrinks
-// less than the image, so that it remains legible.
+// zoomFactor returns the factor by which everything is scaled in an image of size w × h. In smaller
+// images, text shrinks less than the image, so that it remains legible.
 func (f *Figure) zoomFactor(w, h vg.Length) vg.Length {
 	if points := f.options.FontSize; points > 0 {
 		return vg.Length(points / element.FontSize)
@@ -61,7 +60,6 @@ func (f *Figure) zoomFactor(w, h vg.Length) vg.Length {
 	return vg.Length(max(minZoom, math.Pow(max(smaller, 0), softer)))
 }
 
-// layOut lays the figure out in a rectangle of the image.
 func (f *Figure) layOut(image vg.Rectangle) *figureLayout {
 	size := image.Size()
 	a := &figureLayout{zoom: f.zoomFactor(size.X, size.Y), plot: *f.plot, atEnds: f.namesLineEnds()}
@@ -82,8 +80,7 @@ func (f *Figure) layOut(image vg.Rectangle) *figureLayout {
 	return a
 }
 
-// placeTitle places the title at the top, in as many lines as it needs, and returns the
-// part of inner below it.
+// placeTitle places the title at the top, in as many lines as it needs, and returns the rest of inner.
 func (a *figureLayout) placeTitle(p *plot.Plot, inner vg.Rectangle) vg.Rectangle {
 	title, style := p.Title, p.Title.TextStyle
 	if title.Text == "" {
@@ -95,10 +92,9 @@ func (a *figureLayout) placeTitle(p *plot.Plot, inner vg.Rectangle) vg.Rectangle
 	return inner
 }
 
-// placeLabels removes the labels of the axes from the plot, and their space from area.
-// The caller calls the returned function once the data area is known; it places each
-// label at the middle of its axis. Gonum would place it at the middle of the values,
-// which is near the end of a logarithmic axis.
+// placeLabels removes the axis labels from the plot, and their space from area. The caller calls the
+// returned function once the data area is known; it places each label at the middle of its axis.
+// Gonum would place it at the middle of the values, which is near the end of a logarithmic axis.
 func (a *figureLayout) placeLabels(inner vg.Rectangle, area *vg.Rectangle) func() {
 	x, y := a.plot.X.Label, a.plot.Y.Label
 	a.plot.X.Label.Text, a.plot.Y.Label.Text = "", ""
@@ -134,11 +130,10 @@ func (a *figureLayout) placeLabels(inner vg.Rectangle, area *vg.Rectangle) func(
 	}
 }
 
-// clamp limits v to the range from lo to hi.
 func clamp(v, lo, hi vg.Length) vg.Length { return max(lo, min(v, hi)) }
 
-// shrinkToFit returns style, with a smaller font if label is wider than maxWidth. It records
-// a problem if the label is illegible at that size.
+// shrinkToFit returns style, with a smaller font if label is wider than maxWidth. It records a
+// problem if the label would be illegible.
 func (a *figureLayout) shrinkToFit(style text.Style, label string, maxWidth vg.Length) text.Style {
 	if w := style.Width(label); w > maxWidth && w > 0 {
 		style.Font.Size *= maxWidth / w
@@ -149,15 +144,14 @@ func (a *figureLayout) shrinkToFit(style text.Style, label string, maxWidth vg.L
 	return style
 }
 
-// setProblem records why the image cannot be read, unless a reason is recorded already.
+// setProblem records why the image cannot be read, unless it has a reason already.
 func (a *figureLayout) setProblem(format string, args ...any) {
 	if a.problem == "" {
 		a.problem = fmt.Sprintf(format, args...)
 	}
 }
 
-// placeLegend chooses the size and the place of the legend, and sets a.area to the area that
-// remains for the plot.
+// placeLegend chooses the size and place of the legend, and sets a.area to what remains for the plot.
 func (a *figureLayout) placeLegend(f *Figure, inner, area vg.Rectangle, size vg.Point) {
 	bare := a.dataArea(area)
 	taken := area.Size().Sub(bare.Size()) // space for the axes
@@ -180,12 +174,10 @@ func (a *figureLayout) placeLegend(f *Figure, inner, area vg.Rectangle, size vg.
 	}
 }
 
-// dataArea returns the data area within an area of the plot.
 func (a *figureLayout) dataArea(area vg.Rectangle) vg.Rectangle {
 	return a.plot.DataCanvas(draw.Canvas{Rectangle: area}).Rectangle
 }
 
-// fitTicks reduces the ticks of all axes to as many as fit.
 func (a *figureLayout) fitTicks() {
 	a.data = a.dataArea(a.area)
 	a.fitAxis(&a.plot.X, a.data.Size().X, false)
@@ -197,7 +189,6 @@ func (a *figureLayout) fitTicks() {
 	}
 }
 
-// fitAxis reduces the ticks of an axis to as many as fit on its length.
 func (a *figureLayout) fitAxis(axis *plot.Axis, length vg.Length, vertical bool) {
 	if t, ok := axis.Tick.Marker.(element.FittingTicks); ok && length > 0 {
 		t.Fit(axis, length, vertical, minTextSize/a.zoom)
@@ -209,7 +200,6 @@ func (a *figureLayout) fitAxis(axis *plot.Axis, length vg.Length, vertical bool)
 	}
 }
 
-// checkDataArea records a problem if the data area is too small.
 func (a *figureLayout) checkDataArea(size vg.Point) {
 	data := a.data.Size().Scale(a.zoom)
 	share := float64(data.X * data.Y / (size.X * size.Y))
@@ -222,7 +212,6 @@ func (a *figureLayout) checkDataArea(size vg.Point) {
 	}
 }
 
-// draw draws the parts at their positions.
 func (a *figureLayout) draw(c draw.Canvas) {
 	for _, t := range a.texts {
 		c.FillText(t.style, t.at, t.text)
@@ -241,7 +230,6 @@ func (a *figureLayout) draw(c draw.Canvas) {
 	}
 }
 
-// draw draws the figure, including its background, into a part of an image.
 func (f *Figure) draw(c draw.Canvas) {
 	if len(f.panels) > 0 {
 		f.drawPanels(c)
@@ -254,8 +242,7 @@ func (f *Figure) draw(c draw.Canvas) {
 	f.drawPlot(c)
 }
 
-// drawOnWhite draws the figure on a canvas that is white already. It fills the background only
-// if the figure's background color is not white.
+// drawOnWhite draws the figure on a white canvas. It fills only a background of another color.
 func (f *Figure) drawOnWhite(c draw.Canvas) {
 	if f.plot != nil && f.plot.BackgroundColor == color.White {
 		f.drawPlot(c)
@@ -270,8 +257,7 @@ func (f *Figure) drawPlot(c draw.Canvas) {
 	a.draw(element.NewZoomCanvas(c, a.zoom))
 }
 
-// sizeProblem returns the reason why the figure cannot be read at the size w × h, or ""
-// if it can.
+// sizeProblem returns the reason why the figure cannot be read at the size w × h, or "".
 func (f *Figure) sizeProblem(w, h vg.Length) string {
 	whole := vg.Rectangle{Max: vg.Point{X: w, Y: h}}
 	if len(f.panels) == 0 {
@@ -291,12 +277,11 @@ type SizeError struct {
 	Figure        string
 	Width, Height float64 // inches
 	Problem       string  // what does not fit
-	// LeastWidth and LeastHeight are the smallest legible size in inches. They are 0 if the
-	// figure is illegible at every size up to 40 inches.
+	// LeastWidth and LeastHeight are the smallest legible size in inches, or 0 if the figure is
+	// illegible at every size up to 40 inches.
 	LeastWidth, LeastHeight float64
 }
 
-// Error implements error.
 func (e *SizeError) Error() string {
 	text := fmt.Sprintf("draw figure %s: %.3g × %.3g inches are too small: %s; ", e.Figure, e.Width, e.Height, e.Problem)
 	if e.LeastWidth > 0 {
@@ -322,9 +307,8 @@ func (f *Figure) checkSize() error {
 	return e
 }
 
-// findLeastSize returns the smallest size in inches, rounded up to a tenth, at which the
-// figure is legible. It increases the width if grow.X is 1, and the height if grow.Y is 1. ok
-// is false if the figure needs more than 40 inches.
+// findLeastSize returns the smallest legible size in inches, rounded up to a tenth. It increases
+// the width if grow.X is 1, and the height if grow.Y is 1. ok is false if 40 inches do not suffice.
 func (f *Figure) findLeastSize(grow vg.Point) (w, h float64, ok bool) {
 	const most = 40 * vg.Inch
 	up := func(l vg.Length, by vg.Length) vg.Length { // rounds up to a tenth of an inch
@@ -348,9 +332,8 @@ func (f *Figure) findLeastSize(grow vg.Point) (w, h float64, ok bool) {
 	}
 }
 
-// finishLayout applies the texts of the options, adds the height that the legend needs, and adds
-// the origin of the runs of study to the caption, and its method. It returns a SizeError if the figure
-// would be illegible.
+// finishLayout applies the texts of the options, adds the height that the legend needs, and adds the
+// origin of the study's runs and its method. It returns a SizeError if the figure would be illegible.
 func (f *Figure) finishLayout(study *scaling.Study) (*Figure, error) {
 	f.origin, f.method = originNote(study), methodNote(study)
 	o, p := f.options, f.plot

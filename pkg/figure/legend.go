@@ -16,17 +16,16 @@ const (
 	LegendNone   = "none"               // no legend
 )
 
-// legendPositions lists the values of Options.Legend.
 func legendPositions() []string {
 	return []string{LegendTop, LegendBottom, LegendRight, LegendNone}
 }
 
-// maxLegendLines is the largest number of lines that an ordinary legend names. A reader could not tell more
-// lines apart, so that a figure with more has each name beside the end of its line.
+// maxLegendLines is the largest number of lines in an ordinary legend. A reader could not tell more
+// lines apart, so a figure with more has each name beside the end of its line.
 const maxLegendLines = 8
 
-// namesLineEnds reports whether each name of the legend is beside the end of its line, if the legend is to
-// the right. A right axis would be in between.
+// namesLineEnds reports whether a legend to the right has each name beside the end of its line. A
+// right axis would be in between.
 func (f *Figure) namesLineEnds() bool {
 	n := 0
 	for _, e := range f.legend {
@@ -37,7 +36,6 @@ func (f *Figure) namesLineEnds() bool {
 	return n > maxLegendLines && f.right == nil
 }
 
-// lineEntry returns the legend's entry of a line through the given values.
 func lineEntry(name string, l element.SeriesStyle, values []float64) element.LegendEntry {
 	e := element.LegendEntry{Name: name, Icons: []plot.Thumbnailer{element.LegendKey(l)}}
 	for _, v := range values {
@@ -48,7 +46,6 @@ func lineEntry(name string, l element.SeriesStyle, values []float64) element.Leg
 	return e
 }
 
-// yValues returns the y of each point.
 func yValues(xy plotter.XYs) []float64 {
 	var y []float64
 	for _, p := range xy {
@@ -57,9 +54,8 @@ func yValues(xy plotter.XYs) []float64 {
 	return y
 }
 
-// chooseLegend lays out the legend so that the data keep as much space as possible. If there are many lines,
-// it is to the right of the plot if the space is acceptable there. share returns the data area as a share
-// of the image, for a legend.
+// chooseLegend lays out the legend so that the data keep as much space as possible. With many lines, it is
+// to the right of the plot if there is enough space. share returns the data area as a share of the image.
 func (f *Figure) chooseLegend(a *figureLayout, height, top, imageWidth vg.Length, share func(element.Legend) float64) element.Legend {
 	if len(f.legend) == 0 || f.options.Legend == LegendNone {
 		return element.Legend{Position: LegendNone}
@@ -85,9 +81,9 @@ func (f *Figure) chooseLegend(a *figureLayout, height, top, imageWidth vg.Length
 	return l
 }
 
-// findLegend tries legends of full size first, then smaller ones, each at the given positions, and last
-// shortened names. It returns the first legend that leaves enough space for the data, else the one that
-// leaves most, and the share of the data area.
+// findLegend tries legends of full size first, then smaller ones, each at the given positions, and
+// last shortened names. It returns the first legend with enough space for the data, or else the one
+// with most, and the share of the data area.
 func (f *Figure) findLegend(a *figureLayout, enough float64, positions []string, top, imageWidth vg.Length, share func(element.Legend) float64) (element.Legend, float64) {
 	best, most := element.Legend{Position: LegendNone}, -1.0
 	for _, widest := range []vg.Length{1, 0.45, 0.3} { // names' limit, as a fraction of the image's width
@@ -120,8 +116,8 @@ func (f *Figure) findLegend(a *figureLayout, enough float64, positions []string,
 	return best, most
 }
 
-// addLegendSpace increases the figure's height by the legend's rows after the first, so that the data area
-// keeps its size. If names are at the ends of their lines, it increases the width instead.
+// addLegendSpace increases the figure's height by the legend's rows after the first, or its width
+// by names at the ends of lines, so that the data area keeps its size.
 func (f *Figure) addLegendSpace() {
 	if f.namesLineEnds() && f.options.WidthInches == 0 && f.options.Legend == "" {
 		l := element.NewLegend(f.legend, LegendRight, f.Width, f.Width, 1)

@@ -21,8 +21,8 @@ import (
 // maxCurves is the largest number of loss curves in a legible figure.
 const maxCurves = 6
 
-// LossByEpoch draws the training loss, and the validation loss if it is known, against
-// the epoch: one color per series and worker count.
+// LossByEpoch draws the training loss and, if known, the validation loss against the epoch: one
+// color per series and worker count.
 func (o Options) LossByEpoch(study *scaling.Study) (*Figure, error) {
 	return o.drawLosses(study, lossAxis{
 		name: "loss_by_epoch", title: "Loss by epoch", label: "epoch", what: "Loss against the epoch",
@@ -30,8 +30,8 @@ func (o Options) LossByEpoch(study *scaling.Study) (*Figure, error) {
 	})
 }
 
-// LossByTime draws the losses against the time spent on training, without validation: the
-// cumulative time of the U-Net scaling studies.
+// LossByTime draws the losses against the training time, without validation: the cumulative time of
+// the U-Net scaling studies.
 func (o Options) LossByTime(study *scaling.Study) (*Figure, error) {
 	return o.drawLosses(study, lossAxis{
 		name: "loss_by_time", title: "Loss by training time", label: "training time", what: "Loss against the cumulative training time (without validation)",
@@ -39,8 +39,7 @@ func (o Options) LossByTime(study *scaling.Study) (*Figure, error) {
 	})
 }
 
-// LossByRelativeTime draws the losses against the time since the first epoch began,
-// including validation.
+// LossByRelativeTime draws the losses against the time since the first epoch began, with validation.
 func (o Options) LossByRelativeTime(study *scaling.Study) (*Figure, error) {
 	f, err := o.drawLosses(study, lossAxis{
 		name: "loss_by_relative_time", title: "Loss by time since the start", label: "time since the start",
@@ -53,12 +52,10 @@ func (o Options) LossByRelativeTime(study *scaling.Study) (*Figure, error) {
 	return f, err
 }
 
-// hasValidationTime reports whether any epoch of a run has a validation time.
 func hasValidationTime(r runs.Run) bool {
 	return slices.ContainsFunc(r.Epochs, func(e runs.Epoch) bool { return e.ValSeconds > 0 })
 }
 
-// lossAxis describes the horizontal axis of a figure of losses.
 type lossAxis struct {
 	name, title, label, what string
 	x                        func(*scaling.LossCurve) []float64
@@ -66,7 +63,6 @@ type lossAxis struct {
 	column                   string // column of Study.Epochs with the times in the figure's table; empty for elapsed_seconds
 }
 
-// drawLosses draws the figure of a study's losses against the given horizontal axis.
 func (o Options) drawLosses(study *scaling.Study, axis lossAxis) (*Figure, error) {
 	name := axis.name
 	study, err := o.selectSeries(study, name)
@@ -121,8 +117,8 @@ func (o Options) drawLosses(study *scaling.Study, axis lossAxis) (*Figure, error
 	return f.finishLayout(study)
 }
 
-// labelTimeAxis labels the axis with a unit in which the longest curve is legible, and returns
-// the unit in seconds.
+// labelTimeAxis labels the axis with a unit in which the longest curve is legible, and returns the
+// unit in seconds.
 func (f *Figure) labelTimeAxis(shown []scaling.LossCurve, axis lossAxis) float64 {
 	longest := element.EmptyExtent()
 	for i := range shown {
@@ -133,8 +129,7 @@ func (f *Figure) labelTimeAxis(shown []scaling.LossCurve, axis lossAxis) float64
 	return unit
 }
 
-// labelLosses labels the axis if there is only one kind of loss, else adds both kinds to
-// the legend.
+// labelLosses labels the axis if there is only one kind of loss, else adds both to the legend.
 func (f *Figure) labelLosses(train, val bool) {
 	switch {
 	case !val:
@@ -152,7 +147,6 @@ func (f *Figure) labelLosses(train, val bool) {
 	}
 }
 
-// setLossAxes sets the ranges of the axes.
 func (f *Figure) setLossAxes(o Options, axis lossAxis, values element.Extent) {
 	element.SetValueAxis(&f.plot.Y, values, element.EmptyExtent(), o.LogY, false)
 	if axis.time {
@@ -168,8 +162,8 @@ func (f *Figure) setLossAxes(o Options, axis lossAxis, values element.Extent) {
 	}
 }
 
-// curveLabel returns the part of a curve's name that differs between the study's curves:
-// its series, its worker count, or both.
+// curveLabel returns what distinguishes a curve from the study's others: its series, its worker
+// count, or both.
 func curveLabel(study *scaling.Study, series string, workers int) string {
 	switch {
 	case len(study.Series()) == 1:
@@ -180,8 +174,8 @@ func curveLabel(study *scaling.Study, series string, workers int) string {
 	return series + ", " + english.Count(workers, "worker")
 }
 
-// commonWorkersNote returns a sentence with the worker count if all of several series have the
-// same worker count, which the legend then omits. Otherwise it returns "".
+// commonWorkersNote returns a sentence with the worker count that all of several series share and
+// the legend omits, or "".
 func commonWorkersNote(study *scaling.Study) string {
 	if len(study.Series()) == 1 {
 		return ""
@@ -195,7 +189,7 @@ func commonWorkersNote(study *scaling.Study) string {
 	return " All with " + english.Count(n, "worker") + "."
 }
 
-// lastRowPerRun returns the last row of each run, which is enough for a table in a paper.
+// lastRowPerRun returns the last row of each run, which is enough for a paper.
 func lastRowPerRun(table dataframe.DataFrame) *dataframe.DataFrame {
 	names := table.Col("run").Records()
 	var last []int
@@ -208,7 +202,6 @@ func lastRowPerRun(table dataframe.DataFrame) *dataframe.DataFrame {
 	return &rows
 }
 
-// validationDashes returns the dashes of validation curves.
 func validationDashes() []vg.Length { return []vg.Length{5, 3} }
 
 // validationDot returns the white dot on the glyphs of validation curves.
@@ -216,10 +209,9 @@ func validationDot() draw.GlyphStyle {
 	return draw.GlyphStyle{Color: color.White, Radius: 1.7, Shape: draw.CircleGlyph{}}
 }
 
-// selectCurves returns the curves of Options.Workers, or all curves if Options.Workers is
-// empty and there are at most maxCurves. Otherwise it selects worker counts in each series:
-// only the largest if there are more than maxCurves series, else the smallest, the largest
-// and some evenly spaced between them.
+// selectCurves returns the curves of Options.Workers, or all curves if there are at most maxCurves.
+// Otherwise it selects worker counts in each series: only the largest if there are more than
+// maxCurves series, else the smallest, the largest and some evenly spaced between them.
 func (o Options) selectCurves(all []scaling.LossCurve, series int) []scaling.LossCurve {
 	if len(o.Workers) > 0 {
 		return slices.DeleteFunc(slices.Clone(all), func(c scaling.LossCurve) bool { return !slices.Contains(o.Workers, c.Workers) })
@@ -250,7 +242,7 @@ func (o Options) selectCurves(all []scaling.LossCurve, series int) []scaling.Los
 	return out
 }
 
-// lossCaption returns a caption for loss curves. It counts the curves if some are not drawn.
+// lossCaption describes loss curves. It counts the curves if some are not drawn.
 func (o Options) lossCaption(study *scaling.Study, what string, all, shown int) string {
 	c := what + ". "
 	var n []int
@@ -274,7 +266,6 @@ func (o Options) lossCaption(study *scaling.Study, what string, all, shown int) 
 	return strings.TrimSpace(c)
 }
 
-// smoothingNote returns a sentence about the smoothing of curves, or "" if there is none.
 func (o Options) smoothingNote() string {
 	if o.Smooth == 0 {
 		return ""
@@ -282,8 +273,7 @@ func (o Options) smoothingNote() string {
 	return fmt.Sprintf(" Smoothed by TensorBoard's exponential moving mean of weight %g; pale lines: the logged values.", o.Smooth)
 }
 
-// addCurve draws a loss curve at the horizontal positions x/unit, and reports whether it has
-// training and validation losses.
+// addCurve draws a loss curve at the horizontal positions x/unit, and reports which losses it has.
 func (f *Figure) addCurve(o Options, c *scaling.LossCurve, l element.SeriesStyle, x []float64, unit float64, values *element.Extent) (train, val bool, err error) {
 	trains, vals := element.NewTrace(x, c.Train, 0, unit), element.NewTrace(x, c.Val, 0, unit)
 	f.plot.X.Min, f.plot.X.Max = extendRange(x, unit, f.plot.X.Min, f.plot.X.Max)
@@ -324,7 +314,6 @@ func extendRange(x []float64, unit, lo, hi float64) (float64, float64) {
 	return min(lo, reach.Lo/unit), max(hi, reach.Hi/unit)
 }
 
-// drawLossBand draws the range of the training losses of repeated runs.
 func (f *Figure) drawLossBand(o Options, c *scaling.LossCurve, l element.SeriesStyle, x []float64, unit float64, values *element.Extent) {
 	var spread []element.Interval
 	wide := false
@@ -341,8 +330,7 @@ func (f *Figure) drawLossBand(o Options, c *scaling.LossCurve, l element.SeriesS
 	}
 }
 
-// addThinnedLine draws a line, and glyphs at a few of its points, which are enough to
-// distinguish curves.
+// addThinnedLine draws a line with a few glyphs, which are enough to distinguish curves.
 func (f *Figure) addThinnedLine(t element.Trace, l element.SeriesStyle) error {
 	drawn, err := element.LineWithGlyphs(t.Condense(), lineOnlyStyle(l.Line))
 	if err != nil {
@@ -356,16 +344,13 @@ func (f *Figure) addThinnedLine(t element.Trace, l element.SeriesStyle) error {
 	return nil
 }
 
-// lineOnlyStyle returns the style of a series without glyphs.
 func lineOnlyStyle(style draw.LineStyle) element.SeriesStyle { return element.SeriesStyle{Line: style} }
 
-// glyphOnlyStyle returns the style of a series without a line.
 func glyphOnlyStyle(style draw.GlyphStyle) element.SeriesStyle {
 	return element.SeriesStyle{Glyph: style}
 }
 
-// smooth returns t smoothed by Options.Smooth. If that is not 0, it also draws the values
-// as logged, in a pale color.
+// smooth returns t smoothed by Options.Smooth. If that is not 0, it also draws t itself in a pale color.
 func (f *Figure) smooth(o Options, t element.Trace, style draw.LineStyle, alpha uint8, width vg.Length) (element.Trace, error) {
 	if o.Smooth == 0 {
 		return t, nil

@@ -15,28 +15,23 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// maxSeries is the largest number of series that a figure draws individually. Colors
-// repeat after 7 series, and more than 12 lines hide each other. For more series,
-// a figure draws the median as a line and the range as a band.
+// maxSeries is the largest number of series that a figure draws individually. Colors repeat after 7
+// series, and more than 12 lines hide each other. For more series, a figure draws the median as a
+// line and the range as a band.
 const maxSeries = 12
 
-// hasManySeries reports whether the study has more series than a figure draws individually.
 func hasManySeries(study *scaling.Study) bool { return len(study.Series()) > maxSeries }
 
-// medianName names the median of n series in a legend.
 func medianName(n int) string { return fmt.Sprintf("median of %d series", n) }
 
-// rangeName names the band around the median in a legend.
 const rangeName = "lowest to highest"
 
-// seriesSelectionHint returns a sentence for a caption that explains how to draw individual
-// series.
 func seriesSelectionHint() string {
 	return fmt.Sprintf(" To draw each series, choose at most %d with --series.", maxSeries)
 }
 
-// medianNote returns a sentence for a caption: one line is the median of n series. mark names
-// what shows the range of the value, such as "band"; it is empty if the range is not drawn.
+// medianNote returns a sentence for a caption: one line is the median of n series. mark is what
+// shows the range of the value, such as "band", or empty.
 func medianNote(n int, mark, value string) string {
 	text := fmt.Sprintf(" Line: the median of %d series", n)
 	if mark != "" {
@@ -45,7 +40,6 @@ func medianNote(n int, mark, value string) string {
 	return text + "." + seriesSelectionHint()
 }
 
-// rangeLegendEntry returns the legend entry for the band around a median, in l's color.
 func rangeLegendEntry(l element.SeriesStyle) element.LegendEntry {
 	return element.LegendEntry{Name: rangeName, Icons: []plot.Thumbnailer{element.Band{Fill: element.WithAlpha(l.Line.Color, bandAlpha)}}}
 }
@@ -53,8 +47,7 @@ func rangeLegendEntry(l element.SeriesStyle) element.LegendEntry {
 // bandAlpha is the opacity of a series' band, of 255.
 const bandAlpha = 45
 
-// medianAndRange returns the median and the range of the finite values, or NaN if no value
-// is finite.
+// medianAndRange returns the median and range of the finite values, or NaN if there are none.
 func medianAndRange(values []float64) scaling.Estimate {
 	nan := math.NaN()
 	s := scaling.Estimate{Value: nan, Min: nan, Max: nan, Low: nan, High: nan, Std: nan}
@@ -67,7 +60,6 @@ func medianAndRange(values []float64) scaling.Estimate {
 	return s
 }
 
-// pointEstimates returns pointers to all measured values of a point.
 func pointEstimates(p *scaling.Point) []*scaling.Estimate {
 	return []*scaling.Estimate{
 		&p.EpochSeconds, &p.Throughput, &p.PerWorker, &p.Speedup, &p.Efficiency,
@@ -77,9 +69,9 @@ func pointEstimates(p *scaling.Point) []*scaling.Estimate {
 	}
 }
 
-// combineSeries returns a study for drawing, whose only series combines all series. All points
-// of the same count (Size or Workers) become one point: each value is the median of their
-// values, with the range, and N is the number of points that have the value.
+// combineSeries returns a study for drawing, whose only series combines all series. All points with
+// the same count (Size or Workers) become one point: each value is the median with the range, and N
+// the number of points that have the value.
 func combineSeries(study *scaling.Study, points []scaling.Point, count func(scaling.Point) int) *scaling.Study {
 	names := map[string]bool{}
 	byCount := map[int][]scaling.Point{}
@@ -130,16 +122,15 @@ func (b *figureBuilder) combineAllSeries(points []scaling.Point) {
 	}
 }
 
-// addRangeToLegend adds an entry for the band around a median to the legend, if the figure
-// has such a band.
+// addRangeToLegend adds the band around a median, if there is one, to the legend.
 func (b *figureBuilder) addRangeToLegend() {
 	if b.combined > 0 && b.banded {
 		b.legend = append(b.legend, rangeLegendEntry(element.NewSeriesStyle(0)))
 	}
 }
 
-// medianRepeatsNote returns sentences for a caption about the number of series per median,
-// what shows their range, and which runs are not drawn.
+// medianRepeatsNote returns sentences about the number of series per median, what shows their
+// range, and which runs are not drawn.
 func (b *figureBuilder) medianRepeatsNote() string {
 	fewest, most := b.combined, 0
 	for _, p := range b.study.Points {
@@ -162,10 +153,9 @@ func (b *figureBuilder) medianRepeatsNote() string {
 	return text + notDrawnNote(b.fullStudy)
 }
 
-// combineLosses returns one curve per worker count, with the median over the series at
-// each epoch, and the range of their training losses. It omits an epoch that fewer than
-// half of the series have, so that the series that trained longest do not distort the
-// median.
+// combineLosses returns one curve per worker count, with the median over the series at each epoch,
+// and the range of their training losses. It omits an epoch that fewer than half of the series
+// have, so that the series that trained longest do not distort the median.
 func combineLosses(all []scaling.LossCurve) []scaling.LossCurve {
 	type values struct{ elapsed, clock, train, val []float64 }
 	byWorkers := map[int]map[float64]*values{}
@@ -204,8 +194,8 @@ func combineLosses(all []scaling.LossCurve) []scaling.LossCurve {
 	return out
 }
 
-// addMedianToLegend adds entries for the median and the range of combined series to the legend,
-// in figures where each line is named for its worker count.
+// addMedianToLegend adds entries for the median and range of combined series, in figures where each
+// line is named for its worker count.
 func (f *Figure) addMedianToLegend(series int, banded bool) {
 	grayLook := element.SeriesStyle{Line: draw.LineStyle{Color: element.Gray(), Width: element.NewSeriesStyle(0).Line.Width}}
 	f.legend = append(f.legend, element.LegendEntry{Name: medianName(series), Icons: []plot.Thumbnailer{element.LegendKey(grayLook)}})
@@ -214,8 +204,8 @@ func (f *Figure) addMedianToLegend(series int, banded bool) {
 	}
 }
 
-// combineGroups returns one group per worker count, whose only line is the median over
-// all series. Each series contributes the median of its lines.
+// combineGroups returns one group per worker count, whose only line is the median over the series'
+// own medians.
 func combineGroups(all []lineGroup) []lineGroup {
 	byWorkers := map[int][]scaling.CurveLine{}
 	for _, g := range all {
@@ -230,10 +220,9 @@ func combineGroups(all []lineGroup) []lineGroup {
 	return out
 }
 
-// medianLine returns the median of lines and their range. It computes them at each x of
-// any line, or at element.CondensedParts evenly spaced x if there are more. Lines are
-// interpolated linearly. Where fewer than half of the lines have a value, there is no
-// median.
+// medianLine returns the median of lines and their range, at each x of any line, or at
+// element.CondensedParts evenly spaced x if there are more. Lines are interpolated linearly. Where
+// fewer than half of the lines have a value, there is no median.
 func medianLine(lines []scaling.CurveLine) (scaling.CurveLine, []element.Interval) {
 	if len(lines) == 1 {
 		return lines[0], nil
@@ -282,8 +271,8 @@ func medianLine(lines []scaling.CurveLine) (scaling.CurveLine, []element.Interva
 	return out, reach
 }
 
-// combineQuality returns one row per global batch. It also returns a function that maps each
-// of these rows to the median and the range of span over the rows with the same global batch.
+// combineQuality returns one row per global batch, and a function from each of them to the median
+// and range of span over the rows with this batch.
 func combineQuality(rows []scaling.QualityRow, name string, span func(scaling.QualityRow) scaling.Estimate) ([]scaling.QualityRow, func(scaling.QualityRow) scaling.Estimate) {
 	values := map[int][]float64{}
 	for _, r := range rows {
@@ -296,8 +285,7 @@ func combineQuality(rows []scaling.QualityRow, name string, span func(scaling.Qu
 	return out, func(r scaling.QualityRow) scaling.Estimate { return medianAndRange(values[r.GlobalBatch]) }
 }
 
-// combineTrials returns one row per worker count, with the medians and ranges of all
-// rows with this count.
+// combineTrials returns one row per worker count, with the medians and ranges of its rows.
 func combineTrials(rows []scaling.BottleneckRow) []scaling.BottleneckRow {
 	io, synthetic, full := map[int][]float64{}, map[int][]float64{}, map[int][]float64{}
 	for _, r := range rows {
@@ -311,8 +299,8 @@ func combineTrials(rows []scaling.BottleneckRow) []scaling.BottleneckRow {
 	return out
 }
 
-// combineTimeUse returns one row per worker count, with the means of all rows with this
-// count. It does not use medians, because they would not add up to the time of a step.
+// combineTimeUse returns one row per worker count, with the means of its rows: medians would not
+// add up to the time of a step.
 func combineTimeUse(rows []scaling.TimeUseRow) []scaling.TimeUseRow {
 	parts := func(r *scaling.TimeUseRow) []*scaling.Estimate {
 		return []*scaling.Estimate{&r.Step, &r.Data, &r.Compute, &r.Exposed, &r.Hidden, &r.Idle}
@@ -338,8 +326,7 @@ func combineTimeUse(rows []scaling.TimeUseRow) []scaling.TimeUseRow {
 	return out
 }
 
-// medianMarks returns marks at the median of the values at each count, with bars for
-// their range.
+// medianMarks returns marks at the median of the values at each count, with bars for their range.
 func medianMarks(values map[int][]float64) (seriesMarks, error) {
 	l := element.NewSeriesStyle(0)
 	var xy plotter.XYs

@@ -6,17 +6,15 @@ import (
 	"lockstep/pkg/figure/internal/element"
 )
 
-// sideBySideNote is the sentence in a caption about series that are shifted sideways.
 const sideBySideNote = " Series with bars are drawn side by side at equal counts."
 
-// seriesMarks contains the marks of a series and its error bars.
 type seriesMarks struct {
 	bars  element.ErrorBars
 	marks []plot.Plotter
 }
 
-// addSeriesSideBySide draws series, side by side if they have error bars at equal x. It returns
-// a sentence about this for the caption, or "".
+// addSeriesSideBySide draws series, side by side if they have error bars at equal x. It returns a
+// sentence about this, or "".
 func (f *Figure) addSeriesSideBySide(all []seriesMarks) (note string) {
 	bars := make([][]element.Interval, len(all))
 	for i, m := range all {

@@ -13,12 +13,11 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// figureKind is a kind of figure: its name and the function that draws it.
 type figureKind struct {
 	name string
 	draw func(Options, *scaling.Study) (*Figure, error)
-	// inAll reports whether All draws the figure for a study; nil means always. A figure
-	// that would repeat another one is drawn only by its name.
+	// inAll reports whether All draws the figure for a study; nil means always. A figure that would
+	// repeat another one is drawn only by its name.
 	inAll func(*scaling.Study) bool
 }
 
@@ -58,12 +57,10 @@ func figureKinds() []figureKind {
 	}
 }
 
-// hasSeveralWorkerCounts reports whether any series was run with several worker counts.
 func hasSeveralWorkerCounts(s *scaling.Study) bool {
 	return slices.ContainsFunc(s.Points, func(p scaling.Point) bool { return p.Baseline > 0 && p.Size > p.Baseline })
 }
 
-// hasScalingMode reports whether matches returns true for the scaling mode of any series.
 func hasScalingMode(s *scaling.Study, matches func(scaling.Mode) bool) bool {
 	return slices.ContainsFunc(s.Modes().Rows, matches)
 }
@@ -79,8 +76,7 @@ func Names() []string {
 	return names
 }
 
-// Make draws a figure by its name: one of Names, or a metric and an axis such as
-// "Loss/train by step".
+// Make draws one of Names, or a metric and an axis such as "Loss/train by step".
 func (o Options) Make(name string, study *scaling.Study) (*Figure, error) {
 	for _, c := range figureKinds() {
 		if c.name == name {
@@ -93,14 +89,12 @@ func (o Options) Make(name string, study *scaling.Study) (*Figure, error) {
 	return nil, newUnknownFigureError(name)
 }
 
-// newUnknownFigureError returns the error for a name that is neither a figure nor a metric with
-// an axis.
+// newUnknownFigureError returns the error for a name that is neither a figure nor a metric and an axis.
 func newUnknownFigureError(name string) error {
 	return fmt.Errorf("draw figure %s: unknown figure %q%s; use %s, or a metric and an axis as in \"val_loss by epoch\"", name, name, nearest.Hint(name, Names()), strings.Join(Names(), ", "))
 }
 
-// All draws every figure that the study has data for. It omits the others, such as
-// throughput for logs without sample counts. It returns an error if no figure can be
+// All draws every figure that the study has data for. It returns an error if no figure can be
 // drawn, or if one would be illegible at the options' size.
 func (o Options) All(study *scaling.Study) ([]*Figure, error) { return o.First(study, math.MaxInt) }
 
@@ -140,8 +134,8 @@ func (o Options) First(study *scaling.Study, n int) ([]*Figure, error) {
 	return figures, nil
 }
 
-// drawLoggedCurves draws the first eight curves that were logged by step. It returns nil if
-// loss_by_epoch is drawn already.
+// drawLoggedCurves draws the first eight curves that were logged by step, unless loss_by_epoch is
+// drawn already.
 func (o Options) drawLoggedCurves(study *scaling.Study, drawn []*Figure) []*Figure {
 	if slices.ContainsFunc(drawn, func(f *Figure) bool { return f.name == "loss_by_epoch" }) {
 		return nil
@@ -231,8 +225,7 @@ func Pareto(study *scaling.Study) (*Figure, error) { return Options{}.Pareto(stu
 // Quality draws the quality of the model against the global batch; see Options.Quality.
 func Quality(study *scaling.Study) (*Figure, error) { return Options{}.Quality(study) }
 
-// QualityByRate draws the quality of the model against the learning rate, one curve per
-// global batch; see Options.QualityByRate.
+// QualityByRate draws the quality of the model against the learning rate; see Options.QualityByRate.
 func QualityByRate(study *scaling.Study) (*Figure, error) { return Options{}.QualityByRate(study) }
 
 // TimeUse draws where the time of a step goes, as stacked bars; see Options.TimeUse.

@@ -29,16 +29,14 @@ const (
 	IntervalsEpochs = "epochs"
 )
 
-// Options configure how figures are drawn. The zero value is the default. Figures ignore
-// fields that do not apply to them. Every constructor of the package is also a method:
-// figure.Options{Scale: figure.Log2}.Speedup(study).
+// Options configure how figures are drawn. Figures ignore fields that do not apply to them. Every
+// constructor of the package is also a method: figure.Options{Scale: figure.Log2}.Speedup(study).
 type Options struct {
-	// Series are the names of the series to draw, in this order. Empty means all, sorted
-	// by name. For more than 12 series, a figure draws the median as a line and the range
-	// as a band.
+	// Series are the names of the series to draw, in this order. Empty means all, sorted by name.
+	// For more than 12 series, a figure draws the median as a line and the range as a band.
 	Series []string
-	// Workers are the worker counts whose curves (losses, learning rate) are drawn. Empty
-	// means as many as are distinguishable.
+	// Workers are the worker counts whose curves (losses, learning rate) are drawn. Empty means as
+	// many as are distinguishable.
 	Workers []int
 	// Scale is the scale of the axis of workers, nodes or batches: "linear" or "log2".
 	// Empty means log2 if the largest count is at least 16 times the smallest. With log2,
@@ -47,47 +45,43 @@ type Options struct {
 	Scale string
 	// LogY makes the axis of the values (losses, times, rates) logarithmic.
 	LogY bool
-	// Intervals selects what bars and bands show: "range" for the lowest and highest
-	// value, "epochs" for the spread over the epochs, "none" for nothing. Empty means the
-	// confidence interval if there is one, else the range.
+	// Intervals selects what bars and bands show: "range" for the lowest and highest value,
+	// "epochs" for the spread over the epochs, "none" for nothing. Empty means the confidence
+	// interval if there is one, else the range.
 	Intervals string
-	// Smooth is the weight of TensorBoard's smoothing of curves, from 0 (none) to below
-	// 1. The values as logged are drawn in a pale color.
+	// Smooth is the weight of TensorBoard's smoothing of curves, from 0 (none) to below 1. The
+	// values as logged are pale.
 	Smooth float64
-	// Law is the scaling model that Fit draws, such as scaling.LawUSL. Empty means the
-	// best by AICc. Beyond is the largest worker count of the prediction; 0 means twice
-	// the largest measured count.
+	// Law is the scaling model that Fit draws, such as scaling.LawUSL. Empty means the best by AICc.
+	// Beyond is the largest worker count of the prediction; 0 means twice the largest measured one.
 	Law    string
 	Beyond int
-	// Rate is the price of a device-hour in Currency, for Pareto. 0 means that Pareto
-	// draws device-hours.
+	// Rate is the price of a device-hour in Currency, for Pareto. 0 means device-hours.
 	Rate     float64
 	Currency string
-	// Pairs are pairs of series with and without communication, in this order. Empty
-	// means those that the study finds; see scaling.Study.CommunicationPairs.
+	// Pairs are pairs of series with and without communication, in this order. Empty means those
+	// that the study finds; see scaling.Study.CommunicationPairs.
 	Pairs [][2]string
-	// Run is the folder or file whose spans Timeline draws, or whose samples Usage draws, or a
-	// part of its name. Empty means the run with the most ranks. Timeline draws Steps steps (0 means 3) from
-	// FirstStep on (counted from 1; 0 means the middle of the run).
+	// Run is the folder or file, or a part of its name, whose spans Timeline draws or whose samples
+	// Usage draws. Empty means the run with the most ranks. Timeline draws Steps steps (0 means 3)
+	// from FirstStep on (counted from 1; 0 means the middle of the run).
 	Run              string
 	FirstStep, Steps int
-	// Measure is the quality that Quality draws: iou, dice, accuracy, val_accuracy,
-	// train_loss, val_loss or test_loss. Empty means the study's measure.
+	// Measure is the quality that Quality draws: iou, dice, accuracy, val_accuracy, train_loss,
+	// val_loss or test_loss. Empty means the study's measure.
 	Measure string
-	// NoTitle omits the title, for a paper that has a caption. Title and the labels
-	// replace the figure's texts unless they are empty.
+	// NoTitle omits the title, for a paper that has a caption. Title and the labels replace the
+	// figure's texts unless they are empty.
 	NoTitle                           bool
 	Title, XLabel, YLabel, RightLabel string
-	// Legend is the place of the legend: "top" (above the plot), "bottom", "right" or
-	// "none". Empty means the place that leaves most space for the data.
+	// Legend is the place of the legend: "top" (above the plot), "bottom", "right" or "none". Empty
+	// means the place that leaves most space for the data.
 	Legend string
-	// WidthInches and HeightInches are the size of the complete image. 0 means a size
-	// that is legible in a notebook. A size at which the figure would be illegible is a
-	// SizeError.
+	// WidthInches and HeightInches are the size of the complete image. 0 means a size for a
+	// notebook. A size at which the figure would be illegible is a SizeError.
 	WidthInches, HeightInches float64
-	// FontSize is the size of the labels in points; lines and marks scale with it. 0
-	// means 12 points in an image of default size and less in a smaller one (8.4 points
-	// at a width of 3.5 inches).
+	// FontSize is the size of the labels in points; lines and marks scale with it. 0 means 12 points
+	// in an image of default size and less in a smaller one (8.4 points at a width of 3.5 inches).
 	FontSize float64
 
 	study string // what titles add about the study; Study.Only does not keep its name
@@ -117,8 +111,8 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// selectSeries validates study and o, and returns the study of the series to draw. It
-// stores the study's name in o. name is the figure's name for errors.
+// selectSeries validates study and o, and returns the study of the series to draw. It stores the
+// study's name in o. name is the figure's name for errors.
 func (o *Options) selectSeries(study *scaling.Study, name string) (*scaling.Study, error) {
 	if study == nil {
 		return nil, fmt.Errorf("draw figure %s: no study; read one with scaling.Read", name)
@@ -140,7 +134,6 @@ func (o *Options) selectSeries(study *scaling.Study, name string) (*scaling.Stud
 	return some, nil
 }
 
-// newFigure returns an empty figure of the options' size.
 func (o Options) newFigure(name, title, x, y string) *Figure {
 	f := &Figure{Width: element.DefaultWidth, Height: element.DefaultHeight, name: name, options: o, heading: o.chooseTitle(title)}
 	f.plot = element.NewPlot(f.heading, x, y)
@@ -155,7 +148,6 @@ func (o Options) newFigure(name, title, x, y string) *Figure {
 	return f
 }
 
-// textOrDefault returns text, or defaultText if text is empty.
 func textOrDefault(text, defaultText string) string {
 	if text != "" {
 		return text
@@ -172,8 +164,8 @@ func (o Options) isLogarithmic(counts []int) bool {
 	return slices.Max(counts) >= wide*slices.Min(counts)
 }
 
-// barRange returns the range of a value's bar or band. interval is true if the range is a
-// confidence interval. ok is false if the value has no bar or band.
+// barRange returns the range of a value's bar or band, and whether it is a confidence interval. ok
+// is false if the value has none.
 func (o Options) barRange(v scaling.Estimate) (lo, hi float64, interval, ok bool) {
 	switch {
 	case o.Intervals == IntervalsNone || o.Intervals == IntervalsEpochs || !element.IsFinite(v.Value):
@@ -185,8 +177,8 @@ func (o Options) barRange(v scaling.Estimate) (lo, hi float64, interval, ok bool
 	return 0, 0, false, false
 }
 
-// titleOfStudy returns what the titles of a study's figures add in parentheses: its name, which is omitted if it is
-// longer than 40 bytes, and "published" or "recorded" if the runs were not trained here.
+// titleOfStudy returns what the titles of a study's figures add in parentheses: its name, unless
+// that is longer than 40 bytes, and "published" or "recorded" if the runs were not trained here.
 func titleOfStudy(study *scaling.Study) string {
 	name, kind := study.Name(), study.SourceKind()
 	switch {

@@ -18,8 +18,8 @@ import (
 	"lockstep/pkg/figure/internal/raster"
 )
 
-// panel is a figure on a page. It is an interface because the notebook's interpreter does
-// not see the methods of a type that contains pointers to itself.
+// panel is a figure on a page. It is an interface because the notebook's interpreter does not see
+// the methods of a type that contains pointers to itself.
 type panel interface {
 	size() (w, h vg.Length)
 	drawOnWhite(c draw.Canvas)
@@ -27,12 +27,10 @@ type panel interface {
 	zoomFactor(w, h vg.Length) vg.Length
 }
 
-// size returns the figure's size.
 func (f *Figure) size() (w, h vg.Length) { return f.Width, f.Height }
 
-// Panels draws figures onto one page in two columns, each with a letter that the caption
-// refers to. The page is a Figure too, so it can be shown and saved. Its table lists the
-// panels; the numbers are in the panels' tables.
+// Panels draws figures onto one page in two columns, each with a letter that the caption refers to.
+// The page is a Figure too. Its table lists the panels; the numbers are in the panels' tables.
 func Panels(title string, figures ...*Figure) (*Figure, error) {
 	if len(figures) == 0 {
 		return nil, errors.New("draw panels: no figures; make some with figure.All(study)")
@@ -64,7 +62,7 @@ func Panels(title string, figures ...*Figure) (*Figure, error) {
 	return page, nil
 }
 
-// joinCaptions joins the captions of panels. Sentences that all of them have are at the end, once.
+// joinCaptions joins the captions of panels. Sentences that all have come last, once.
 func joinCaptions(letters, captions []string) string {
 	split := func(text string) []string { return strings.SplitAfter(text+" ", ". ") }
 	shared := slices.DeleteFunc(split(captions[0]), func(sentence string) bool {
@@ -92,10 +90,8 @@ func panelLetters(i int) string {
 	return string(rune('a' + i))
 }
 
-// panelRows returns the number of rows of panels.
 func (f *Figure) panelRows() int { return (len(f.panels) + f.columns - 1) / f.columns }
 
-// panelWidth returns the width of the widest panel.
 func (f *Figure) panelWidth() vg.Length {
 	w := vg.Length(0)
 	for _, p := range f.panels {
@@ -105,7 +101,6 @@ func (f *Figure) panelWidth() vg.Length {
 	return w
 }
 
-// rowHeight returns the height of the highest panel in a row.
 func (f *Figure) rowHeight(row int) vg.Length {
 	h := vg.Length(0)
 	for i := row * f.columns; i < min((row+1)*f.columns, len(f.panels)); i++ {
@@ -129,14 +124,13 @@ func (f *Figure) titleStyle() text.Style {
 	return element.TextStyle((element.FontSize + 3) * max(minZoom, smaller))
 }
 
-// areaBelowTitle returns the part of a page below its title.
 func (f *Figure) areaBelowTitle(page vg.Rectangle) vg.Rectangle {
 	page.Max.Y -= f.titleHeight()
 	return page
 }
 
-// panelRects returns the rectangles of the panels within a rectangle. If the caller has
-// changed the page's size, the panels are scaled in proportion.
+// panelRects returns the rectangles of the panels within a rectangle, scaled in proportion if the
+// caller has changed the page's size.
 func (f *Figure) panelRects(all vg.Rectangle) []vg.Rectangle {
 	natural := vg.Length(0)
 	for row := range f.panelRows() {
@@ -156,7 +150,6 @@ func (f *Figure) panelRects(all vg.Rectangle) []vg.Rectangle {
 	return places
 }
 
-// drawPanels draws all panels of the figure on c.
 func (f *Figure) drawPanels(c draw.Canvas) {
 	c.SetColor(color.White)
 	c.Fill(c.Rectangle.Path())
@@ -177,15 +170,13 @@ func (f *Figure) drawPanels(c draw.Canvas) {
 	}
 }
 
-// taskGroup runs functions concurrently. If a function panics, wait panics with the same
-// value.
+// taskGroup runs functions concurrently. If one panics, wait panics with the same value.
 type taskGroup struct {
 	doing  sync.WaitGroup
 	mu     sync.Mutex
 	reason any // value of the first panic
 }
 
-// start runs f in a new goroutine.
 func (a *taskGroup) start(f func()) {
 	a.doing.Go(func() {
 		defer func() {
@@ -201,7 +192,6 @@ func (a *taskGroup) start(f func()) {
 	})
 }
 
-// wait waits until all functions have returned.
 func (a *taskGroup) wait() {
 	a.doing.Wait()
 	if a.reason != nil {
@@ -209,7 +199,6 @@ func (a *taskGroup) wait() {
 	}
 }
 
-// drawPanel draws the i-th panel and its letter.
 func (f *Figure) drawPanel(i int, place draw.Canvas) {
 	f.panels[i].drawOnWhite(place)
 	if len(f.panels) > 1 {

@@ -17,8 +17,8 @@ import (
 // pdfFonts contains the smaller fonts that PDF files embed, by name.
 var pdfFonts sync.Map // of *opentype.Font
 
-// smallerFont returns f with only the glyphs that gonum's PDF can show. The complete font would be most of
-// the file. If the font cannot be reduced, smallerFont returns f.
+// smallerFont returns f with only the glyphs that gonum's PDF can show, since the complete font
+// would be most of the file. It returns f if the font cannot be reduced.
 func smallerFont(f font.Face) font.Face {
 	name := f.Name()
 	if small, ok := pdfFonts.Load(name); ok {
@@ -66,8 +66,8 @@ const (
 	checksumTarget = 0xb1b0afba
 )
 
-// reduceFont returns a TrueType font with the outlines of pdfCharacters only. Glyphs keep their numbers, so
-// the other tables stay valid. Tables for layout, which PDF readers do not use, are left out.
+// reduceFont returns a TrueType font with the outlines of pdfCharacters only. Glyphs keep their numbers,
+// so the other tables stay valid. Tables for layout, which PDF readers do not use, are left out.
 func reduceFont(source []byte) ([]byte, error) {
 	tables, err := readFontTables(source)
 	if err != nil {
@@ -174,7 +174,7 @@ func keepOutlines(tables map[string][]byte, glyphs int, keep map[int]bool) error
 	return nil
 }
 
-// glyphParts returns the numbers of the glyphs that a composite glyph consists of, and nil for another one.
+// glyphParts returns the numbers of a composite glyph's parts, or nil.
 func glyphParts(outline []byte) []int {
 	const (
 		header     = 10
@@ -210,7 +210,6 @@ func glyphParts(outline []byte) []int {
 	return parts
 }
 
-// writeFontTables returns a TrueType file with the given tables.
 func writeFontTables(tables map[string][]byte) []byte {
 	var tags []string
 	for tag := range tables {
@@ -248,7 +247,6 @@ func writeFontTables(tables map[string][]byte) []byte {
 	return out
 }
 
-// pad appends zeros to b up to a multiple of four bytes.
 func pad(b []byte) []byte {
 	for len(b)%4 != 0 {
 		b = append(b, 0)

@@ -17,12 +17,12 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// Formats returns the extensions that Save supports: images (svg, pdf, png), the numbers
-// (csv), the caption (txt) and a table for LaTeX (tex).
+// Formats returns the extensions that Save supports: images (svg, pdf, png), the numbers (csv), the
+// caption (txt) and a table for LaTeX (tex).
 func Formats() []string { return []string{"svg", "pdf", "png", "csv", "txt", "tex"} }
 
-// Files returns the files that Save writes for a path: the path itself, or one per format
-// if it has no extension.
+// Files returns the files that Save writes for a path: the path itself, or one per format if it has
+// no extension.
 func (f *Figure) Files(path string) []string {
 	if extension(path) != "" {
 		return []string{path}
@@ -34,8 +34,8 @@ func (f *Figure) Files(path string) []string {
 	return files
 }
 
-// extension returns the extension of a path in lower case, without its dot. It returns ""
-// if there is none, or if it does not look like one, as in "batch 0.5".
+// extension returns the lower-case extension of a path without its dot, or "" if there is none or
+// it does not look like one, as in "batch 0.5".
 func extension(path string) string {
 	ext := strings.TrimPrefix(strings.ToLower(filepath.Ext(path)), ".")
 	if !regexp.MustCompile(`^[a-z][a-z0-9]{1,4}$`).MatchString(ext) {
@@ -44,11 +44,10 @@ func extension(path string) string {
 	return ext
 }
 
-// Save writes the figure to a file in the format of its extension: .png, .svg or .pdf for
-// the image, .csv for the numbers that are drawn, .txt for the caption, .tex for a table
-// for LaTeX. For a path without an extension it writes all of them. It creates missing
-// folders. Each file is written completely or not at all. Saving a figure again writes
-// the same bytes.
+// Save writes the figure to a file in the format of its extension: .png, .svg or .pdf for the
+// image, .csv for the numbers, .txt for the caption, .tex for a table for LaTeX; without an
+// extension, it writes all of them. It creates missing folders. Each file is written completely or
+// not at all. Saving a figure again writes the same bytes.
 func (f *Figure) Save(path string) error {
 	for _, file := range f.Files(path) {
 		b, err := f.encode(extension(file))
@@ -68,7 +67,6 @@ func (f *Figure) Save(path string) error {
 	return nil
 }
 
-// encode returns the contents of a file in a format.
 func (f *Figure) encode(format string) ([]byte, error) {
 	var b bytes.Buffer
 	switch format {
@@ -100,8 +98,8 @@ func (f *Figure) encode(format string) ([]byte, error) {
 	return nil, fmt.Errorf("unknown format %q: use the extension .%s or .%s, or none for all of them", format, strings.Join(formats[:last], ", ."), formats[last])
 }
 
-// removeDates overwrites the dates in a PDF with a fixed date of the same length, because
-// the file's table of contents contains byte offsets.
+// removeDates overwrites the dates in a PDF with a fixed date of the same length, because the
+// file's table of contents contains byte offsets.
 func removeDates(pdf []byte) []byte {
 	const never = "19700101000000"
 	return regexp.MustCompile(`/(CreationDate|ModDate) \(D:\d{14}`).ReplaceAllFunc(pdf, func(date []byte) []byte {
@@ -109,8 +107,7 @@ func removeDates(pdf []byte) []byte {
 	})
 }
 
-// formatCSV returns the table as CSV. Cells of values that were not measured are empty, as in
-// the tables of package scaling.
+// formatCSV returns the table as CSV. Cells of values that were not measured are empty.
 func (f *Figure) formatCSV() string {
 	var b strings.Builder
 	names := f.table.Names()

@@ -9,15 +9,15 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// notebookStyles contains the style of each series that a notebook has drawn, so that a series keeps its
-// color when another study has other series.
+// notebookStyles contains the style of each series that a notebook has drawn, so that a series
+// keeps its color beside other series.
 var notebookStyles struct {
 	mu      sync.Mutex
 	indices map[string]int // by name of the series
 }
 
-// styleIndex returns the index of a series' style. It depends on the study that was read, and not on the
-// series that a figure draws. In a notebook, a series also keeps the style of its first figure.
+// styleIndex returns the index of a series' style. It depends on the study that was read, not on
+// the series that a figure draws. In a notebook, a series also keeps the style of its first figure.
 func styleIndex(study *scaling.Study, series string) int {
 	own := study.SeriesIndex(series)
 	if !notebook.InNotebook() {
@@ -46,13 +46,12 @@ func styleIndex(study *scaling.Study, series string) int {
 	return own
 }
 
-// seriesStyle returns the style of a series' line and glyphs.
 func seriesStyle(study *scaling.Study, series string) element.SeriesStyle {
 	return element.NewSeriesStyle(styleIndex(study, series))
 }
 
-// curveStyles returns the styles of n curves, each of a series at a worker count. If no series has several
-// curves, each curve has the style of its series; otherwise the styles are in the order of the curves.
+// curveStyles returns the styles of n curves, each of a series at a worker count: the style of the
+// series if no series has several curves, otherwise the styles in order.
 func curveStyles(study *scaling.Study, n int, seriesOf func(i int) string) []element.SeriesStyle {
 	styles, seen := make([]element.SeriesStyle, n), map[string]bool{}
 	for i := range styles {

@@ -7,10 +7,9 @@ import (
 	"lockstep/pkg/figure/internal/element"
 )
 
-// Style applies the fonts, ticks, grid and legend of this package's figures to a plot.
-// Call it before you add data, so that the grid does not cover them. LineStyle and
-// GlyphStyle return the styles of the series. Scales and ticks that are not gonum's
-// defaults are not changed.
+// Style applies the fonts, ticks, grid and legend of this package's figures to a plot. Call it
+// before you add data, so that the grid does not cover them. It keeps scales and ticks that are not
+// gonum's defaults. LineStyle and GlyphStyle return the styles of the series.
 //
 //	p := plot.New()
 //	figure.Style(p)
@@ -22,10 +21,8 @@ func Style(p *plot.Plot) {
 	}
 }
 
-// LineStyle returns the color, width and dashes of the i-th series of a figure, counted
-// from 0.
+// LineStyle returns the color, width and dashes of the i-th series of a figure, from 0.
 func LineStyle(i int) draw.LineStyle { return element.NewSeriesStyle(max(0, i)).Line }
 
-// GlyphStyle returns the color, radius and shape of the marks of the i-th series of a
-// figure, counted from 0.
+// GlyphStyle returns the color, radius and shape of the marks of the i-th series of a figure, from 0.
 func GlyphStyle(i int) draw.GlyphStyle { return element.NewSeriesStyle(max(0, i)).Glyph }

@@ -28,11 +28,10 @@ func formatCSVLine(cells []string) string {
 // maxTeXRows is the largest number of rows of a table in a paper.
 const maxTeXRows = 40
 
-// TeX returns the table for LaTeX: a tabular with \hline, which needs no package, with a
-// label and its own caption (the figure's caption describes the image). Numbers have four
-// digits, and a dash stands for a value that was not measured. Columns without numbers
-// are omitted, and so are lowest and highest values if there are intervals. A longer
-// table ends after 40 rows with a comment.
+// TeX returns a tabular with \hline for LaTeX, which needs no package, with a label and its own
+// caption (the figure's caption describes the image). Numbers have four digits, and a dash stands
+// for a value that was not measured. It omits columns without numbers and, if there are intervals,
+// lowest and highest values. A longer table ends after 40 rows with a comment.
 func (f *Figure) TeX() string {
 	f.computeTableOnce()
 	table := f.table
@@ -74,7 +73,6 @@ func (f *Figure) TeX() string {
 	return b.String()
 }
 
-// tableCaption returns the caption of the table.
 func (f *Figure) tableCaption() string {
 	heading := f.heading
 	if heading == "" {
@@ -83,7 +81,6 @@ func (f *Figure) tableCaption() string {
 	return strings.TrimSpace(heading + ": the plotted values. " + f.origin)
 }
 
-// texColumns returns the names of the columns that TeX shows.
 func texColumns(table dataframe.DataFrame) []string {
 	var names []string
 	for _, name := range table.Names() {
@@ -104,16 +101,14 @@ func texColumns(table dataframe.DataFrame) []string {
 	})
 }
 
-// isRedundantColumn reports whether each number in column a is NaN or equal to the number in
-// column b. An example is the column of lowest values (a) next to the medians (b), if no run
-// was repeated.
+// isRedundantColumn reports whether each number in column a is NaN or equal to that in column b,
+// such as lowest values (a) and medians (b) without repeated runs.
 func isRedundantColumn(table dataframe.DataFrame, a, b string) bool {
 	return slices.EqualFunc(table.Col(a).Float(), table.Col(b).Float(), func(x, y float64) bool {
 		return x == y || math.IsNaN(x)
 	})
 }
 
-// formatTeXCell formats a cell for a LaTeX table.
 func formatTeXCell(c series.Series, row int) string {
 	e := c.Elem(row)
 	if c.Type() != series.Float {
@@ -144,7 +139,6 @@ func formatTeXNumber(v float64) string {
 	}
 }
 
-// replaceHyphen replaces a leading hyphen by a minus sign.
 func replaceHyphen(text string) string {
 	if strings.HasPrefix(text, "-") {
 		return "$" + text + "$"
@@ -152,7 +146,6 @@ func replaceHyphen(text string) string {
 	return text
 }
 
-// escapeTeX escapes text for LaTeX.
 func escapeTeX(text string) string {
 	return strings.NewReplacer(
 		`\`, `\textbackslash{}`, "{", `\{`, "}", `\}`, "$", `\$`, "&", `\&`, "#", `\#`, "%", `\%`, "_", `\_`,
@@ -163,7 +156,7 @@ func escapeTeX(text string) string {
 	).Replace(text)
 }
 
-// sanitizeTeXLabel replaces the characters of a name that are not allowed in a LaTeX label.
+// sanitizeTeXLabel replaces the characters that a LaTeX label must not have.
 func sanitizeTeXLabel(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {

@@ -22,7 +22,6 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// activityColor returns the color of a kind of activity, the same in all figures.
 func activityColor(kind string) color.NRGBA {
 	p := element.Palette()
 	switch kind {
@@ -49,7 +48,6 @@ type activity struct {
 	start, end float64
 }
 
-// timeline contains the rows and activities to draw.
 type timeline struct {
 	rows   []string // names, from top to bottom
 	spans  []activity
@@ -60,9 +58,9 @@ type timeline struct {
 // maxTimelineRows is the largest number of rows of a legible timeline.
 const maxTimelineRows = 24
 
-// Timeline draws when each rank of a run did what: one row per rank (for a trace: per
-// thread or stream), colored by kind. It draws the step spans of a run folder, or the
-// spans of a trace. Options.Run, FirstStep and Steps select the run and its steps.
+// Timeline draws when each rank of a run did what: one row per rank (for a trace: per thread or
+// stream), colored by kind. It draws the step spans of a run folder, or the spans of a trace.
+// Options.Run, FirstStep and Steps select the run and its steps.
 func (o Options) Timeline(study *scaling.Study) (*Figure, error) {
 	const name = "timeline"
 	if study == nil || len(study.Runs) == 0 {
@@ -88,8 +86,7 @@ func (o Options) Timeline(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout(study)
 }
 
-// findRunWithSpans returns the run that Options.Run names, or by default the run with the
-// most ranks.
+// findRunWithSpans returns the run that Options.Run names, or else the one with the most ranks.
 func (o Options) findRunWithSpans(study *scaling.Study) (*runs.Run, error) {
 	var best *runs.Run
 	ranks := 0
@@ -122,8 +119,7 @@ func (o Options) findRunWithSpans(study *scaling.Study) (*runs.Run, error) {
 	return nil, errors.New("no run has step spans (steps-<rank>.jsonl of a run folder) or a trace")
 }
 
-// selectSteps returns the first and the last step to draw, for a run whose steps are numbered
-// first to last.
+// selectSteps returns the first and the last step to draw, of a run with steps first to last.
 func (o Options) selectSteps(first, last int) (from, to int) {
 	n := o.Steps
 	if n == 0 {
@@ -148,12 +144,10 @@ func (o Options) layOut(run *runs.Run, rows int) (*timeline, error) {
 // time inside the all-reduce.
 const rowsPerRank = 2
 
-// allReduceRow is the name of the second row of each rank.
 const allReduceRow = "all-reduce"
 
-// layOutSteps lays out the step spans of a run folder. The files contain durations
-// but no start times. Ranks leave a collective together, so the collective's end is drawn
-// at the same time for all ranks.
+// layOutSteps lays out the step spans of a run folder. The files contain durations but no start
+// times. Ranks leave a collective together, so its end is drawn at the same time for all ranks.
 func (o Options) layOutSteps(run *runs.Run, rows int) (*timeline, error) {
 	t := &timeline{}
 	byRank := make([]map[int]runs.Step, run.Info.Workers)
@@ -209,8 +203,8 @@ func (o Options) layOutSteps(run *runs.Run, rows int) (*timeline, error) {
 	return t, nil
 }
 
-// addStep adds the activities of a step whose collective ends at the time end, and returns
-// the time at which the step ends.
+// addStep adds the activities of a step whose collective ends at the time end, and returns the time
+// at which the step ends.
 func (t *timeline) addStep(rank int, s runs.Step, end float64) float64 {
 	row := rowsPerRank * rank
 	add := func(row int, kind string, start, seconds float64) float64 {
@@ -228,8 +222,7 @@ func (t *timeline) addStep(rank int, s runs.Step, end float64) float64 {
 	return add(row, "optimizer", at, s.Optimizer)
 }
 
-// layOutTrace lays out the spans of a trace. If the trace marks its steps, only the
-// spans of the selected steps are drawn.
+// layOutTrace lays out the spans of a trace: only the selected steps' if the trace marks its steps.
 func (o Options) layOutTrace(run *runs.Run, rows int) (*timeline, error) {
 	t := &timeline{note: "Spans of the trace; the clocks of the ranks are as they were recorded."}
 	step := regexp.MustCompile(`(?i)^(profilerstep|step|train_?step|iteration)[ #_]*\d*$`)
@@ -291,8 +284,7 @@ func (o Options) layOutTrace(run *runs.Run, rows int) (*timeline, error) {
 	return t, nil
 }
 
-// activityKinds returns the kinds of activities and their names for the legend, in the order
-// of the legend.
+// activityKinds returns the kinds of activities and their names, in the order of the legend.
 func activityKinds() [][2]string {
 	return [][2]string{
 		{"data", "data"},
@@ -348,7 +340,6 @@ func (t *timeline) draw(f *Figure) {
 	f.table = t.table()
 }
 
-// table returns one row per activity.
 func (t *timeline) table() dataframe.DataFrame {
 	var rows, kinds, names []string
 	var start, seconds []float64

@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// Timelines draws when each rank did what with each series, for example with each strategy: the rows
-// of Timeline for one run of each series, below each other, on one axis of time that
-// begins at 0 for each run. Options.Run, FirstStep and Steps select the runs and their steps.
+// Timelines draws when each rank did what with each series, for example with each strategy: the
+// rows of Timeline for one run of each series, below each other, on one axis of time from the start
+// of each run. Options.Run, FirstStep and Steps select the runs and their steps.
 func (o Options) Timelines(study *scaling.Study) (*Figure, error) {
 	const name = "timelines"
 	study, err := o.selectSeries(study, name)
@@ -47,8 +47,8 @@ func (o Options) Timelines(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout(study)
 }
 
-// runsWithSpans returns the run of each series that Timeline would draw, and leaves out series
-// without step spans and traces.
+// runsWithSpans returns the run of each series that Timeline would draw, without series that have
+// neither step spans nor traces.
 func (o Options) runsWithSpans(study *scaling.Study) []*runs.Run {
 	var all []*runs.Run
 	for _, series := range study.Series() {
@@ -64,8 +64,8 @@ func (o Options) runsWithSpans(study *scaling.Study) []*runs.Run {
 // hasSeveralSeriesWithSpans reports whether a study has step spans or traces of several series.
 func hasSeveralSeriesWithSpans(s *scaling.Study) bool { return len(Options{}.runsWithSpans(s)) > 1 }
 
-// appendSeries appends the rows of another timeline, whose earliest activity begins at 0. Their names
-// begin with the name of the series.
+// appendSeries appends the rows of another timeline, whose earliest activity begins at 0. Their
+// names begin with the series.
 func (t *timeline) appendSeries(series string, other *timeline) {
 	first := len(t.rows)
 	for _, name := range other.rows {

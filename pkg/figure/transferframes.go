@@ -14,9 +14,9 @@ import (
 	"lockstep/pkg/runs/transfers"
 )
 
-// Frames shows a recorded all-reduce step by step: which rank sends which chunks to whom, and
-// how many ranks' numbers each chunk has after it. A notebook shows it by its HTML method. The
-// frames play by themselves, and a slider selects one; nothing is fetched from a network.
+// Frames shows a recorded all-reduce step by step: which rank sends which chunks to whom, and how
+// many ranks' numbers each chunk then has. A notebook shows it by its HTML method. The frames play
+// by themselves, and a slider selects one; nothing is fetched from a network.
 type Frames struct {
 	recording *transfers.Recording
 }
@@ -53,8 +53,8 @@ const (
 var framesScript string
 
 // HTML returns a fragment for a page or a notebook: one image per frame, each with its title, and a
-// script that shows one of them at a time. Without the script, as in a notebook that is not
-// trusted, all images are below each other. The first frame is the state before the first step.
+// script that shows one at a time. Without the script, as in a notebook that is not trusted, all
+// images are below each other. The first frame is the state before the first step.
 func (f *Frames) HTML() string {
 	r := f.recording
 	var b strings.Builder
@@ -104,8 +104,7 @@ func (f *Frames) title(frame int) string {
 	return fmt.Sprintf("step %d of %d: %s, %s to %s ms", frame, f.recording.Steps(), strings.Join(what, ", "), ms(first), ms(last))
 }
 
-// drawFrame returns an SVG image of the chunks after the steps before the frame's one, with the
-// transfers of the frame's step as arrows.
+// drawFrame returns an SVG image of the chunks before the frame's step, with its transfers as arrows.
 func (f *Frames) drawFrame(frame int) string {
 	r := f.recording
 	var b strings.Builder
@@ -168,5 +167,4 @@ func drawTransfer(b *strings.Builder, t transfers.Transfer, cell float64) {
 func addedColor() color.NRGBA  { return element.Palette()[0] }
 func copiedColor() color.NRGBA { return element.Palette()[1] }
 
-// formatHex returns a color as in CSS.
 func formatHex(c color.NRGBA) string { return fmt.Sprintf("#%02x%02x%02x", c.R, c.G, c.B) }

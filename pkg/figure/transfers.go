@@ -19,9 +19,8 @@ import (
 )
 
 // Transfers draws a recorded all-reduce over time: one row per rank, and an arrow for each
-// transfer, from the moment at which its sender sent it to the moment at which its receiver
-// had it. It is not in Names, because a run folder has no such recording: lockstep transfers
-// makes one, and draws it with --out.
+// transfer, from the moment it was sent to the moment it was received. It is not in Names, because
+// a run folder has no such recording: lockstep transfers makes one, and draws it with --out.
 func (o Options) Transfers(r *transfers.Recording) (*Figure, error) {
 	const name = "transfers"
 	if err := r.Validate(); err != nil {
@@ -88,16 +87,13 @@ func transfersTable(r *transfers.Recording) dataframe.DataFrame {
 	)
 }
 
-// arrow is an arrow between two points of a plot.
 type arrow struct{ from, to plotter.XY }
 
-// arrows draws arrows in one color.
 type arrows struct {
 	list  []arrow
 	color color.NRGBA
 }
 
-// Plot draws the arrows with heads of a fixed size.
 func (a arrows) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	for _, one := range a.list {
@@ -106,7 +102,6 @@ func (a arrows) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// draw draws an arrow on a canvas.
 func (a arrows) draw(c *draw.Canvas, from, to vg.Point) {
 	c.StrokeLine2(draw.LineStyle{Color: a.color, Width: vg.Points(1)}, from.X, from.Y, to.X, to.Y)
 	d := to.Sub(from)
@@ -121,7 +116,6 @@ func (a arrows) draw(c *draw.Canvas, from, to vg.Point) {
 	c.FillPolygon(a.color, []vg.Point{to, base.Add(across), base.Sub(across)})
 }
 
-// DataRange returns the range of the arrows' ends.
 func (a arrows) DataRange() (xmin, xmax, ymin, ymax float64) {
 	x, y := element.EmptyExtent(), element.EmptyExtent()
 	for _, one := range a.list {
@@ -131,7 +125,6 @@ func (a arrows) DataRange() (xmin, xmax, ymin, ymax float64) {
 	return x.Lo, x.Hi, y.Lo, y.Hi
 }
 
-// Thumbnail draws an arrow for the legend.
 func (a arrows) Thumbnail(c *draw.Canvas) {
 	middle := (c.Min.Y + c.Max.Y) / 2
 	a.draw(c, vg.Point{X: c.Min.X, Y: middle}, vg.Point{X: c.Max.X, Y: middle})

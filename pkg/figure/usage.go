@@ -26,13 +26,13 @@ import (
 
 const usageName = "usage"
 
-// maxUsageLines is the largest number of distinguishable lines of workers in a panel.
+// maxUsageLines limits the workers' lines in a panel to a distinguishable number.
 const maxUsageLines = 8
 
 // Usage draws what the workers of a run and their machines used over time, on a page with a panel
-// for each quantity that was recorded: CPU, memory, network, power, use and memory of the GPUs. The
-// samples come from the files usage-<rank>.csv of the run folder. Options.Run selects the run; the default
-// is the one with the most recorded workers.
+// for each recorded quantity: CPU, memory, network, power, use and memory of the GPUs. The samples
+// come from the files usage-<rank>.csv of the run folder. Options.Run selects the run, by default
+// the one with the most recorded workers.
 func (o Options) Usage(study *scaling.Study) (*Figure, error) {
 	study, err := o.selectSeries(study, usageName)
 	if err != nil {
@@ -81,7 +81,6 @@ func (o Options) Usage(study *scaling.Study) (*Figure, error) {
 // Usage draws what the workers of a run used over time; see Options.Usage.
 func Usage(study *scaling.Study) (*Figure, error) { return Options{}.Usage(study) }
 
-// findRecordedUsage returns the run to draw and the samples of its workers.
 func (o Options) findRecordedUsage(study *scaling.Study) (*runs.Run, []usage.Record, error) {
 	workers := map[*runs.Run]int{}
 	var all []*runs.Run
@@ -120,7 +119,6 @@ type usageQuantity struct {
 // allProcesses is the name of the line with the CPU time of all processes of a machine.
 const allProcesses = "all processes"
 
-// usagePanel is a panel of the page.
 type usagePanel struct {
 	what, title string // of the quantity, in a sentence and as a title
 	unit        func(largest float64) (name string, unit float64)
@@ -128,7 +126,6 @@ type usagePanel struct {
 	note        string // for the caption
 }
 
-// usagePanels returns all panels in their order.
 func usagePanels() []usagePanel {
 	fixed := func(name string) func(float64) (string, float64) {
 		return func(float64) (string, float64) { return name, 1 }
@@ -177,7 +174,6 @@ func rateUnit(largest float64) (name string, unit float64) {
 	return "kB/s", 1e3
 }
 
-// usageDrawing contains what all panels share.
 type usageDrawing struct {
 	options  Options
 	study    *scaling.Study
@@ -223,10 +219,8 @@ func newUsageDrawing(o Options, study *scaling.Study, records []usage.Record) *u
 	return u
 }
 
-// hostOf returns the machine of a worker's last sample.
 func hostOf(r usage.Record) string { return r.Samples[len(r.Samples)-1].Host }
 
-// startOf returns the time at which the interval of s began.
 func startOf(s usage.Sample) time.Time {
 	return s.Time.Add(-time.Duration(s.Seconds * float64(time.Second)))
 }
@@ -272,7 +266,7 @@ func (u *usageDrawing) recordsOf(q usageQuantity) []usage.Record {
 	return u.shown
 }
 
-// markEpochs draws a vertical line at the end of each epoch, unless there are too many to be legible.
+// markEpochs draws a vertical line at the end of each epoch, unless they would be too many.
 func (u *usageDrawing) markEpochs(f *Figure, timeUnit float64) error {
 	const most = 50
 	if len(u.epochs) > most {
@@ -340,7 +334,7 @@ func (u *usageDrawing) drawLine(f *Figure, q usageQuantity, i int, r usage.Recor
 	return nil
 }
 
-// caption describes the page of the run with the given name. panels is the caption of the panels, and
+// caption describes the page of the run with the given name. panels is the panels' caption, and
 // missing are the quantities without a panel.
 func (u *usageDrawing) caption(name, panels string, missing []string) string {
 	c := fmt.Sprintf("What the workers of %s and their machines used; n = 1 run, one sample per second, in a long run fewer.", name)

@@ -10,8 +10,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// LogScale is a logarithmic axis. It places values that are not positive far below the
-// axis; gonum's logarithmic scale panics.
+// LogScale is a logarithmic axis. It places values that are not positive far below the axis, where
+// gonum's would panic.
 type LogScale struct{}
 
 // Normalize implements plot.Normalizer.
@@ -22,8 +22,7 @@ func (LogScale) Normalize(lo, hi, x float64) float64 {
 	return math.Log(x/lo) / math.Log(hi/lo)
 }
 
-// ValueTicks marks about five round values, or at most maxTicks if maxTicks is not 0. All
-// marks have labels.
+// ValueTicks marks about five round values, or at most maxTicks unless it is 0, all with labels.
 type ValueTicks struct{ maxTicks int }
 
 // defaultTicks is the largest number of marks on an axis with enough space.
@@ -55,8 +54,8 @@ func formatTick(v float64, digits int) string {
 	return strconv.FormatFloat(v, 'f', digits, 64)
 }
 
-// roundStep returns the smallest step ≥ rough that is 1, 2, 2.5 or 5 times a power of
-// ten, and the number of decimals that its multiples need.
+// roundStep returns the smallest step ≥ rough that is 1, 2, 2.5 or 5 times a power of ten, and the
+// number of decimals that its multiples need.
 func roundStep(rough float64) (step float64, digits int) {
 	power := int(math.Floor(math.Log10(rough)))
 	for _, c := range []struct {
@@ -70,8 +69,8 @@ func roundStep(rough float64) (step float64, digits int) {
 	return step, max(0, -power)
 }
 
-// LogTicks marks round values of a logarithmic axis: powers of two, or powers of ten and
-// as many of their multiples as fit.
+// LogTicks marks round values of a logarithmic axis: powers of two, or powers of ten and as many of
+// their multiples as fit.
 type LogTicks struct {
 	powersOfTwo bool // mark powers of two
 	maxTicks    int  // largest number of marks; 0 means the default
@@ -138,13 +137,12 @@ func formatLogLabel(v float64) string {
 	return strconv.FormatFloat(v, 'e', -1, 64)
 }
 
-// CountTicks marks the measured counts (of workers, nodes or samples per batch), and
-// labels those whose labels fit.
+// CountTicks marks the measured counts (of workers, nodes or samples per batch), and labels those
+// whose labels fit.
 type CountTicks struct {
 	Counts []int // ascending
 	log    bool
-	// width returns a label's width as a fraction of the axis. nil means the width in a
-	// figure of default size.
+	// width returns a label's width as a fraction of the axis; nil is for a figure of default size.
 	width func(label string) float64
 }
 
@@ -176,8 +174,8 @@ func (w CountTicks) Ticks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// EpochTicks marks integer epochs: about ten, or at most maxTicks if maxTicks is not 0, and
-// fewer if the labels are long.
+// EpochTicks marks integer epochs: about ten, or at most maxTicks unless it is 0, and fewer if the
+// labels are long.
 type EpochTicks struct{ maxTicks int }
 
 // Ticks implements plot.Ticker.
@@ -236,8 +234,7 @@ func (e *Extent) Add(values ...float64) {
 	}
 }
 
-// AddOnAxis is like Add, but omits values that are not positive if the axis is logarithmic,
-// because it cannot show them.
+// AddOnAxis is like Add, but omits values that a logarithmic axis (log) cannot show.
 func (e *Extent) AddOnAxis(log bool, values ...float64) {
 	for _, v := range values {
 		if (v < e.Lo || v > e.Hi) && (!log || v > 0) {
@@ -246,8 +243,7 @@ func (e *Extent) AddOnAxis(log bool, values ...float64) {
 	}
 }
 
-// SetCountAxis configures an axis for counts, with a margin beyond the smallest and the
-// largest count.
+// SetCountAxis configures an axis for counts, with a margin at both ends.
 func SetCountAxis(a *plot.Axis, counts []int, log bool) {
 	lo, hi := float64(slices.Min(counts)), float64(slices.Max(counts))
 	a.Tick.Marker = CountTicks{Counts: counts, log: log}
@@ -264,9 +260,8 @@ func SetCountAxis(a *plot.Axis, counts []int, log bool) {
 	}
 }
 
-// SetValueAxis configures an axis for values, and for the range of their intervals, which is
-// cut if it extends far beyond the values. If log and powersOfTwo are set, it marks powers
-// of two.
+// SetValueAxis configures an axis for values, and for the range of their intervals, which is cut if
+// it extends far beyond the values. If log and powersOfTwo are set, it marks powers of two.
 func SetValueAxis(a *plot.Axis, values, intervals Extent, log, powersOfTwo bool) {
 	if log && values.Lo > 0 {
 		a.Scale, a.Tick.Marker = LogScale{}, LogTicks{powersOfTwo: powersOfTwo}

@@ -9,9 +9,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// SidewaysShift is the distance by which the marks of a series are moved sideways, so that
-// error bars of several series at equal x do not cover each other. The zero value moves
-// nothing.
+// SidewaysShift moves the marks of a series sideways, so that error bars of several series at equal
+// x do not cover each other. The zero value moves nothing.
 type SidewaysShift struct {
 	index, Count int       // index of the series among those with bars, and their number
 	xs           []float64 // every x with a bar, ascending
@@ -24,7 +23,6 @@ const (
 	maxGapShare = 0.4            // the same, as a fraction of the distance to the next x
 )
 
-// barDistance returns the distance between neighboring bars.
 func (b SidewaysShift) barDistance(c draw.Canvas, p *plot.Plot) vg.Length {
 	between := vg.Length(b.Count - 1)
 	step := min(maxBarStep, maxBarSpan/between)
@@ -35,7 +33,7 @@ func (b SidewaysShift) barDistance(c draw.Canvas, p *plot.Plot) vg.Length {
 	return step
 }
 
-// offset returns how far the series is moved to the right; negative means to the left.
+// offset returns how far the series is moved to the right, or to the left if negative.
 func (b SidewaysShift) offset(c draw.Canvas, p *plot.Plot) vg.Length {
 	if b.Count < 2 {
 		return 0
@@ -43,20 +41,17 @@ func (b SidewaysShift) offset(c draw.Canvas, p *plot.Plot) vg.Length {
 	return (vg.Length(b.index) - vg.Length(b.Count-1)/2) * b.barDistance(c, p)
 }
 
-// shiftedPlotter draws a plotter of a series, moved sideways.
 type shiftedPlotter struct {
 	plot.Plotter
 	SidewaysShift
 }
 
-// Plot implements plot.Plotter.
 func (m shiftedPlotter) Plot(c draw.Canvas, p *plot.Plot) {
 	shift := m.offset(c, p)
 	c.Min.X, c.Max.X = c.Min.X+shift, c.Max.X+shift
 	m.Plotter.Plot(c, p)
 }
 
-// GlyphBoxes implements plot.GlyphBoxer.
 func (m shiftedPlotter) GlyphBoxes(p *plot.Plot) []plot.GlyphBox {
 	boxer, ok := m.Plotter.(plot.GlyphBoxer)
 	if !ok {
@@ -86,8 +81,8 @@ func (b SidewaysShift) ShiftAll(all []plot.Plotter) []plot.Plotter {
 	return out
 }
 
-// NewSidewaysShifts returns the shift of each series, where bars contains the error bars of
-// each series. No series is moved unless two series have a bar at the same x.
+// NewSidewaysShifts returns the shift of each series with the given error bars. No series is moved
+// unless two series have a bar at the same x.
 func NewSidewaysShifts(bars [][]Interval) []SidewaysShift {
 	out := make([]SidewaysShift, len(bars))
 	var xs []float64

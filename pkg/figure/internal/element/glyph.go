@@ -8,8 +8,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Glyphs returns glyphs that distinguish series without color. It does not contain Ring,
-// which marks the untrained network.
+// Glyphs returns glyphs that distinguish series without color, without Ring, which marks the
+// untrained network.
 func Glyphs() []draw.GlyphDrawer {
 	return []draw.GlyphDrawer{
 		draw.CircleGlyph{},
@@ -23,12 +23,10 @@ func Glyphs() []draw.GlyphDrawer {
 	}
 }
 
-// outlineWidth is the width of a glyph's lines. Gonum's lines are too thin to be visible
-// at the size of a notebook.
+// outlineWidth is the width of a glyph's lines. Gonum's are too thin for a notebook.
 const outlineWidth = 1.4
 
-// Outline is a glyph of lines. Each line is a list of x, y pairs in units of the glyph's
-// radius.
+// Outline is a glyph of lines. Each line is a list of x, y pairs in units of the glyph's radius.
 type Outline [][]float64
 
 // DrawGlyph implements draw.GlyphDrawer.

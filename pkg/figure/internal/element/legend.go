@@ -14,8 +14,7 @@ import (
 type LegendEntry struct {
 	Name  string
 	Icons []plot.Thumbnailer
-	// End is the value at the right end of the line that the entry names. HasEnd is false if it names
-	// no single line.
+	// End is the value at the right end of the entry's line. HasEnd is false if it names no single line.
 	End    float64
 	HasEnd bool
 }
@@ -57,9 +56,8 @@ type Legend struct {
 	Size     vg.Point
 }
 
-// NewLegend lays out entries in as many columns as fit into maxWidth (one column for
-// LegendRight). All sizes are multiplied by scale. Names wider than maxNameWidth are
-// shortened.
+// NewLegend lays out entries in as many columns as fit into maxWidth (one column for LegendRight).
+// All sizes are multiplied by scale. Names wider than maxNameWidth are shortened.
 func NewLegend(entries []LegendEntry, position string, maxWidth, maxNameWidth, scale vg.Length) Legend {
 	l := Legend{Position: position, Entries: entries, scale: scale, Style: TextStyle((FontSize - 1) * scale)}
 	l.Style.YAlign = draw.YCenter
@@ -98,7 +96,7 @@ func (l Legend) IconWidth() vg.Length { return (iconWidth + iconGap) * l.scale }
 // RowHeight returns the height of one row of names.
 func (l Legend) RowHeight() vg.Length { return l.Style.FontExtents().Height + 3*l.scale }
 
-// HasDistinctNames reports whether different names are still different after shortening.
+// HasDistinctNames reports whether shortened names are still different.
 func (l Legend) HasDistinctNames() bool {
 	for i := range l.Names {
 		for j := range i {
@@ -118,7 +116,7 @@ func (l Legend) Draw(c draw.Canvas, corner vg.Point) {
 	}
 }
 
-// drawEntry draws the icons and the name of the i-th entry. x is the left edge, and y the middle.
+// drawEntry draws the i-th entry. x is the left edge, and y the middle.
 func (l Legend) drawEntry(c draw.Canvas, i int, x, y vg.Length) {
 	height := l.RowHeight()
 	box := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{
@@ -131,9 +129,9 @@ func (l Legend) drawEntry(c draw.Canvas, i int, x, y vg.Length) {
 	c.FillText(l.Style, vg.Point{X: x + l.IconWidth(), Y: y + 1}, l.Names[i])
 }
 
-// DrawAtEnds draws the legend to the right of the plot with each name beside the end of its line, as close
-// as the other names allow. data is the data area of p, and left the left edge of the legend. Names without
-// a line are at the bottom.
+// DrawAtEnds draws the legend to the right of the plot with each name beside the end of its line,
+// as close as the other names allow. data is the data area of p, and left the legend's left edge.
+// Names without a line are at the bottom.
 func (l Legend) DrawAtEnds(c draw.Canvas, p *plot.Plot, data vg.Rectangle, left vg.Length) {
 	height := l.RowHeight()
 	var order []int
@@ -154,8 +152,8 @@ func (l Legend) DrawAtEnds(c draw.Canvas, p *plot.Plot, data vg.Rectangle, left 
 		}
 		return cmp.Compare(ends[j], ends[i])
 	})
-	// From the top down, each name is at the end of its line or below the name before; then, from the bottom
-	// up, names that are below the plot move up.
+	// From the top down, each name is at the end of its line or below the name before; then, from
+	// the bottom up, names below the plot move up.
 	at := make([]vg.Length, len(order))
 	next := data.Max.Y
 	for k, i := range order {

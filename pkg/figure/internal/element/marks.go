@@ -19,13 +19,12 @@ func WithAlpha(c color.Color, alpha uint8) color.NRGBA {
 // Interval is the range of a value at one x.
 type Interval struct{ X, Lo, Hi float64 }
 
-// ErrorBars are vertical bars from Lo to Hi, clipped at the edge of the plot. A clipped
-// end is an arrow instead of a cap; gonum's error bars would extend beyond the plot.
+// ErrorBars are vertical bars from Lo to Hi. An end that is clipped at the edge of the plot is an
+// arrow instead of a cap; gonum's error bars would extend beyond the plot.
 type ErrorBars struct {
 	At    []Interval
 	Style draw.LineStyle
-	// Within is the width of the bar that the error bar is drawn on, in units of the
-	// axis; 0 if there is none.
+	// Within is the width of the bar below the error bar in units of the axis, or 0.
 	Within    float64
 	Placement SidewaysShift
 }
@@ -117,7 +116,7 @@ func (b Band) Thumbnail(c *draw.Canvas) {
 // Box is a bar, or a span of a timeline, in the plot's coordinates.
 type Box struct{ X0, Y0, X1, Y1 float64 }
 
-// MiddleX returns the x of the box's middle, at which the bar's error bar is drawn.
+// MiddleX returns the x of the box's error bar.
 func (b Box) MiddleX() float64 { return (b.X0 + b.X1) / 2 }
 
 // Boxes are filled rectangles in the plot's coordinates.
@@ -173,8 +172,7 @@ type Note struct {
 	Text  string
 	Shift vg.Point // from the point to the text
 	Style text.Style
-	// Background draws a white background behind the text, and keeps the text inside the
-	// plot.
+	// Background draws a white background, and keeps the text inside the plot.
 	Background bool
 }
 
@@ -200,8 +198,7 @@ func (n Notes) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// LineWithGlyphs returns the plotters of a line and of glyphs at its points. Either is
-// absent if the style does not have it.
+// LineWithGlyphs returns the plotters of a line and of glyphs at its points, as far as the style has them.
 func LineWithGlyphs(xy plotter.XYs, l SeriesStyle) ([]plot.Plotter, error) {
 	var out []plot.Plotter
 	if l.Line.Width > 0 && len(xy) > 1 {
@@ -224,7 +221,6 @@ func LineWithGlyphs(xy plotter.XYs, l SeriesStyle) ([]plot.Plotter, error) {
 	return out, nil
 }
 
-// coordinates returns x and y of all points, one after the other.
 func coordinates(xy plotter.XYs) []float64 {
 	v := make([]float64, 0, 2*len(xy))
 	for _, p := range xy {
@@ -233,8 +229,7 @@ func coordinates(xy plotter.XYs) []float64 {
 	return v
 }
 
-// widenCanvas returns c with a slightly larger rectangle, so that a point on its edge is
-// inside in spite of rounding.
+// widenCanvas returns c slightly larger, so that a point on its edge is inside in spite of rounding.
 func widenCanvas(c draw.Canvas) *draw.Canvas {
 	const rounding = vg.Length(0.01)
 	c = draw.Crop(c, -rounding, rounding, -rounding, rounding)
@@ -268,8 +263,8 @@ func (d Dots) GlyphBoxes(p *plot.Plot) []plot.GlyphBox {
 	return boxes
 }
 
-// Polyline is a line through points. Unlike gonum's plotter.Line, it returns glyph boxes
-// for its outermost points only, because gonum goes through all boxes several times.
+// Polyline is a line through points. Unlike gonum's plotter.Line, it returns glyph boxes for its
+// outermost points only, because gonum goes through all boxes several times.
 type Polyline struct {
 	XY     plotter.XYs
 	Style  draw.LineStyle

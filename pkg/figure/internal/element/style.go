@@ -19,13 +19,11 @@ const (
 	FontSize      = 12 // points
 )
 
-// Gray returns the color of values that were not measured in a run: the ideal line and the
-// result of the constant predictor.
+// Gray returns the color of what was not measured in a run: the ideal line and the constant predictor.
 func Gray() color.Color { return color.NRGBA{R: 90, G: 90, B: 90, A: 255} }
 
-// Palette returns Okabe and Ito's colors ("Color Universal Design", 2008), which are
-// distinguishable with any color vision. Their yellow is omitted, because it is too light
-// for lines on white.
+// Palette returns Okabe and Ito's colors ("Color Universal Design", 2008), which are distinguishable
+// with any color vision, without their yellow, which is too light for lines on white.
 func Palette() []color.NRGBA {
 	return []color.NRGBA{
 		{R: 0, G: 114, B: 178, A: 255},   // blue
@@ -76,8 +74,8 @@ func NewPlot(title, x, y string) *plot.Plot {
 	return p
 }
 
-// ApplyStyle applies the fonts, ticks, grid and legend of all figures to a plot. Scales
-// and ticks that are not gonum's defaults are not changed.
+// ApplyStyle applies the fonts, ticks, grid and legend of all figures to a plot. It keeps scales
+// and ticks that are not gonum's defaults.
 func ApplyStyle(p *plot.Plot) {
 	p.Title.TextStyle.Font = TextStyle(FontSize + 1).Font
 	p.Title.Padding = 4

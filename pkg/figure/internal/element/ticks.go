@@ -13,8 +13,8 @@ import (
 // FittingTicks are ticks that can be reduced in number or size on a short axis.
 type FittingTicks interface {
 	plot.Ticker
-	// Fit changes the ticks of an axis with the given length so that their labels do not
-	// overlap, if that is possible with a font size of at least minSize.
+	// Fit changes the ticks of an axis of the given length so that labels do not overlap, if that
+	// is possible with fonts of at least minSize.
 	Fit(axis *plot.Axis, length vg.Length, vertical bool, minSize vg.Length)
 }
 
@@ -55,8 +55,7 @@ func (r LabelMeasurer) HasOverlap(ticks []plot.Tick) bool {
 	return false
 }
 
-// HasAmbiguousLabels reports whether two different names have the same label, because both
-// were shortened.
+// HasAmbiguousLabels reports whether two different names have the same shortened label.
 func (r LabelMeasurer) HasAmbiguousLabels(ticks []plot.Tick) bool {
 	names, ok := r.Axis.Tick.Marker.(categoryTicks)
 	for i := range ticks {
@@ -69,8 +68,8 @@ func (r LabelMeasurer) HasAmbiguousLabels(ticks []plot.Tick) bool {
 	return false
 }
 
-// reduceTicks replaces the ticks by newTicks(n), first for n = start, then for fewer, until
-// their labels do not overlap or n is 1.
+// reduceTicks replaces the ticks by newTicks(n), from n = start down, until their labels do not
+// overlap or n is 1.
 func (r LabelMeasurer) reduceTicks(start int, newTicks func(n int) plot.Ticker) {
 	for n := start; n >= 1; n-- {
 		if !r.HasOverlap(r.Axis.Tick.Marker.Ticks(r.Axis.Min, r.Axis.Max)) {
@@ -117,7 +116,6 @@ func NewCategoryTicks(names []string, maxWidth vg.Length, width func(string) vg.
 	return t
 }
 
-// Ticks implements plot.Ticker.
 func (c categoryTicks) Ticks(_, _ float64) []plot.Tick {
 	ticks := make([]plot.Tick, len(c.Lines))
 	for i, label := range c.Lines {
@@ -126,13 +124,13 @@ func (c categoryTicks) Ticks(_, _ float64) []plot.Tick {
 	return ticks
 }
 
-// hasOnlyNumbers reports whether all names are numbers. Readers can infer numbers that are
-// omitted, but no other names.
+// hasOnlyNumbers reports whether all names are numbers, the only ones that readers can infer if
+// some are omitted.
 func (c categoryTicks) hasOnlyNumbers() bool {
 	return !slices.ContainsFunc(c.names, func(name string) bool { _, err := strconv.ParseFloat(name, 64); return err != nil })
 }
 
-// Fit implements FittingTicks. It omits numbers, or wraps and shrinks other names.
+// Fit omits numbers, or wraps and shrinks other names.
 func (c categoryTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, least vg.Length) {
 	r := LabelMeasurer{axis, length, vertical}
 	if c.hasOnlyNumbers() {
@@ -182,8 +180,7 @@ func (t RowTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, least vg
 	}
 }
 
-// Wrap breaks a text at its spaces into lines of at most maxWidth, and shortens words that
-// are wider.
+// Wrap breaks a text at its spaces into lines of at most maxWidth, and shortens wider words.
 func Wrap(text string, maxWidth vg.Length, width func(string) vg.Length) string {
 	var lines []string
 	for _, word := range strings.Fields(text) {
@@ -197,8 +194,7 @@ func Wrap(text string, maxWidth vg.Length, width func(string) vg.Length) string 
 	return strings.Join(lines, "\n")
 }
 
-// Shorten returns text, with an ellipsis in place of its middle if it is wider than
-// maxWidth.
+// Shorten returns text, with an ellipsis as its middle if it is wider than maxWidth.
 func Shorten(text string, maxWidth vg.Length, width func(string) vg.Length) string {
 	runes := []rune(text)
 	for keep := len(runes) - 1; keep > 1 && width(text) > maxWidth; keep-- {

@@ -6,8 +6,8 @@ import (
 	"gonum.org/v1/plot/plotter"
 )
 
-// Trace contains the points of a line as they were logged, which may be very many. A
-// point is drawn at ((x − origin)/unit, y).
+// Trace contains the points of a line as they were logged, which may be very many. A point is drawn
+// at ((x − origin)/unit, y).
 type Trace struct {
 	X, Y         []float64
 	origin, unit float64
@@ -38,16 +38,15 @@ func (t Trace) Len() int { return len(t.X) }
 // point returns the coordinates at which point i is drawn.
 func (t Trace) point(i int) plotter.XY { return plotter.XY{X: (t.X[i] - t.origin) / t.unit, Y: t.Y[i]} }
 
-// CondensedParts is the number of parts into which Condense divides a long line, and
-// partPoints is the number of points that it keeps of each part.
+// CondensedParts is the number of parts into which Condense divides a long line. It keeps
+// partPoints points of each part.
 const (
 	CondensedParts = 600
 	partPoints     = 4
 )
 
-// Condense returns the points to draw. Of a long line, it returns the first, lowest, highest
-// and last point of each of CondensedParts parts, so that the line looks the same but the
-// file is small.
+// Condense returns the points to draw. Of a long line, it returns the first, lowest, highest and
+// last point of each of CondensedParts parts, so that the line looks the same but the file is small.
 func (t Trace) Condense() plotter.XYs {
 	n := t.Len()
 	if n <= partPoints*CondensedParts {
@@ -89,8 +88,7 @@ func (t Trace) Thin() plotter.XYs {
 	return out
 }
 
-// CondenseBand returns the band to draw. Of a long band, it returns the range of each of
-// CondensedParts parts.
+// CondenseBand returns the band to draw: of a long band, the range of each of CondensedParts parts.
 func CondenseBand(at []Interval) []Interval {
 	n := len(at)
 	if n <= 2*CondensedParts {

@@ -8,16 +8,15 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// zoomCanvas multiplies all lengths by a factor: coordinates, line widths, dashes and
-// text sizes. A figure of another size is laid out as an image of default size and drawn
-// on a zoomCanvas.
+// zoomCanvas multiplies coordinates, line widths, dashes and text sizes by a factor. A figure of
+// another size is laid out as an image of default size and drawn on a zoomCanvas.
 type zoomCanvas struct {
 	vg.Canvas
 	factor vg.Length
 }
 
-// NewZoomCanvas returns a canvas that draws on c with all lengths multiplied by factor. The
-// canvas has the width and the height of c divided by factor.
+// NewZoomCanvas returns a canvas that draws on c with all lengths multiplied by factor. Its size is
+// that of c divided by factor.
 func NewZoomCanvas(c draw.Canvas, factor vg.Length) draw.Canvas {
 	if factor == 1 {
 		return c
@@ -30,10 +29,8 @@ func ScaleRectangle(r vg.Rectangle, factor vg.Length) vg.Rectangle {
 	return vg.Rectangle{Min: r.Min.Scale(factor), Max: r.Max.Scale(factor)}
 }
 
-// SetLineWidth implements vg.Canvas.
 func (z zoomCanvas) SetLineWidth(w vg.Length) { z.Canvas.SetLineWidth(w * z.factor) }
 
-// SetLineDash implements vg.Canvas.
 func (z zoomCanvas) SetLineDash(dashes []vg.Length, offset vg.Length) {
 	out := make([]vg.Length, len(dashes))
 	for i, d := range dashes {
@@ -42,16 +39,12 @@ func (z zoomCanvas) SetLineDash(dashes []vg.Length, offset vg.Length) {
 	z.Canvas.SetLineDash(out, offset*z.factor)
 }
 
-// Translate implements vg.Canvas.
 func (z zoomCanvas) Translate(to vg.Point) { z.Canvas.Translate(to.Scale(z.factor)) }
 
-// Stroke implements vg.Canvas.
 func (z zoomCanvas) Stroke(p vg.Path) { z.Canvas.Stroke(z.scalePath(p)) }
 
-// Fill implements vg.Canvas.
 func (z zoomCanvas) Fill(p vg.Path) { z.Canvas.Fill(z.scalePath(p)) }
 
-// scalePath returns p with its coordinates and radii multiplied by the factor.
 func (z zoomCanvas) scalePath(p vg.Path) vg.Path {
 	out := make(vg.Path, len(p))
 	for i, c := range p {
@@ -66,13 +59,11 @@ func (z zoomCanvas) scalePath(p vg.Path) vg.Path {
 	return out
 }
 
-// FillString implements vg.Canvas.
 func (z zoomCanvas) FillString(f font.Face, at vg.Point, text string) {
 	f.Font.Size *= z.factor
 	z.Canvas.FillString(f, at.Scale(z.factor), text)
 }
 
-// DrawImage implements vg.Canvas.
 func (z zoomCanvas) DrawImage(r vg.Rectangle, img image.Image) {
 	z.Canvas.DrawImage(ScaleRectangle(r, z.factor), img)
 }

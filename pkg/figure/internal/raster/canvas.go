@@ -1,5 +1,5 @@
-// Package raster draws figures as PNG images. It contains a canvas for gonum's plots, the
-// outlines of long lines, and the encoder of the file.
+// Package raster draws figures as PNG images. It contains a canvas for gonum's plots, the outlines
+// of long lines, and the encoder of the file.
 package raster
 
 import (
@@ -20,10 +20,9 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 )
 
-// Canvas draws a PNG image. It replaces three slow parts of gonum's canvas: the background;
-// glyphs, which gonum renders again for each text; and long paths, for which gonum's
-// rasterizer searches linearly in each row of pixels (a line with a thousand spikes takes
-// seconds).
+// Canvas draws a PNG image. It replaces three slow parts of gonum's canvas: the background; glyphs,
+// which gonum renders again for each text; and long paths, for which gonum's rasterizer searches
+// linearly in each row of pixels (a line with a thousand spikes takes seconds).
 type Canvas struct {
 	*vgimg.Canvas
 	Picture *image.RGBA // the image that is drawn on
@@ -40,7 +39,6 @@ type Canvas struct {
 	mask     []byte
 }
 
-// pen is the canvas's drawing state.
 type pen struct {
 	color       color.Color
 	width       vg.Length
@@ -49,8 +47,7 @@ type pen struct {
 	transformed bool // coordinates have been transformed
 }
 
-// minLongPathComponents is the smallest number of components of a path that this package draws
-// itself. Gonum draws shorter paths.
+// minLongPathComponents is the number of components from which this package draws a path itself.
 const minLongPathComponents = 200
 
 // New returns a white canvas of the given size, with dpi pixels per inch.
@@ -64,15 +61,13 @@ func New(width, height vg.Length, dpi int) *Canvas {
 	return p
 }
 
-// newCanvasOn returns a canvas of width × height pixels that draws on picture, which must be
-// white.
+// newCanvasOn returns a canvas of width × height pixels that draws on picture, which must be white.
 func newCanvasOn(picture *image.RGBA, width, height float64, dpi int) *Canvas {
 	drawing := gg.NewContextForRGBA(picture)
 	drawing.SetLineCapButt()
 	drawing.InvertY()
 	return &Canvas{
-		// Gonum gets an image of one pixel, because it would fill the image with white
-		// and does not use it otherwise.
+		// Gonum gets an image of one pixel, which it only fills with white.
 		Canvas:  vgimg.NewWith(vgimg.UseImageWithContext(image.NewRGBA(image.Rect(0, 0, 1, 1)), drawing), vgimg.UseDPI(dpi)),
 		Picture: picture, width: width, height: height,
 		pen:   pen{color: color.Black, width: 1},
@@ -80,9 +75,8 @@ func newCanvasOn(picture *image.RGBA, width, height float64, dpi int) *Canvas {
 	}
 }
 
-// Tile returns a canvas for a part of the image, and the offset to add to a point on p to
-// get the same point on the tile. Drawing outside of the tile is clipped, so tiles that do
-// not overlap can be drawn concurrently.
+// Tile returns a canvas for a part of the image, and the offset from a point on p to the same point on
+// the tile. It clips what is drawn outside of it, so tiles that do not overlap can be drawn concurrently.
 func (p *Canvas) Tile(part vg.Rectangle) (tile *Canvas, offset vg.Point) {
 	round := func(l vg.Length) int { return int(math.Round(l.Dots(p.DPI()))) }
 	page := p.Picture.Rect
@@ -99,7 +93,6 @@ func (p *Canvas) Tile(part vg.Rectangle) (tile *Canvas, offset vg.Point) {
 	return tile, vg.Point{X: -p.pixelsToLength(float64(area.Min.X)), Y: -p.pixelsToLength(float64(page.Max.Y - area.Max.Y))}
 }
 
-// pixelsToLength converts a number of pixels to a length.
 func (p *Canvas) pixelsToLength(pixels float64) vg.Length {
 	return vg.Length(pixels/p.DPI()) * vg.Inch
 }
@@ -198,8 +191,8 @@ func (p *Canvas) Fill(path vg.Path) {
 	p.fillPolygons(lines)
 }
 
-// convertLongPath converts a long path of straight lines to pixels. If the path is short, has
-// curves, or is transformed, ok is false and gonum should draw it.
+// convertLongPath converts a long path of straight lines to pixels. ok is false, and gonum should
+// draw the path, if it is short, has curves, or is transformed.
 func (p *Canvas) convertLongPath(path vg.Path) (lines *shape, ok bool) {
 	if len(path) < minLongPathComponents || p.pen.transformed {
 		return nil, false
@@ -229,8 +222,7 @@ func (p *Canvas) convertLongPath(path vg.Path) (lines *shape, ok bool) {
 	return lines, true
 }
 
-// fillPolygons fills polygons with the pen's color. An area that several polygons cover is
-// painted once.
+// fillPolygons fills polygons with the pen's color. An area that several cover is painted once.
 func (p *Canvas) fillPolygons(s *shape) {
 	lo, hi := pixelPoint{math.Inf(1), math.Inf(1)}, pixelPoint{math.Inf(-1), math.Inf(-1)}
 	for _, d := range s.dots {
@@ -315,21 +307,20 @@ func (p *Canvas) FillString(f font.Face, at vg.Point, text string) {
 	d.DrawString(text)
 }
 
-// kernedFace corrects the kerning of x/image's opentype.Face, whose Kern returns font
-// units independently of the face's size, so that small letters would overlap.
+// kernedFace corrects the kerning of x/image's opentype.Face, whose Kern returns font units
+// independently of the face's size, so that small letters would overlap.
 type kernedFace struct {
 	ximage.Face
 	perUnit float64 // 1/64 pixels per font unit
 }
 
-// Kern implements font.Face of x/image.
 func (f kernedFace) Kern(r0, r1 rune) fixed.Int26_6 {
 	return fixed.Int26_6(math.Round(float64(f.Face.Kern(r0, r1)) * f.perUnit))
 }
 
 // findSolidRect returns the pixels inside path. ok reports whether they can be filled without
-// blending: the path is a rectangle whose edges are at edges of pixels or outside of the
-// image, and the color is opaque. Otherwise pixels is empty.
+// blending: the path is a rectangle whose edges are at edges of pixels or outside of the image, and
+// the color is opaque.
 func (p *Canvas) findSolidRect(path vg.Path) (pixels image.Rectangle, ok bool) {
 	img := p.Picture
 	if len(path) != 5 || p.pen.transformed || path[4].Type != vg.CloseComp {

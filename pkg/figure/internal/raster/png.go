@@ -11,11 +11,10 @@ import (
 	"github.com/klauspost/compress/zlib"
 )
 
-// writePNG writes an opaque image as a PNG (W3C, Portable Network Graphics, third
-// edition), with 8 bits per sample. It uses a palette if the image has at most 256
-// colors, else red, green and blue. Rows are not filtered: figures consist of flat areas,
-// which filters do not make smaller, and trying all filters on each row, as image/png
-// does, takes ten times as long. It returns the number of bytes written.
+// writePNG writes an opaque image as a PNG (W3C, Portable Network Graphics, third edition), with 8 bits
+// per sample. It uses a palette if the image has at most 256 colors, else red, green and blue. Rows are
+// not filtered: figures consist of flat areas, which filters do not make smaller, and trying all filters
+// on each row, as image/png does, takes ten times as long. It returns the number of bytes written.
 func writePNG(w io.Writer, img *image.RGBA, dpi float64) (int64, error) {
 	width, height := img.Rect.Dx(), img.Rect.Dy()
 	palette := newPalette(img)
@@ -75,16 +74,14 @@ func compressRows(img *image.RGBA, palette *pngPalette) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// pngPalette contains the colors of an image.
 type pngPalette struct {
 	bytes []byte          // red, green, blue of each color
 	index map[uint32]byte // index of each color, by the bytes of its pixel
 }
 
-// firstPixel returns the four bytes of the first pixel in pix as an integer.
 func firstPixel(pix []byte) uint32 { return binary.LittleEndian.Uint32(pix) }
 
-// newPalette returns the palette of an image, or nil if the image has more than 256 colors.
+// newPalette returns the palette of an image, or nil for more than 256 colors.
 func newPalette(img *image.RGBA) *pngPalette {
 	const most = 256
 	p := &pngPalette{index: map[uint32]byte{}}

@@ -14,10 +14,8 @@ type shape struct {
 // clear removes all polygons, but keeps the allocated memory.
 func (s *shape) clear() { s.dots, s.ends = s.dots[:0], s.ends[:0] }
 
-// endPolygon ends the current polygon.
 func (s *shape) endPolygon() { s.ends = append(s.ends, len(s.dots)) }
 
-// forEachPolygon calls f for each polygon.
 func (s *shape) forEachPolygon(f func([]pixelPoint)) {
 	start := 0
 	for _, end := range s.ends {
@@ -26,16 +24,16 @@ func (s *shape) forEachPolygon(f func([]pixelPoint)) {
 	}
 }
 
-// stroker converts lines of a given width to polygons: one rectangle per segment and a
-// fan at each bend. All polygons have the same orientation and overlap only inside the line,
-// so that their added coverage shows no seams.
+// stroker converts lines of a given width to polygons: one rectangle per segment and a fan at each
+// bend. All polygons have the same orientation and overlap only inside the line, so that their
+// added coverage shows no seams.
 type stroker struct {
 	half float64 // half of the line's width, in pixels
 	to   *shape
 }
 
-// minSegmentPixels is the smallest length, in pixels, of a segment that is drawn. Bends that move
-// the line's edge by less are not drawn either.
+// minSegmentPixels is the smallest length, in pixels, of a drawn segment. Bends that move the
+// line's edge by less are not drawn either.
 const minSegmentPixels = 1.0 / 16
 
 // addLine converts a line, with flat ends and round joins, and appends its polygons.
@@ -82,8 +80,8 @@ func (s *stroker) joinSegments(at, n0, n1 pixelPoint) {
 	s.to.endPolygon()
 }
 
-// dashLines splits lines into dashes, whose lengths alternate with those of gaps. The
-// pattern starts at offset. It returns lines if there are no dashes.
+// dashLines splits lines into dashes, whose lengths alternate with those of gaps, from offset in
+// the pattern. Without dashes, it returns lines.
 func dashLines(lines *shape, dashes []float64, offset float64) *shape {
 	total := 0.0
 	for _, d := range dashes {
