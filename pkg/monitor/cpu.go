@@ -12,8 +12,7 @@ import (
 	"syscall"
 )
 
-// ticksPerSecond is the number of clock ticks per second in the CPU times of /proc (USER_HZ,
-// proc(5)).
+// ticksPerSecond is the unit of the CPU times in /proc (USER_HZ, proc(5)).
 const ticksPerSecond = 100
 
 // CPUTimes contains CPU times in seconds since boot, and the memory of the watched process trees.
@@ -24,14 +23,13 @@ type CPUTimes struct {
 	Tree  float64 // of the watched process trees
 	Cores int
 
-	// TreeMemory is the resident memory of the running processes of the trees, in bytes. A page
-	// that several processes share counts for each of them.
+	// TreeMemory is the resident memory of the trees' running processes in bytes. A page that
+	// several processes share counts for each.
 	TreeMemory int64
 }
 
-// CPUMeter reads the CPU times of this machine and of process trees. A tree consists of its root
-// and all descendants of the root, including those that have ended. Only one goroutine may use
-// a CPUMeter at a time.
+// CPUMeter reads the CPU times of this machine and of process trees: each root with all its
+// descendants, including those that have ended. Only one goroutine may use it at a time.
 type CPUMeter struct {
 	proc  string // path of the proc file system
 	roots []int
@@ -39,7 +37,6 @@ type CPUMeter struct {
 	ended float64         // seconds of ended processes for which no process of a tree has waited
 }
 
-// process describes a process of a tree.
 type process struct {
 	start    uint64 // start time in ticks since the start of the machine; with the pid it identifies the process
 	parent   int
@@ -48,12 +45,12 @@ type process struct {
 	orphaned bool    // whether its parent has ended
 }
 
-// NewCPUMeter returns a CPUMeter for the process trees with the given roots. If the trees
-// overlap, each process counts once.
+// NewCPUMeter returns a CPUMeter for the process trees with the given roots. If they overlap, each
+// process counts once.
 func NewCPUMeter(roots ...int) *CPUMeter { return &CPUMeter{proc: "/proc", roots: roots} }
 
-// Sample reads the current times. It returns an error if they cannot be read, for example
-// because there is no /proc or a root has ended.
+// Sample reads the current times. It returns an error if it cannot, for example because there is no
+// /proc or a root has ended.
 func (c *CPUMeter) Sample() (CPUTimes, error) {
 	now, err := c.readMachineTimes()
 	if err != nil {
@@ -79,9 +76,9 @@ func (c *CPUMeter) Sample() (CPUTimes, error) {
 	return now, nil
 }
 
-// addOrphans adds processes whose parent has ended since the last sample: it adds running ones
-// to seen, and the CPU time of ended ones to c.ended. No process of the tree calls wait(2)
-// for such a process, so the times of the other processes do not contain its time.
+// addOrphans adds processes whose parent has ended since the last sample: running ones to seen, and
+// the CPU time of ended ones to c.ended. No process of the tree calls wait(2) for them, so their
+// time is in no other process's times.
 func (c *CPUMeter) addOrphans(seen map[int]process) {
 	for pid, before := range c.known {
 		if _, ok := seen[pid]; ok {
@@ -104,7 +101,6 @@ func (c *CPUMeter) addOrphans(seen map[int]process) {
 	}
 }
 
-// readMachineTimes reads the CPU times of the machine from /proc/stat.
 func (c *CPUMeter) readMachineTimes() (CPUTimes, error) {
 	path := filepath.Join(c.proc, "stat")
 	text, err := os.ReadFile(path)
@@ -112,8 +108,8 @@ func (c *CPUMeter) readMachineTimes() (CPUTimes, error) {
 		return CPUTimes{}, err
 	}
 	line, rest, _ := strings.Cut(string(text), "\n")
-	// cpu user nice system idle iowait irq softirq steal guest guest_nice; user and
-	// nice include guest and guest_nice.
+	// cpu user nice system idle iowait irq softirq steal guest guest_nice; user and nice include
+	// guest and guest_nice.
 	fields := strings.Fields(line)
 	if len(fields) < 9 || fields[0] != "cpu" {
 		return CPUTimes{}, fmt.Errorf("%s: invalid first line %.80q: want cpu and at least 8 numbers", path, line)
@@ -140,9 +136,9 @@ func (c *CPUMeter) readMachineTimes() (CPUTimes, error) {
 	return all, nil
 }
 
-// addProcessTree adds the process pid and its descendants to seen. It reads the children of a process
-// before the process itself. If a child ends in between, its time counts twice in this sample; in the
-// other order it would not count for the tree at all, but for other programs.
+// addProcessTree adds the process pid and its descendants to seen. It reads a process after its
+// children. If a child ends in between, its time counts twice in this sample; in the other order
+// it would count for other programs.
 func (c *CPUMeter) addProcessTree(pid int, seen map[int]process) error {
 	if _, ok := seen[pid]; ok {
 		return nil
@@ -217,7 +213,6 @@ func (c *CPUMeter) readProcess(pid int) (process, error) {
 	return process{start: start, parent: parent, seconds: float64(ticks) / ticksPerSecond, memory: pages * int64(os.Getpagesize())}, nil
 }
 
-// isProcessGone reports whether err means that a process has ended.
 func isProcessGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)
 }

@@ -6,8 +6,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// LoadMeter measures, for each epoch of a run, the CPU time of the run and of all other
-// processes on the machine.
+// LoadMeter measures, for each epoch of a run, the CPU time of the run and of all other processes
+// on the machine.
 type LoadMeter struct {
 	cpu     *CPUMeter
 	started time.Time
@@ -15,8 +15,7 @@ type LoadMeter struct {
 	known   bool // whether begin is valid
 }
 
-// NewLoadMeter returns a meter for the run whose processes are roots, a list of process IDs,
-// and all their descendants.
+// NewLoadMeter returns a meter for the run with the processes roots and all their descendants.
 func NewLoadMeter(roots ...int) *LoadMeter { return &LoadMeter{cpu: NewCPUMeter(roots...)} }
 
 // Begin starts the measurement of an epoch.
@@ -26,8 +25,7 @@ func (m *LoadMeter) Begin() {
 	m.started, m.known = time.Now(), err == nil
 }
 
-// End returns the load since Begin as the load of the given epoch. ok is false if the CPU
-// times cannot be read.
+// End returns the load of an epoch since Begin. ok is false if the CPU times cannot be read.
 func (m *LoadMeter) End(epoch int) (load runs.Load, ok bool) {
 	end, err := m.cpu.Sample()
 	if !m.known || err != nil {

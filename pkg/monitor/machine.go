@@ -10,12 +10,10 @@ import (
 	"strings"
 )
 
-// machine reads the memory, the network traffic and the processors' energy of this machine. proc and
-// sys are the paths of /proc and /sys, which tests replace.
+// machine reads this machine's memory, network traffic and processor energy. Tests replace /proc and /sys.
 type machine struct{ proc, sys string }
 
-// usedMemory returns the memory that is not available to new processes, in bytes, or NaN if it is
-// unknown.
+// usedMemory returns the bytes that are not available to new processes, or NaN.
 func (m machine) usedMemory() float64 {
 	text, err := os.ReadFile(filepath.Join(m.proc, "meminfo"))
 	if err != nil {
@@ -40,13 +38,13 @@ func (m machine) usedMemory() float64 {
 	return (total - available) * 1024
 }
 
-// traffic contains the numbers of bytes received and sent since the machine was started.
+// traffic contains bytes since the machine was started.
 type traffic struct{ received, sent, loopback float64 }
 
 const loopbackInterface = "lo"
 
-// networkTraffic returns the traffic of this process's network namespace. If the machine has
-// physical interfaces, only these count, because the same bytes also pass through bridges and bonds.
+// networkTraffic returns the traffic of this process's network namespace. Only physical interfaces
+// count, if there are any: the same bytes also pass through bridges and bonds.
 func (m machine) networkTraffic() (traffic, error) {
 	path := filepath.Join(m.proc, "self/net/dev")
 	text, err := os.ReadFile(path)
@@ -83,7 +81,7 @@ func (m machine) networkTraffic() (traffic, error) {
 	return all, nil
 }
 
-// energyCounter is the energy counter of a processor: Intel's and AMD's RAPL, which Linux shows in
+// energyCounter is a processor's energy counter: Intel's and AMD's RAPL, which Linux shows in
 // /sys/class/powercap (Documentation/power/powercap/powercap.rst of the kernel). Only root may
 // read it on most machines.
 type energyCounter struct {
@@ -92,8 +90,8 @@ type energyCounter struct {
 	last float64 // microjoules
 }
 
-// energyCounters returns the counters of all processors with their current values. It returns nil
-// if there are none, or if they cannot be read.
+// energyCounters returns all processors' counters with their current values, or nil if there are
+// none or they cannot be read.
 func (m machine) energyCounters() []*energyCounter {
 	zones, err := filepath.Glob(filepath.Join(m.sys, "class/powercap/*-rapl:*"))
 	if err != nil {
@@ -117,8 +115,7 @@ func (m machine) energyCounters() []*energyCounter {
 	return all
 }
 
-// joulesSinceLastCall returns the energy since the last call in joules, or NaN if the counter cannot be
-// read.
+// joulesSinceLastCall returns NaN if the counter cannot be read.
 func (c *energyCounter) joulesSinceLastCall() float64 {
 	now, err := readNumber(c.path)
 	if err != nil {
@@ -132,7 +129,6 @@ func (c *energyCounter) joulesSinceLastCall() float64 {
 	return used / 1e6
 }
 
-// readNumber reads a file that contains one number.
 func readNumber(path string) (float64, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

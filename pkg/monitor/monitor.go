@@ -46,8 +46,7 @@ type Summary struct {
 	EnergyJoules float64 // of all GPUs, by their energy counters or else power times time; 0 if neither is measured
 }
 
-// GPUSample contains the latest values of the GPUs of a Sampler together. A value that no GPU
-// measures is NaN.
+// GPUSample contains the latest total values of a Sampler's GPUs. A value that no GPU measures is NaN.
 type GPUSample struct {
 	Percent     float64 // mean utilization over the GPUs
 	MemoryBytes float64 // sum over the GPUs
@@ -73,9 +72,9 @@ type Sampler struct {
 	err          error
 }
 
-// Start takes a first sample of the GPUs with the given PCI bus IDs, and then one sample per
-// period in the background. The IDs have the form that the CUDA driver returns.
-// Start writes one CSV line per GPU and sample to w, unless w is nil. lib must be initialized.
+// Start takes a first sample of the GPUs with the given PCI bus IDs, in the CUDA driver's form, and
+// then one per period in the background. It writes one CSV line per GPU and sample to w, unless w
+// is nil. lib must be initialized.
 func Start(lib *nvml.Library, busIDs []string, period time.Duration, w io.Writer) (*Sampler, error) {
 	if lib == nil {
 		return nil, errors.New("monitor GPUs: NVIDIA's management library (libnvidia-ml) was not found")
@@ -125,7 +124,6 @@ func (s *Sampler) readEnergy() []float64 {
 	return all
 }
 
-// takeSample takes one sample of each GPU.
 func (s *Sampler) takeSample() {
 	at := strconv.FormatFloat(time.Since(s.begin).Seconds(), 'f', 3, 64)
 	sum, measured := 0.0, false
@@ -171,7 +169,6 @@ func (s *Sampler) takeSample() {
 	}
 }
 
-// addMeasured returns sum + v, or v if sum is NaN.
 func addMeasured(sum, v float64) float64 {
 	if math.IsNaN(sum) {
 		return v
@@ -187,7 +184,7 @@ func (s *Sampler) Last() GPUSample {
 }
 
 // Stop takes a last sample and returns the summary. If the CSV lines could not be written, it
-// returns the error together with a valid summary.
+// returns an error and a valid summary.
 func (s *Sampler) Stop() (Summary, error) {
 	close(s.end)
 	s.done.Wait()

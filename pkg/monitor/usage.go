@@ -11,12 +11,11 @@ import (
 	"lockstep/pkg/runs/usage"
 )
 
-// UsageVariable is the environment variable that turns the recording of usage off if its value is
-// "off".
+// UsageVariable is the environment variable that turns the recording of usage off by the value "off".
 const UsageVariable = "LOCKSTEP_USAGE"
 
-// UsageEnabled reports whether workers record their usage. They do unless the environment variable
-// LOCKSTEP_USAGE is "off". UsageEnabled returns an error for a value other than "on", "off" and "".
+// UsageEnabled reports whether workers record their usage: unless LOCKSTEP_USAGE is "off". It
+// returns an error for a value other than "on", "off" and "".
 func UsageEnabled(getenv func(string) string) (bool, error) {
 	switch v := getenv(UsageVariable); v {
 	case "", "on":
@@ -34,13 +33,12 @@ const (
 	// 0.8 MB after two hours, 2.9 MB after a day and 5 MB after a week.
 	usageInterval = time.Second
 	usageSamples  = 2 * 3600
-	// shortestInterval is the shortest interval of the last sample. CPU times have a
-	// resolution of 10 ms.
+	// shortestInterval is the shortest interval of the last sample. CPU times have a resolution of 10 ms.
 	shortestInterval = 100 * time.Millisecond
 )
 
 // A UsageRecorder records the usage of a worker and its machine, in the background, in
-// usage-<rank>.csv of the run folder. Package usage describes the columns.
+// usage-<rank>.csv of the run folder; see package usage.
 type UsageRecorder struct {
 	writer  *usage.Writer
 	machine machine
@@ -64,9 +62,9 @@ type UsageRecorder struct {
 	err error // the error that has ended the recording; nil if there is none
 }
 
-// StartUsage starts to record the usage of the worker of the given rank in the run folder dir, which
-// must exist. The worker is the process pid with its descendants. gpu returns the last sample of the
-// worker's GPU; nil means that the worker has none. The caller must call Stop.
+// StartUsage starts to record the usage of the worker of the given rank in the run folder dir,
+// which must exist. The worker is the process pid with its descendants. gpu returns the last sample
+// of the worker's GPU, or is nil. The caller must call Stop.
 //
 // If nothing can be measured on this machine, StartUsage creates no file.
 func StartUsage(dir string, rank, pid int, gpu func() GPUSample) (*UsageRecorder, error) {
@@ -90,8 +88,7 @@ func startUsage(dir string, rank, pid int, gpu func() GPUSample, m machine, inte
 	return u, nil
 }
 
-// intervalAfter returns the time between two samples after the first n of them. first is the
-// interval at the start.
+// intervalAfter returns the interval after n samples; first is that at the start.
 func intervalAfter(n int, first time.Duration) time.Duration { return first << (n / usageSamples) }
 
 // recordUntilEnd appends samples until Stop is called or the file cannot be written.
@@ -116,7 +113,7 @@ func (u *UsageRecorder) recordUntilEnd(first time.Duration) {
 	}
 }
 
-// record takes a sample and appends it to the file. It reports whether the recording can go on.
+// record appends a sample to the file. It returns false if the recording must end.
 func (u *UsageRecorder) record() bool {
 	err := u.writer.Append(u.measure())
 	if err != nil {
@@ -168,16 +165,16 @@ func (u *UsageRecorder) measure() usage.Sample {
 	return s
 }
 
-// SetEpoch sets the epoch of the following samples, counted from 1. It may be called from any
-// goroutine, and for a nil UsageRecorder, for which it does nothing.
+// SetEpoch sets the epoch, from 1, of the following samples. Any goroutine may call it, and it does
+// nothing for a nil UsageRecorder.
 func (u *UsageRecorder) SetEpoch(epoch int) {
 	if u != nil {
 		u.epoch.Store(int64(epoch))
 	}
 }
 
-// Err returns the error that has ended the recording, such as a full disk, or nil if it goes on.
-// It may be called for a nil UsageRecorder.
+// Err returns the error that has ended the recording, such as a full disk, or nil. The
+// UsageRecorder may be nil.
 func (u *UsageRecorder) Err() error {
 	if u == nil {
 		return nil
