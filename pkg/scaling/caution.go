@@ -10,12 +10,11 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Cautions returns sentences about what limits the meaning of the measured times: which series trained
-// without communication, which workers shared cores, and which runs other load disturbed. A reader must
-// know them before any number, so they come first in the table's notes, in reports and in comparisons.
+// Cautions returns sentences about what limits the meaning of the measured times: which series
+// trained without communication, which workers shared cores, and which runs other load disturbed.
+// They come before any number: in the table's notes, in reports and in comparisons.
 func (s *Study) Cautions() []string { return s.cautionsAbout(s.Series()) }
 
-// cautionsAbout returns the cautions about some series.
 func (s *Study) cautionsAbout(series []string) []string {
 	out := s.unrealNotes(series)
 	if text := s.describeSharedCores(series); text != "" {
@@ -27,7 +26,7 @@ func (s *Study) cautionsAbout(series []string) []string {
 	return append(out, s.describeProcesses(series)...)
 }
 
-// inOneProcess returns the series that have runs whose workers are in one process.
+// inOneProcess returns the series that have runs with all workers in one process.
 func (s *Study) inOneProcess(series []string) []string {
 	return slices.DeleteFunc(slices.Clone(series), func(name string) bool {
 		return !slices.ContainsFunc(s.Runs, func(r runs.Run) bool {
@@ -36,8 +35,8 @@ func (s *Study) inOneProcess(series []string) []string {
 	})
 }
 
-// SizeName returns what the sizes of the study count, for the label of an axis: "workers", "workers in one process"
-// if this is so in all series, or "nodes".
+// SizeName returns what the study's sizes count, for an axis label: "workers", "workers in one
+// process" if all series have such runs, or "nodes".
 func (s *Study) SizeName() string {
 	switch {
 	case s.Rule.Per == PerNode:
@@ -48,8 +47,8 @@ func (s *Study) SizeName() string {
 	return "workers"
 }
 
-// describeProcesses says which series have runs whose workers are in one process, and which runs a profiler
-// slowed down.
+// describeProcesses says which series have runs with all workers in one process, and which runs a
+// profiler slowed down.
 func (s *Study) describeProcesses(series []string) []string {
 	var profiled, out []string
 	for _, r := range s.Runs {
@@ -66,7 +65,6 @@ func (s *Study) describeProcesses(series []string) []string {
 	return out
 }
 
-// cautionLines returns cautions as the first lines of a table's notes.
 func cautionLines(cautions []string) []string {
 	var lines []string
 	for _, text := range cautions {
@@ -75,8 +73,8 @@ func cautionLines(cautions []string) []string {
 	return lines
 }
 
-// unrealNotes returns one note for each of the given series whose workers did not communicate, so that
-// losses and scores are not real.
+// unrealNotes returns one note for each series whose workers did not communicate, so that losses
+// and scores are not real.
 func (s *Study) unrealNotes(series []string) []string {
 	reasons := map[string]string{}
 	for _, r := range s.Runs {
@@ -93,8 +91,8 @@ func (s *Study) unrealNotes(series []string) []string {
 	return notes
 }
 
-// ConditionsNote describes the conditions under which times were measured, for captions: which workers
-// shared cores, and which runs other load disturbed. It returns "" if there is nothing to say.
+// ConditionsNote says for captions which workers shared cores, and which runs other load disturbed.
+// It returns "" if there are none.
 func (s *Study) ConditionsNote() string {
 	var texts []string
 	for _, text := range []string{s.describeSharedCores(s.Series()), s.describeDisturbances(s.Series(), true)} {
@@ -105,9 +103,8 @@ func (s *Study) ConditionsNote() string {
 	return strings.Join(texts, "; ")
 }
 
-// describeSharedCores describes which workers of some series had fewer cores than threads, such as
-// "4 and 8 workers shared 2 cores". It returns "" if there are none, or if the logs do not contain the
-// numbers of cores.
+// describeSharedCores describes which workers of some series had fewer cores than threads, such as "4 and
+// 8 workers shared 2 cores". It returns "" if there are none, or if the logs lack the numbers of cores.
 func (s *Study) describeSharedCores(series []string) string {
 	var texts []string
 	names := map[string][]string{} // by text, the series to which it applies
@@ -152,12 +149,11 @@ func (s *Study) describeSharedCores(series []string) string {
 	return strings.Join(texts, "; ")
 }
 
-// disturbedRun is a counted run that other load disturbed, with the load.
 type disturbedRun struct{ series, name, load string }
 
-// describeDisturbances describes which counted runs of some series were disturbed by other load on their
-// machine: "2 of 6 runs disturbed by other load: …". Unless brief is true, it says by how much. It returns
-// "" if there are none.
+// describeDisturbances describes which counted runs of some series were disturbed by other load on
+// their machine: "2 of 6 runs disturbed by other load: …", or "" if there are none. Unless brief is
+// set, it says by how much.
 func (s *Study) describeDisturbances(series []string, brief bool) string {
 	const most = 4 // runs that are named
 	var texts []string

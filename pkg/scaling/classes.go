@@ -27,7 +27,7 @@ type Classes struct {
 	Rows []ClassRow
 }
 
-// Classes returns the scores of each class after training. It has no rows if no run has classes. In
+// Classes returns the scores of each class after training, or no rows if no run has classes. In
 // Point and in Quality, IoU and Dice are the means over the classes in the held-out masks.
 func (s *Study) Classes() *Classes {
 	out := &Classes{}
@@ -57,7 +57,7 @@ func (s *Study) Classes() *Classes {
 }
 
 // finalClasses returns the scores of each class after training or, before its end, after the last
-// epoch that was recorded. It returns nil if the run has no classes.
+// recorded epoch, or nil.
 func finalClasses(r runs.Run) []runs.NamedScores {
 	if r.Info.Test != nil && r.Info.Test.Classes != nil {
 		return r.Info.Test.Classes
@@ -75,7 +75,7 @@ func finalClasses(r runs.Run) []runs.NamedScores {
 	return classes
 }
 
-// HasClasses reports whether the IoU of any run that counts is the mean over several classes.
+// HasClasses reports whether the IoU of any counted run is the mean over several classes.
 func (s *Study) HasClasses() bool {
 	for _, c := range s.cells {
 		if slices.ContainsFunc(c.Runs, func(r runs.Run) bool { return finalClasses(r) != nil }) {

@@ -18,8 +18,7 @@ const (
 	VerdictSlower  = verdict.VerdictSlower
 	VerdictNone    = verdict.VerdictNone
 	VerdictUnknown = verdict.VerdictUnknown
-	// VerdictMixed occurs only in PooledComparison: A is faster or slower at some worker
-	// counts, but not at all of them.
+	// VerdictMixed occurs only in PooledComparison: the verdict depends on the worker count.
 	VerdictMixed = verdict.VerdictMixed
 )
 
@@ -29,8 +28,8 @@ type Comparison struct {
 	Workers      int
 	Measure      string // the measure compared: throughput, epoch_seconds or wall_seconds
 	RunsA, RunsB int
-	// Ratio is the speed of A divided by the speed of B, with its interval. If times are
-	// compared, it is the time of B divided by the time of A.
+	// Ratio is the speed of A divided by that of B, with its interval. If times are compared, it is
+	// the time of B divided by that of A.
 	Ratio Estimate
 	// P is from Welch's t-test of the logarithms of the measured values: the probability of
 	// a difference at least this large if A and B are equally fast. PermutationP is from
@@ -43,15 +42,13 @@ type Comparison struct {
 	Sentence        string
 }
 
-// PooledComparison answers "is A faster than B?" over all worker counts at which both
-// were measured. It needs no repeated runs, because it is a paired test in which each
-// worker count gives one pair.
+// PooledComparison answers "is A faster than B?" over all worker counts at which both were measured.
+// It needs no repeated runs, because it is a paired test in which each worker count gives one pair.
 type PooledComparison struct {
 	A, B           string // series
 	Counts         int    // worker counts that were compared
 	Faster, Slower int    // worker counts at which A was measured to be faster or slower
-	// Median, Min and Max summarize the ratios (speed of A divided by speed of B) over
-	// the worker counts.
+	// Median, Min and Max summarize the ratios (speed of A divided by speed of B) over the worker counts.
 	Median, Min, Max float64
 	// P is from the exact two-sided signed-rank test of the logarithms of the ratios
 	// (Wilcoxon, Individual comparisons by ranking methods, Biometrics Bulletin 1,
@@ -63,8 +60,7 @@ type PooledComparison struct {
 	Sentence string
 }
 
-// Comparisons contains one comparison for each worker count at which both series were
-// measured.
+// Comparisons contains one comparison for each worker count at which both series were measured.
 //
 // Its table has one row per worker count: a, b, workers, measure, runs_a, runs_b,
 // ratio, ratio_low, ratio_high, p, permutation_p, verdict, sentence.
@@ -77,10 +73,9 @@ type Comparisons struct {
 	cautions []string // about the compared series; see Study.Cautions
 }
 
-// Compare compares the speeds of series a and b at one worker count: by the interval of
-// their ratio, according to the study's rule, and by Welch's t-test of the logarithms of
-// the measured values (Welch 1947). The verdict is faster or slower only if the interval
-// excludes 1 and P is below 1 − confidence.
+// Compare compares the speeds of series a and b at one worker count: by the interval of their
+// ratio, according to the study's rule, and by Welch's t-test of the logarithms (Welch 1947). The
+// verdict is faster or slower only if the interval excludes 1 and P is below 1 − confidence.
 func (s *Study) Compare(a, b string, workers int) (*Comparison, error) {
 	i, err := s.findPoint(a, workers)
 	if err != nil {
@@ -117,8 +112,6 @@ func newComparisons(c *verdict.Comparisons, rule Rule, cautions []string) *Compa
 	return out
 }
 
-// verdictStudy returns the counted runs by series and worker count, in the form that
-// package verdict compares.
 func (s *Study) verdictStudy() verdict.Study {
 	out := verdict.Study{DisplayName: s.displayName(), By: s.estimator()}
 	for i, p := range s.Points {
@@ -142,9 +135,8 @@ func (s *Study) CompareSeries(a, b string) (*Comparisons, error) {
 	return newComparisons(c, s.Rule, s.cautionsAbout([]string{a, b})), nil
 }
 
-// CompareStudies compares the series that have the same name in both studies. If no names
-// are equal and each study has one series, it compares these two. The intervals use the
-// rule of study a.
+// CompareStudies compares the series that have the same name in both studies or, if there are none,
+// the only series of each. The intervals use the rule of study a.
 func CompareStudies(a, b *Study) (*Comparisons, error) {
 	if a == nil || b == nil {
 		return nil, fmt.Errorf("compare: %w", errMissingStudy)
@@ -156,7 +148,7 @@ func CompareStudies(a, b *Study) (*Comparisons, error) {
 	return newComparisons(c, a.Rule, bothCautions(a, b)), nil
 }
 
-// bothCautions returns the cautions about two studies. If they differ, each begins with the study's name.
+// bothCautions returns the cautions about two studies, with the study's name if they differ.
 func bothCautions(a, b *Study) []string {
 	if slices.Equal(a.Cautions(), b.Cautions()) {
 		return a.Cautions()
@@ -172,8 +164,6 @@ func bothCautions(a, b *Study) []string {
 
 var errMissingStudy = errors.New("a study is nil: read both studies with scaling.Read")
 
-// displayName returns the study's name in sentences: the name of its folder if it was
-// read from one folder, else the result of Name.
 func (s *Study) displayName() string {
 	if len(s.paths) == 1 {
 		return filepath.Base(s.paths[0])

@@ -22,8 +22,8 @@ const (
 	basisEpoch = "an epoch"
 )
 
-// CostRow is the cost of a run of one series at one worker count. Each worker uses one
-// device: a GPU, or the cores of a CPU worker.
+// CostRow is the cost of a run of one series at one worker count. Each worker uses one device: a
+// GPU, or a CPU worker's cores.
 type CostRow struct {
 	Series      string
 	Workers     int
@@ -50,8 +50,8 @@ type Cost struct {
 	growingWork []string // series whose samples per epoch grow with the workers, so that their rows are different work
 }
 
-// unequalWorkNotes returns one note per series. The caller passes the series whose samples
-// per epoch grow with the number of workers.
+// unequalWorkNotes returns one note per series; the samples per epoch of these series grow with the
+// workers.
 func unequalWorkNotes(series []string) []string {
 	var out []string
 	for _, name := range series {
@@ -71,12 +71,11 @@ func (s *Study) growingWork() []string {
 	return names
 }
 
-// Cost compares the elapsed hours with the device-hours of each point, and computes the
-// price at a rate per device-hour (0 if only hours matter). All rows use the same
-// basis, so that they can be compared: the time of the complete job if every run has it,
-// else the training time, else the time per epoch. If the runs have different numbers of
-// epochs, the basis is the time per epoch, if necessary the time of the whole job divided by its epochs.
-// Cost ignores the quality of the model: see Quality.
+// Cost compares the elapsed hours with the device-hours of each point, and computes the price at a
+// rate per device-hour (0 if only hours matter). All rows use the same basis: the time of the
+// complete job if every run has it, else the training time, else the time per epoch. If the runs
+// have different numbers of epochs, the basis is the time per epoch, if necessary the job's time
+// divided by its epochs. Cost ignores the quality of the model: see Quality.
 func (s *Study) Cost(rate float64) (*Cost, error) {
 	if !(rate >= 0) || math.IsInf(rate, 0) {
 		return nil, fmt.Errorf("cost: invalid rate %g: use the price of a device-hour, 0 or more", rate)
@@ -120,9 +119,8 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 	return c, nil
 }
 
-// costBasis chooses the measured time from which the cost is computed. It returns the
-// name of this time, and a function that returns the time of the i-th point. The function
-// is nil if no point has a time.
+// costBasis chooses the time from which the cost is computed. It returns its name, and a function
+// that returns the time of the i-th point, or nil if no point has a time.
 func (s *Study) costBasis() (string, func(int) Estimate) {
 	all := func(span func(Point) Estimate) bool {
 		return !slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 0 && math.IsNaN(span(p).Value) })
@@ -152,8 +150,7 @@ func (s *Study) costBasis() (string, func(int) Estimate) {
 	return "", nil
 }
 
-// ParetoFront returns the Pareto front, which consists of the rows with Pareto set. The
-// fastest row comes first.
+// ParetoFront returns the rows with Pareto set, the fastest first.
 func (c *Cost) ParetoFront() []CostRow {
 	var front []CostRow
 	for _, r := range c.Rows {
@@ -165,7 +162,6 @@ func (c *Cost) ParetoFront() []CostRow {
 	return front
 }
 
-// summarize names the fastest and the cheapest rows in a sentence.
 func (c *Cost) summarize() string {
 	front := c.ParetoFront()
 	name := func(r CostRow) string { return fmt.Sprintf("%s at %s", r.Series, english.Count(r.Workers, "worker")) }
@@ -200,9 +196,8 @@ func (c *Cost) table(maxRows int) table {
 	return g
 }
 
-// Project is the work that a budget pays for: trainings of Epochs epochs each, one per seed. A
-// field that is 0 means the number of the logs: the most epochs of a run, and the most seeds at one
-// worker count.
+// Project is the work that a budget pays for: trainings of Epochs epochs each, one per seed. 0
+// means the number of the logs: the most epochs of a run, and the most seeds at one worker count.
 type Project struct{ Epochs, Seeds int }
 
 // BudgetRow is the worker count that a budget allows for a series.
@@ -230,14 +225,13 @@ type Budget struct {
 	growingWork []string // series whose samples per epoch grow with the workers, so that their rows are different work
 }
 
-// maxPredictionFactor limits predictions to twice the largest measured worker count:
-// beyond that, a fitted law is unreliable.
+// maxPredictionFactor limits predictions to twice the largest measured worker count, beyond which a
+// fitted law is unreliable.
 const maxPredictionFactor = 2
 
 // Budget returns for each series the fastest worker count at which a project costs at most
-// deviceHours. Without a project, it assumes the numbers of epochs and seeds in the logs. Candidates
-// are the measured worker counts and, if a law was fitted, all counts up to twice the largest
-// measured one.
+// deviceHours. Without a project, it assumes the epochs and seeds of the logs. Candidates are the
+// measured worker counts and, if a law was fitted, all counts up to twice the largest measured one.
 func (s *Study) Budget(deviceHours float64, project ...Project) (*Budget, error) {
 	if !(deviceHours > 0) || math.IsInf(deviceHours, 0) {
 		return nil, fmt.Errorf("budget: invalid number of device-hours %g: use a number above 0", deviceHours)
@@ -296,8 +290,8 @@ func (s *Study) Budget(deviceHours float64, project ...Project) (*Budget, error)
 	return b, nil
 }
 
-// haveEqualEpochs reports whether all counted runs trained the same number of epochs, or none of these numbers
-// is known.
+// haveEqualEpochs reports whether all counted runs trained equally many epochs, or none of the
+// numbers is known.
 func (s *Study) haveEqualEpochs() bool {
 	epochs := map[float64]bool{}
 	for _, c := range s.cells {
@@ -308,8 +302,7 @@ func (s *Study) haveEqualEpochs() bool {
 	return len(epochs) < 2
 }
 
-// trainedEpochs returns the number of epochs of the runs of the i-th point, or 0 if it is unknown or
-// differs between them.
+// trainedEpochs returns the epochs of the i-th point's runs, or 0 if unknown or different.
 func (s *Study) trainedEpochs(i int) float64 {
 	n := 0.0
 	for k, r := range s.cells[i].Runs {
@@ -332,7 +325,6 @@ func (s *Study) knowsEpochs() bool {
 	return true
 }
 
-// budgetPlan is a project and the budget for it.
 type budgetPlan struct {
 	budget  float64 // device-hours
 	planned Project // as the user stated it
@@ -340,8 +332,8 @@ type budgetPlan struct {
 	seeds   int
 }
 
-// addDefaults sets the numbers that the user did not state to the largest of the logs, of which cell
-// is a part.
+// addDefaults sets the numbers that the user did not state to the largest of the logs; cell is a
+// part of them.
 func (p *budgetPlan) addDefaults(cell observe.Cell) {
 	seeds := map[int64]bool{}
 	for _, r := range cell.Runs {
@@ -377,10 +369,9 @@ func (p budgetPlan) String() string {
 	return epochs + " with " + seeds
 }
 
-// budgetRows returns a row with the fastest measured worker count of a series within the
-// budget (0 workers if the budget is too small) and, if a law predicts a faster one
-// within the budget, a second row with the prediction. It returns nil if all, the costs of the
-// project, contains no row of the series.
+// budgetRows returns a row with the fastest measured worker count of a series within the budget (0
+// workers if the budget is too small) and, if a law predicts a faster one within the budget, a
+// second row with the prediction. It returns nil if all, the costs of the project, lacks the series.
 func (s *Study) budgetRows(series string, all []CostRow, plan budgetPlan) []BudgetRow {
 	best := BudgetRow{Series: series, Hours: math.Inf(1), Epochs: int(math.Round(plan.epochs)), Seeds: plan.seeds}
 	cheapest := CostRow{DeviceHours: Estimate{Value: math.Inf(1)}}
@@ -413,10 +404,9 @@ func (s *Study) budgetRows(series string, all []CostRow, plan budgetPlan) []Budg
 	return rows
 }
 
-// predictBudgetRow predicts, by the law that the data support, the fastest worker count
-// within the budget. from is the measured row of the series from which it extrapolates. It
-// returns false if the data support no law, or if the predicted count is not faster than
-// the measured one.
+// predictBudgetRow predicts, by the law that the data support, the fastest worker count within the
+// budget, extrapolating from the measured row from. It returns false if the data support no law, or
+// if the prediction is not faster than measured.
 func (s *Study) predictBudgetRow(series string, from CostRow, measured BudgetRow, budget float64) (BudgetRow, bool) {
 	if s.Rule.Per == PerNode || s.Mode(series).Samples == verdict.FixedPerWorker { // a law of nodes cannot predict worker counts
 		return BudgetRow{}, false

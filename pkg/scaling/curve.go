@@ -47,9 +47,8 @@ type CurveSet struct {
 	Problems                []runs.Problem // runs without a line, with reasons
 }
 
-// Metrics lists the metrics of the study's runs that Curve and TimeTo accept: first the
-// epoch metrics, such as val_loss, then the names of logged curves, such as TensorBoard's
-// tags.
+// Metrics lists the metrics that Curve and TimeTo accept: first the epoch metrics, such as
+// val_loss, then the names of logged curves, such as TensorBoard's tags.
 func (s *Study) Metrics() []string {
 	var names []string
 	for _, m := range curve.EpochMetrics() {
@@ -115,10 +114,9 @@ func (s *Study) Curve(metric, axis string) (*CurveSet, error) {
 	return set, nil
 }
 
-// Smoothed returns the line with TensorBoard's smoothing: an exponential moving average
-// with a weight from 0 (no smoothing) to below 1, divided by the sum of the weights, so
-// that the start is not biased towards 0. Values that are not finite are kept and do
-// not affect the average.
+// Smoothed returns the line with TensorBoard's smoothing: an exponential moving average with a
+// weight from 0 (no smoothing) to below 1, divided by the sum of the weights, so that the start is
+// not biased towards 0. Values that are not finite are kept and do not affect the average.
 func (l CurveLine) Smoothed(weight float64) CurveLine {
 	weight = min(0.999, max(0, weight))
 	out := l
@@ -134,14 +132,12 @@ func (l CurveLine) Smoothed(weight float64) CurveLine {
 	return out
 }
 
-// curvePoint is the i-th point of a line. It is a row of the table that is written to
-// files.
+// curvePoint is the i-th point of a line, a row of the table in files.
 type curvePoint struct {
 	line CurveLine
 	i    int
 }
 
-// pointTable returns the table with one row per point.
 func (c *CurveSet) pointTable() grid.Grid[curvePoint] {
 	g := grid.Grid[curvePoint]{What: "curves", Columns: []grid.Column[curvePoint]{
 		{Name: "series", Text: func(p curvePoint) string { return p.line.Series }},
@@ -161,8 +157,7 @@ func (c *CurveSet) pointTable() grid.Grid[curvePoint] {
 	return g
 }
 
-// curveTables has two tables: String and HTML show one row per line, and files get one
-// row per point.
+// curveTables has two tables: String and HTML show one row per line, files one row per point.
 type curveTables struct {
 	grid.Grid[CurveLine]
 	points grid.Grid[curvePoint]
@@ -204,34 +199,30 @@ func (c *CurveSet) table(maxRows int) table {
 	return curveTables{g, c.pointTable()}
 }
 
-// LossCurve contains the losses of a series at one worker count, by epoch, combined
-// over its repeated runs. Failed and canceled runs do not count. All slices have the
-// same length, one element per epoch, in ascending order; unknown values are NaN. The
-// slices belong to the study and must not be modified.
+// LossCurve contains the losses of a series at one worker count, by epoch, combined over its
+// repeated runs that neither failed nor were canceled. All slices have one element per epoch, in
+// ascending order; unknown values are NaN. The slices belong to the study and must not be modified.
 type LossCurve struct {
 	Series  string
 	Workers int
 	Runs    int // runs that count
 
 	Epoch []float64 // number of the epoch, from 1
-	// Elapsed is the training time until the end of the epoch, and Clock also includes
-	// validation. Both are medians over the runs in seconds, and NaN from the first epoch on
-	// whose time is unknown.
+	// Elapsed is the training time until the end of the epoch, and Clock also includes validation.
+	// Both are medians over the runs in seconds, and NaN from the first epoch of unknown time on.
 	Elapsed, Clock []float64
 	Train, Val     []float64 // losses, medians over the runs
-	// TrainMin and TrainMax are the lowest and highest training loss of the runs. They
-	// equal Train if there is one run.
+	// TrainMin and TrainMax are the extremes of the runs' training losses.
 	TrainMin, TrainMax []float64
 }
 
-// lossCurveCache contains the loss curves of a study once a figure has used them.
 type lossCurveCache struct {
 	once sync.Once
 	all  []LossCurve
 }
 
-// LossCurves returns the losses of each series in the study's order, by ascending
-// worker count. Points whose runs have no epochs are omitted.
+// LossCurves returns the losses of each series in the study's order, by ascending worker count.
+// Points whose runs have no epochs are omitted.
 func (s *Study) LossCurves() []LossCurve {
 	if s.losses == nil { // a Study that the caller constructed
 		return s.computeLossCurves()

@@ -14,7 +14,8 @@
 //     the U-Net study, every epoch is assumed to have the same samples: S(N) = t(B)/t(N).
 //     Samples that repeat others to fill a batch or a shard (padding) do not count.
 //     If the logs have only the time of the whole job (bash's time in a Slurm job), S(N) is
-//     the ratio of these times, unless the jobs trained different numbers of epochs. Study.Notes names the series to which this applies.
+//     the ratio of these times, unless the jobs trained different numbers of epochs.
+//     Study.Notes names the series to which this applies.
 //   - efficiency E(N) = S(N)·B/N. With Rule.Per "node", N and B are nodes.
 //   - a confidence interval is bootstrapped over repeated runs (seeds). For a ratio, the
 //     numerator and the denominator are resampled independently ([Study.IntervalNote]).
@@ -39,13 +40,11 @@
 // columns. A quantity that is measured over repeated runs is an [Estimate], with its
 // interval.
 //
-// This package reads the runs, computes the study and its tables, and declares every
-// type that a notebook uses, so that %T and the documentation show names that a
-// notebook can import. That is why it has somewhat more than 4,000 lines. The
-// computations are in internal packages, which take runs and numbers instead of a
-// Study: observe (measurements of one run), stats (estimates and tests), law (fits),
-// steptime (parts of a step's time), lrscaling (learning rate and batch), verdict
-// (comparisons, the gate, fairness), curve (values over time) and grid (tables).
+// This package declares every type that a notebook uses, so that %T and the documentation show names
+// that a notebook can import. That is why it has somewhat more than 4,000 lines. The computations are in
+// internal packages, which take runs and numbers instead of a Study: observe (measurements of one run),
+// stats (estimates and tests), law (fits), steptime (parts of a step's time), lrscaling (learning rate
+// and batch), verdict (comparisons, the gate, fairness), curve (values over time) and grid (tables).
 //
 // Nothing is dropped silently. Failed runs are counted in a separate column and listed
 // in Study.Problems, as are runs whose loss is not finite. If the runs of a series

@@ -16,7 +16,6 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// epochRow is one epoch of one run, as listed by Study.epochRows.
 type epochRow struct {
 	Series  string
 	Workers int
@@ -24,16 +23,15 @@ type epochRow struct {
 	Dir     string
 	Failed  bool
 	Counted bool // the rule counts it for time and throughput
-	// ElapsedSeconds is the training time until the end of this epoch: the sum of
-	// Seconds, without validation. It is NaN after an epoch without a time.
+	// ElapsedSeconds is the sum of Seconds until the end of this epoch, without validation. It is
+	// NaN after an epoch without a time.
 	ElapsedSeconds float64
 	// ClockSeconds is like ElapsedSeconds, but includes validation.
 	ClockSeconds float64
 	runs.Epoch
 }
 
-// epochRows lists all epochs of all runs in the order of the series, and within a
-// series in the order in which the runs were read.
+// epochRows lists all epochs by series, and within a series in the order in which the runs were read.
 func (s *Study) epochRows() []epochRow {
 	n := 0
 	for _, r := range s.Runs {
@@ -115,9 +113,9 @@ func (s *Study) Epochs() dataframe.DataFrame {
 	)
 }
 
-// EpochSpread describes how much the counted epochs of a point's runs vary. Unlike a
-// confidence interval, it can be computed for a single run, does not become narrower with
-// more epochs, and does not show how much another run would differ.
+// EpochSpread describes how much the counted epochs of a point's runs vary. Unlike a confidence
+// interval, it can be computed for a single run, does not become narrower with more epochs, and
+// does not show how much another run would differ.
 type EpochSpread struct {
 	Series  string
 	Workers int
@@ -129,10 +127,9 @@ type EpochSpread struct {
 	Throughput Spread // samples per second of all workers together; NaN if the logs have no sample counts
 }
 
-// Spread contains the median and a central interval of values. With the rule's
-// confidence of 0.95 it is the interval from the 2.5th to the 97.5th percentile,
-// interpolated between neighboring values. All fields are NaN for fewer than two
-// values.
+// Spread contains the median and a central interval of values. With the rule's confidence of 0.95
+// it is the interval from the 2.5th to the 97.5th percentile, interpolated between neighboring
+// values. All fields are NaN for fewer than two values.
 type Spread struct{ Median, Low, High float64 }
 
 // EpochSpreads contains the spread of the epochs of each point.
@@ -145,8 +142,7 @@ type EpochSpreads struct {
 	rule Rule
 }
 
-// EpochSpreads returns the spread of the epochs of each point. Points with fewer than
-// two counted epochs with a time are omitted.
+// EpochSpreads returns the spread of each point's epochs, if at least two of them count and have a time.
 func (s *Study) EpochSpreads() *EpochSpreads {
 	out := &EpochSpreads{rule: s.Rule}
 	out.analysis = analysis{out}
@@ -175,8 +171,7 @@ func (s *Study) EpochSpreads() *EpochSpreads {
 	return out
 }
 
-// newSpread returns the median of values, and the central interval that contains the given
-// share of them. It sorts values in place.
+// newSpread returns the median of values and their central interval with the given share. It sorts values.
 func newSpread(values []float64, share float64) Spread {
 	if len(values) < 2 {
 		return Spread{math.NaN(), math.NaN(), math.NaN()}

@@ -39,8 +39,7 @@ type ExplainedNumber struct {
 	Notes       []string
 }
 
-// Explanation documents how a metric was computed, for each series, with formulas and
-// inputs.
+// Explanation documents how a metric was computed, for each series, with formulas and inputs.
 //
 // Its table has one row per input: metric, series, workers, result, role, run, file,
 // line, epoch, name, value, unit, counted, why. Line and epoch are 0 if they do not
@@ -50,10 +49,9 @@ type Explanation struct {
 	Items []ExplainedNumber
 }
 
-// Explain documents how a metric of each series at a worker count was computed: the
-// formula, the numbers in it, which epochs count, and the file and line of each number.
-// metric is a column of Table, such as speedup, efficiency, throughput, epoch_seconds,
-// iou, val_loss or wall_seconds.
+// Explain documents how a metric of each series at a worker count was computed: the formula, the
+// numbers in it, which epochs count, and the file and line of each number. metric is a column of
+// Table, such as speedup, efficiency, throughput, epoch_seconds, iou, val_loss or wall_seconds.
 func (s *Study) Explain(metric string, workers int) (*Explanation, error) {
 	e := &Explanation{}
 	e.analysis = analysis{e}
@@ -79,8 +77,7 @@ func (s *Study) Explain(metric string, workers int) (*Explanation, error) {
 	return e, nil
 }
 
-// ExplainSeries documents how a metric of one series at a worker count was computed;
-// see Explain.
+// ExplainSeries is like Explain for one series.
 func (s *Study) ExplainSeries(series, metric string, workers int) (*Explanation, error) {
 	i, err := s.findPoint(series, workers)
 	if err != nil {
@@ -120,7 +117,6 @@ func (s *Study) ExplainSeries(series, metric string, workers int) (*Explanation,
 	return e, nil
 }
 
-// htmlID returns the id attribute of an explanation, so that links can refer to it.
 func htmlID(metric, series string, workers int) string {
 	safe := strings.Map(func(r rune) rune {
 		switch {
@@ -134,8 +130,7 @@ func htmlID(metric, series string, workers int) string {
 	return fmt.Sprintf("%s-%s-%d", strings.ReplaceAll(metric, "_", "-"), safe, workers)
 }
 
-// explainRatio explains the speed-up or the efficiency of the i-th point, as the ratio of
-// two points. It stores the explanation in x.
+// explainRatio stores in x how the speed-up or efficiency of the i-th point is a ratio of two points.
 func (s *Study) explainRatio(x *ExplainedNumber, i int) error {
 	p := s.Points[i]
 	m, ok := s.measures[p.Series]
@@ -173,8 +168,7 @@ func (s *Study) explainRatio(x *ExplainedNumber, i int) error {
 	return nil
 }
 
-// explainEpochMetric explains a metric that is computed from the epochs of the i-th point:
-// time per epoch or throughput. It stores the explanation in x.
+// explainEpochMetric stores in x how the time per epoch or the throughput of the i-th point was computed.
 func (s *Study) explainEpochMetric(x *ExplainedNumber, i int) {
 	p := s.Points[i]
 	name := "throughput"
@@ -214,8 +208,8 @@ func (s *Study) explainEpochMetric(x *ExplainedNumber, i int) {
 	x.Inputs = s.speedInputs(fmt.Sprintf("N = %d", p.Workers), i, name)
 }
 
-// explainRunMetric explains a metric with one value per run of the i-th point, such as a
-// loss or the wall time. It stores the explanation in x.
+// explainRunMetric stores in x how a metric with one value per run, such as a loss or the wall
+// time, was computed for the i-th point.
 func (s *Study) explainRunMetric(x *ExplainedNumber, i int) {
 	p := s.Points[i]
 	x.Formula = x.Metric + " of the run"
@@ -239,8 +233,8 @@ func (s *Study) explainRunMetric(x *ExplainedNumber, i int) {
 	}
 }
 
-// speedInputs returns the inputs of a measure of speed at the i-th point: the values of
-// all epochs of its runs, including epochs that do not count.
+// speedInputs returns the inputs of a measure of speed at the i-th point: the values of all epochs,
+// including those that do not count.
 func (s *Study) speedInputs(role string, i int, measureName string) []Input {
 	var out []Input
 	for _, in := range s.Rule.toObserveRule().SpeedInputs(s.cells[i], measureName) {
@@ -250,8 +244,7 @@ func (s *Study) speedInputs(role string, i int, measureName string) []Input {
 	return out
 }
 
-// describeEpochs describes how the epochs of a run are combined, as in "mean over the
-// counted epochs".
+// describeEpochs describes how a run's epochs are combined: "mean over the counted epochs".
 func (r Rule) describeEpochs() string {
 	switch r.Epochs {
 	case "", Mean:
@@ -262,7 +255,6 @@ func (r Rule) describeEpochs() string {
 	return "epoch " + r.Epochs
 }
 
-// repeatsStatistic returns the statistic that combines repeated runs: "mean" or "median".
 func (r Rule) repeatsStatistic() string {
 	if r.Repeats == Mean {
 		return Mean

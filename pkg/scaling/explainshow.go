@@ -10,11 +10,11 @@ import (
 	"lockstep/pkg/scaling/internal/grid"
 )
 
-// maxListedInputs is the largest number of similar inputs (same role, run and column) that
-// String lists. HTML and the table contain all inputs.
+// maxListedInputs is the number of similar inputs (same role, run and column) that String lists.
+// HTML and the table contain all inputs.
 const maxListedInputs = 8
 
-// Location returns the location of the number: "file:line", or the file if Line is 0.
+// Location returns "file:line", or the file if Line is 0.
 func (in Input) Location() string {
 	if in.Line == 0 {
 		return in.File
@@ -22,7 +22,6 @@ func (in Input) Location() string {
 	return fmt.Sprintf("%s:%d", in.File, in.Line)
 }
 
-// format formats the input as one line.
 func (in Input) format() string {
 	s := in.Name
 	if in.Epoch > 0 {
@@ -102,15 +101,13 @@ func (x ExplainedNumber) HTML() string {
 	return b.String()
 }
 
-// inputRow is a row of an explanation's table: an input, and the number that was computed
-// from it.
 type inputRow struct {
 	x  ExplainedNumber
 	in Input
 }
 
-// explanationTables displays an explanation in two forms: String and HTML show the
-// formulas, and files get one row per input.
+// explanationTables shows an explanation as formulas in String and HTML, and as one row per input
+// in files.
 type explanationTables struct {
 	grid.Grid[inputRow]
 	items []ExplainedNumber

@@ -62,8 +62,8 @@ type Fits struct {
 // ErrTooFew reports that a series has too few runs or worker counts for fitting a law.
 var ErrTooFew = law.ErrTooFewWorkerCounts
 
-// BandPoint is the prediction of a fit at one size: the value, and the interval that
-// contains the next run with the rule's confidence if the law is valid.
+// BandPoint is a fit's prediction at one size: the value, and the interval that contains the next
+// run with the rule's confidence if the law is valid.
 type BandPoint struct {
 	Size                    int
 	Speedup, Low, High      float64
@@ -71,14 +71,12 @@ type BandPoint struct {
 	Beyond                  bool    // Size is larger than every measured size
 }
 
-// Fit fits scaling laws to a series by least squares of the logarithm of the
-// throughput, with one observation per run, and ranks them by AICc. series may be "" if
-// the study has one series. Intervals and bands are computed by nonlinear regression
-// with the delta method (Bates and Watts, Nonlinear Regression Analysis and Its
-// Applications, 1988, §2.3). A law with p parameters (including λ) needs p+3 runs at
-// p+2 different sizes; otherwise it is omitted. Fit returns ErrTooFew if there are too
-// few runs or sizes for every law. [Fits.SupportedLaw] returns the law that the data support.
-// Sentence describes it, or explains why there is none.
+// Fit fits scaling laws to a series by least squares of the logarithm of the throughput, with one
+// observation per run, and ranks them by AICc. series may be "" if the study has one series. Intervals and
+// bands are computed by nonlinear regression with the delta method (Bates and Watts, Nonlinear Regression
+// Analysis and Its Applications, 1988, §2.3). A law with p parameters (including λ) needs p+3 runs at p+2
+// different sizes. Fit returns ErrTooFew if there are too few for every law. [Fits.SupportedLaw] returns
+// the law that the data support, and Sentence describes it, or explains why there is none.
 func (s *Study) Fit(series string) (*Fits, error) {
 	name, err := s.resolveSeries(series)
 	if err != nil {
@@ -106,9 +104,8 @@ func (s *Study) Fit(series string) (*Fits, error) {
 	return f, nil
 }
 
-// collectThroughputs returns the size and the throughput of each run of a series. base is
-// the throughput that has speed-up 1: the baseline's or, if there is no baseline, the
-// throughput of the first run at the smallest size.
+// collectThroughputs returns the size and throughput of each run of a series. base is the throughput
+// with speed-up 1: the baseline's or, without a baseline, that of the first run at the smallest size.
 func (s *Study) collectThroughputs(series string, m observe.SpeedMeasure) (data []law.Observation, base float64) {
 	base = math.NaN()
 	for i, p := range s.Points {
@@ -129,9 +126,8 @@ func (s *Study) collectThroughputs(series string, m observe.SpeedMeasure) (data 
 	return data, base
 }
 
-// leavesWorkersUnused reports whether another point of the series has more workers on the
-// same number of nodes as the i-th point. The throughput of the i-th point is then too
-// low for its number of nodes.
+// leavesWorkersUnused reports whether another point of the series has more workers on as many nodes
+// as the i-th point, whose throughput is then too low for its nodes.
 func (s *Study) leavesWorkersUnused(i int, m observe.SpeedMeasure) bool {
 	p := s.Points[i]
 	for k, q := range s.Points {
@@ -142,8 +138,8 @@ func (s *Study) leavesWorkersUnused(i int, m observe.SpeedMeasure) bool {
 	return false
 }
 
-// Best returns the law with the lowest AICc, or nil if none was fitted. The data may
-// contradict even this law; SupportedLaw excludes such laws.
+// Best returns the law with the lowest AICc, or nil if none was fitted. Unlike SupportedLaw, it
+// ignores whether the data contradict the law.
 func (f *Fits) Best() *Fit {
 	if len(f.Rows) == 0 {
 		return nil
@@ -172,8 +168,7 @@ func (f *Fits) SupportedLaw() *Fit {
 	return nil
 }
 
-// RefusalReason returns the reason why a law was not fitted. It returns "" if the law was
-// fitted or does not exist.
+// RefusalReason returns why a law was not fitted, or "" if it was or does not exist.
 func (f *Fits) RefusalReason(law string) string {
 	for _, r := range f.fits.Refused {
 		if r.Law == law {
@@ -186,12 +181,11 @@ func (f *Fits) RefusalReason(law string) string {
 // Rate returns the fitted throughput at a size.
 func (f *Fit) Rate(size float64) float64 { return f.fit.Rate(size) }
 
-// Speedup returns the fitted throughput divided by the measured throughput of the
-// baseline, so that it is comparable with the measured speed-ups.
+// Speedup returns the fitted throughput divided by the measured throughput of the baseline, to
+// compare with measured speed-ups.
 func (f *Fit) Speedup(size float64) float64 { return f.fit.Speedup(size) }
 
-// Band returns the prediction at each size, with the interval for one more run of that
-// size.
+// Band returns the prediction at each size, with the interval for one more run.
 func (f *Fit) Band(sizes []int) []BandPoint {
 	out := make([]BandPoint, len(sizes))
 	for i, p := range f.fit.Band(sizes) {
@@ -201,14 +195,13 @@ func (f *Fit) Band(sizes []int) []BandPoint {
 }
 
 // HalfGainSize returns the smallest size at which one more worker adds less than half the
-// throughput of a single worker. ok is false if there is no such size.
+// throughput of a single worker. ok is false if there is none.
 func (f *Fit) HalfGainSize() (size int, ok bool) { return f.fit.HalfGainSize() }
 
-// PeakSize returns the size with the highest throughput, √((1−σ)/κ) (Gunther 2007). ok is
-// false if the law has no maximum, or only at an unrealistically large size.
+// PeakSize returns the size with the highest throughput, √((1−σ)/κ) (Gunther 2007). ok is false if
+// the law has no maximum, or only at an unrealistically large size.
 func (f *Fit) PeakSize() (size int, ok bool) { return f.fit.PeakSize() }
 
-// fitRow is a row of the table of Fits: one parameter of one fit.
 type fitRow struct {
 	Fit
 	Parameter
@@ -249,8 +242,7 @@ func (f *Fits) table(maxRows int) table {
 	return g
 }
 
-// rateDescriptions maps each measure of speed to a description of the throughput that is
-// computed from it.
+// rateDescriptions describes the throughput that is computed from each measure of speed.
 var rateDescriptions = map[string]string{"throughput": "throughput", "epoch_seconds": "1/(seconds per epoch)", "wall_seconds": "1/(seconds of the job)"}
 
 // gradientBytes is the size of one gradient value (float32) in the all-reduce.
@@ -286,12 +278,11 @@ type CollectiveFit struct {
 	level          float64
 }
 
-// Collective fits latency and bandwidth to the time of the all-reduce, from the step spans
-// of Lockstep's runs. The time of a step is measured at the rank that starts the all-reduce
-// last, because this rank does not wait for others; the time of a run is the median over
-// its steps. Of a run of nccl-tests or the OSU micro-benchmarks, the time for each size
-// counts. The fit minimizes the squares of the relative errors. It needs at least 5 times at
-// 3 different worker counts above 1, or of 3 sizes.
+// Collective fits latency and bandwidth to the time of the all-reduce, from the step spans of Lockstep's
+// runs. The time of a step is measured at the rank that starts the all-reduce last, because this rank
+// does not wait for others; the time of a run is the median over its steps. Of a run of nccl-tests or
+// the OSU micro-benchmarks, the time for each size counts. The fit minimizes the squares of the relative
+// errors. It needs at least 5 times at 3 different worker counts above 1, or of 3 sizes.
 func (s *Study) Collective(series string) (*CollectiveFit, error) {
 	name, err := s.resolveSeries(series)
 	if err != nil {

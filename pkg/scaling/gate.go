@@ -41,13 +41,12 @@ type GateResult struct {
 	cautions []string // about both studies; see Study.Cautions
 }
 
-// Gate compares the speed of a candidate with the speed of a baseline for every series and
-// worker count that both have, and distinguishes a change from noise. A row is a
-// regression only if the complete interval of the lost share is above maxRegression
-// (0.05 is 5 %). It passes if the complete interval is at or below maxRegression. It is
-// "cannot tell" if the interval contains the limit or a side has one run. The intervals
-// have confidence 1 − (1 − confidence)/rows (Bonferroni), so that a table with many
-// rows does not raise more false alarms than a single row.
+// Gate compares the speed of a candidate with that of a baseline for every series and worker count
+// that both have, and distinguishes a change from noise. A row is a regression only if the complete
+// interval of the lost share is above maxRegression (0.05 is 5 %). It passes if the complete
+// interval is at or below maxRegression. It is "cannot tell" if the interval contains the limit or
+// a side has one run. The intervals have confidence 1 − (1 − confidence)/rows (Bonferroni), so that
+// a table with many rows does not raise more false alarms than a single row.
 func Gate(baseline, candidate *Study, maxRegression float64) (*GateResult, error) {
 	if !(maxRegression >= 0 && maxRegression < 1) {
 		return nil, fmt.Errorf("gate: invalid allowed regression %g: use a share from 0 to below 1, such as 0.05 for 5 %%", maxRegression)

@@ -10,17 +10,15 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// workersUnknown begins the problem that logread reports for a log without a number of
-// workers. A study reports it once for all of its runs.
+// workersUnknown begins logread's problem for a log without a number of workers, which a study
+// reports once for all of its runs.
 const workersUnknown = "the number of workers is unknown"
 
-// lack is a measurement or a property that some runs of a study lack.
 type lack struct {
 	reason string   // what is missing and what to do
 	dirs   []string // of the runs
 }
 
-// addLack records that a run lacks something. Runs with the same reason become one problem.
 func (s *Study) addLack(r runs.Run, reason string) {
 	i := slices.IndexFunc(s.lacks, func(l lack) bool { return l.reason == reason })
 	if i < 0 {
@@ -29,8 +27,7 @@ func (s *Study) addLack(r runs.Run, reason string) {
 	s.lacks[i].dirs = append(s.lacks[i].dirs, r.Dir)
 }
 
-// addLackProblems adds one problem for each lack to s.Problems: the first run, the reason,
-// and the other runs.
+// addLackProblems adds one problem for each lack: the first run, the reason, and the other runs.
 func (s *Study) addLackProblems() {
 	const most = 3 // other runs that are named
 	for _, l := range s.lacks {
@@ -45,7 +42,7 @@ func (s *Study) addLackProblems() {
 	}
 }
 
-// groupProblems replaces equal problems of many files by one, with their number.
+// groupProblems replaces equal problems of many files by one with their number.
 func groupProblems(all []runs.Problem) (grouped []runs.Problem) {
 	const few = 3
 	counts := map[string]int{}
@@ -67,8 +64,8 @@ func groupProblems(all []runs.Problem) (grouped []runs.Problem) {
 	return grouped
 }
 
-// describeUncounted returns the reason why no epoch of a run counts, and what to do. The run
-// has n epochs, and some of them have a time.
+// describeUncounted returns why no epoch of a run counts, and what to do. The run has n epochs,
+// some of them with a time.
 func (r Rule) describeUncounted(n int) string {
 	text := fmt.Sprintf("0 of %d epochs count by the rule (%s)", n, r.describeCounting())
 	_, err := strconv.Atoi(r.Epochs)

@@ -17,21 +17,20 @@ type RateRow struct {
 	GlobalBatch    int
 	Rates          int // number of learning rates tried
 	Runs, Diverged int
-	// Best is the best learning rate: the maximum of a parabola that is fitted to the
-	// quality over the logarithm of the rate, at the best rate tried and up to two
-	// rates on each side. If Bound is set, Best is the best rate tried.
+	// Best is the best learning rate: the maximum of a parabola that is fitted to the quality over
+	// the logarithm of the rate, at the best rate tried and up to two rates on each side. If Bound
+	// is set, it is the best rate tried.
 	Best  Estimate
 	Bound string
-	// Quality is the quality at the best rate tried. Change is Quality minus the quality
-	// at the smallest batch.
+	// Quality is the quality at the best rate tried, and Change its difference from the smallest batch's.
 	Quality, Change Estimate
-	// Constant, Sqrt and Linear are the learning rates that these rules derive from the
-	// best rate of the smallest batch.
+	// Constant, Sqrt and Linear are the learning rates that these rules derive from the smallest
+	// batch's best rate.
 	Constant, Sqrt, Linear float64
 }
 
-// TriedRate is a learning rate that was tried at a global batch. Its Quality is NaN if the
-// loss of any run with this rate and batch diverged.
+// TriedRate is a learning rate that was tried at a global batch. Its Quality is NaN if the loss of
+// any run diverged.
 type TriedRate struct {
 	GlobalBatch    int
 	LearningRate   float64 // initial rate after warm-up, scaled to the workers
@@ -39,23 +38,22 @@ type TriedRate struct {
 	Quality        Estimate
 }
 
-// RuleRow compares one rule with the measurements. The rule predicts a learning rate for
-// each batch from the best rate of the smallest batch. If the predicted rate was tried, its
-// quality is compared with the quality at the best rate tried at the same batch.
+// RuleRow compares one rule with the measurements. The rule predicts a learning rate for each batch
+// from the smallest batch's best rate. If the predicted rate was tried, its quality is compared
+// with that of the best rate tried at the same batch.
 type RuleRow struct {
 	Rule     string
 	Exponent float64
 	Batches  []int // batches above the smallest at which the rule's rate was tried
-	// Worst is the largest loss of quality compared with the best rate tried, as a
-	// difference. It occurs at WorstBatch.
+	// Worst is the largest loss of quality, as a difference, at batch WorstBatch.
 	Worst      Estimate
 	WorstBatch int
 	Rejected   bool // the interval of the loss excludes 0 at some batch
 	Holds      int  // largest batch up to which the rule is not rejected; 0 if its rates were not tried
 }
 
-// LRScaling describes which rule relates the best learning rate to the global batch,
-// and up to which global batch the quality is maintained.
+// LRScaling describes which rule relates the best learning rate to the global batch, and up to
+// which global batch the quality is maintained.
 //
 // Its table has one row per global batch, with the columns global_batch, rates, runs,
 // diverged and bound; best_rate, the measure and change, each with _low and _high; none,
@@ -68,16 +66,14 @@ type LRScaling struct {
 	Tried   []TriedRate // by batch, then by rate
 	Rules   []RuleRow
 
-	// Exponent is p in best rate = c·batch^p, by least squares of the logarithms. It is
-	// fitted to the batches whose best rate is neither the highest nor the lowest tried
-	// and whose quality is not below the smallest batch's. It is NaN if there are fewer
-	// than two such batches.
+	// Exponent is p in best rate = c·batch^p, by least squares of the logarithms. It is fitted to
+	// the batches whose best rate is neither the highest nor the lowest tried and whose quality is
+	// not below the smallest batch's. It is NaN for fewer than two such batches.
 	Exponent Estimate
 	Rule     string // "none", "sqrt", "linear" or "other"; empty if the runs do not decide
 	How      string // the basis of the decision: "best rates" or "quality"; empty if Rule is empty
-	// Good is the largest batch up to which the quality at the best rate tried is not
-	// worse, beyond noise, than at the smallest batch. Falls is the first batch at which
-	// the quality is worse, or 0 if it is worse at none.
+	// Good is the largest batch up to which the quality at the best rate tried is not worse, beyond
+	// noise, than at the smallest batch. Falls is the first batch with a worse quality, or 0.
 	Good, Falls int
 	Sentence    string
 	Problems    []string
@@ -185,9 +181,8 @@ func (o *LRScaling) table(maxRows int) table {
 	return g
 }
 
-// TriedTable returns a table with one row per learning rate that was tried. Its columns are
-// global_batch, learning_rate, runs, diverged, and the measure with its bounds (suffixes
-// _low and _high).
+// TriedTable returns a table with one row per learning rate that was tried: global_batch,
+// learning_rate, runs, diverged, and the measure with its bounds (suffixes _low and _high).
 func (o *LRScaling) TriedTable() dataframe.DataFrame {
 	g := grid.Grid[TriedRate]{What: "learning rates", Rows: o.Tried, Columns: []grid.Column[TriedRate]{
 		{Name: "global_batch", Count: func(t TriedRate) int { return t.GlobalBatch }},

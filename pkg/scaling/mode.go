@@ -51,8 +51,7 @@ func (s *Study) Modes() *Modes {
 	return m
 }
 
-// Mode returns the mode of a series. Its Scaling is "unknown" if the study has no such
-// series.
+// Mode returns the mode of a series. Its Scaling is "unknown" for an unknown series.
 func (s *Study) Mode(series string) Mode {
 	for _, m := range s.modes {
 		if m.Series == series {
@@ -85,8 +84,8 @@ type SettingRow struct {
 	Values  []string // one per series, in the order of Settings.Series; "-" if unknown
 }
 
-// Settings lists the settings in which the series of a study differ: learning rate,
-// batch, optimizer, and other settings in their logs or configs.
+// Settings lists the settings in which the series of a study differ: learning rate, batch,
+// optimizer, and other settings in their logs or configs.
 //
 // Its table has one row per setting and one column per series.
 type Settings struct {
@@ -95,9 +94,8 @@ type Settings struct {
 	Rows   []SettingRow
 }
 
-// Settings returns the settings in which the series differ at equal worker counts: first
-// the learning rate, the batch and other properties of every run, then keys of the
-// configs. It has no rows if the study has one series.
+// Settings returns the settings in which the series differ at equal worker counts: first the
+// learning rate, the batch and other properties of every run, then keys of the configs.
 func (s *Study) Settings() *Settings {
 	out := &Settings{Series: s.Series()}
 	out.analysis = analysis{out}
@@ -107,8 +105,7 @@ func (s *Study) Settings() *Settings {
 	return out
 }
 
-// table returns the settings as a table with a column for each of the first maxSeries
-// series.
+// table returns the settings with a column for each of the first maxSeries series.
 func (s *Settings) table(maxSeries int) table {
 	g := grid.Grid[SettingRow]{What: "settings", Rows: s.Rows, Columns: []grid.Column[SettingRow]{
 		{Name: "setting", Brief: true, Text: func(r SettingRow) string { return r.Setting }},

@@ -23,8 +23,8 @@ type OverheadRow struct {
 	Overhead      Estimate // (without − with)/without, 0 to 1
 }
 
-// Overhead is the cost of communication in a series: its speed compared with a series that
-// does the same work without communication.
+// Overhead is the cost of communication in a series: its speed compared with a series that does the
+// same work without communication.
 //
 // Its table has one row per worker count: workers, size, and the estimates with, without
 // and overhead, each with _low and _high.
@@ -38,10 +38,9 @@ type Overhead struct {
 	rule          Rule
 }
 
-// Overhead compares a series with one that does the same work without communication.
-// For each worker count that both have, it returns the share of the speed that
-// communication costs: (without − with)/without. If both series have trials SYNTHETIC, it
-// compares these, because loading data hides communication.
+// Overhead compares a series with one that does the same work without communication. For each worker count
+// that both have, it returns the share of the speed that communication costs: (without − with)/without. If
+// both series have trials SYNTHETIC, it compares these, because loading data hides communication.
 func (s *Study) Overhead(with, without string) (*Overhead, error) {
 	compared := ""
 	if only := s.onlyTrial(TrialSynthetic, with, without); only != nil {
@@ -87,7 +86,7 @@ func (s *Study) Overhead(with, without string) (*Overhead, error) {
 	return o, nil
 }
 
-// countsWithout returns the worker counts at which both series have points, but not both in the other study.
+// countsWithout returns the worker counts at which both series have points, but not in the other study.
 func (s *Study) countsWithout(other *Study, a, b string) (counts []string) {
 	has := func(s *Study, series string, workers int) bool {
 		_, err := s.findPoint(series, workers)
@@ -101,8 +100,8 @@ func (s *Study) countsWithout(other *Study, a, b string) (counts []string) {
 	return counts
 }
 
-// Overheads returns the overhead of each of the given pairs of series with and without
-// communication, or of CommunicationPairs if no pair is given.
+// Overheads returns the overhead of each given pair of series with and without communication, or of
+// CommunicationPairs if there is none.
 func (s *Study) Overheads(pairs ...[2]string) ([]*Overhead, error) {
 	if len(pairs) == 0 {
 		pairs = s.CommunicationPairs()
@@ -121,8 +120,7 @@ func (s *Study) Overheads(pairs ...[2]string) ([]*Overhead, error) {
 	return all, nil
 }
 
-// describeMeasure describes the measure of speed that was compared in cells or, of a throughput that the
-// logs contain, where it comes from.
+// describeMeasure describes the measure of speed that was compared or, of a logged throughput, its source.
 func describeMeasure(measure string, cells []observe.Cell) string {
 	all := observe.SpeedMeasures()
 	words := all[slices.IndexFunc(all, func(m observe.SpeedMeasure) bool { return m.Name == measure })].Words
@@ -139,8 +137,8 @@ func describeMeasure(measure string, cells []observe.Cell) string {
 	return english.Either(found)
 }
 
-// summarize describes the cost of communication at the largest worker count and at the smallest one above 1,
-// and what was compared.
+// summarize describes the cost of communication at the largest worker count and at the smallest one
+// above 1.
 func (o *Overhead) summarize() string {
 	last := o.Rows[len(o.Rows)-1]
 	text := fmt.Sprintf("communication costs %s of the speed at %s", english.Percent(last.Overhead.Value), o.rule.formatSize(last.Size))
@@ -154,7 +152,7 @@ func (o *Overhead) summarize() string {
 	default:
 		text += fmt.Sprintf(" (%s to %s)", english.Percent(last.Overhead.Low), english.Percent(last.Overhead.High))
 	}
-	// A single worker has nobody to communicate with.
+	// A single worker does not communicate.
 	if i := slices.IndexFunc(o.Rows, func(r OverheadRow) bool { return r.Workers > 1 }); i >= 0 && i < len(o.Rows)-1 {
 		share := "none"
 		if v := o.Rows[i].Overhead.Value; v >= 0 {
@@ -165,7 +163,6 @@ func (o *Overhead) summarize() string {
 	return text + ". Compared: " + o.Compared + "."
 }
 
-// invert returns the estimate of 1/x for an estimate of a positive x.
 func invert(e Estimate) Estimate { return Estimate(stats.Estimate(e).Inverse()) }
 
 func (o *Overhead) table(maxRows int) table {
@@ -184,16 +181,16 @@ func (o *Overhead) table(maxRows int) table {
 	return g
 }
 
-// withoutCommunication matches the part of a series name that says that the workers do not
-// communicate, such as ", no communication" or "_noddp".
+// withoutCommunication matches the part of a series name that says so, such as ", no communication"
+// or "_noddp".
 var withoutCommunication = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)[\s,;:()_-]*(?:\b|_)(?:(?:no|without)[\s_-]+(?:communication|comm|all-?reduce|sync)|no[\s_-]?ddp)\b[)]?`)
 })
 
-// CommunicationPairs returns the pairs of series that differ only in communication: the first
-// series of a pair communicates, the second one does not. What run.json states about a series
-// counts, whatever its name is; its partner is the series with the fewest other settings. Other
-// pairs are found by their names, such as "A" and "A, no communication".
+// CommunicationPairs returns the pairs of series that differ only in communication, first the one
+// that communicates. What run.json states about a series counts, whatever its name is; its partner
+// is the series with the fewest other settings. Other pairs are found by names such as "A" and "A,
+// no communication".
 func (s *Study) CommunicationPairs() [][2]string {
 	groups := s.groupBySeries()
 	var pairs [][2]string
@@ -216,8 +213,8 @@ func (s *Study) CommunicationPairs() [][2]string {
 	return pairs
 }
 
-// statesCommunication reports whether the workers of a series communicate. stated is false if not
-// all of its runs name their strategy in run.json, or if they differ.
+// statesCommunication reports whether the workers of a series communicate. stated is false unless
+// all of its runs name the same strategy in run.json.
 func statesCommunication(g observe.Series) (communicates, stated bool) {
 	for i, r := range g.Runs {
 		options, _ := r.Info.Config["strategy"].(map[string]any) // only the name, or nothing, if all are the defaults
@@ -230,8 +227,8 @@ func statesCommunication(g observe.Series) (communicates, stated bool) {
 	return communicates, len(g.Runs) > 0
 }
 
-// findPartner returns the name of the series that communicates and otherwise has the same work and
-// the fewest other settings than g. It returns "" if there is none, or several.
+// findPartner returns the series that communicates and otherwise has the same work and the fewest
+// other settings than g, or "" if there is none, or several.
 func findPartner(g observe.Series, groups []observe.Series) string {
 	fewest, partner := math.MaxInt, ""
 	for _, o := range groups {
@@ -252,12 +249,10 @@ func findPartner(g observe.Series, groups []observe.Series) string {
 	return partner
 }
 
-// isOtherWork reports whether series that differ in a setting do different work in a step.
 func isOtherWork(d verdict.Setting) bool {
 	return slices.Contains([]string{"strategy", "batch per worker", "the number of parameters", "the number of threads per worker"}, d.Setting) || strings.HasPrefix(d.Setting, "model.")
 }
 
-// haveCommonCount reports whether two series have runs at the same worker count.
 func haveCommonCount(a, b observe.Series) bool {
 	for _, r := range a.Runs {
 		for _, o := range b.Runs {

@@ -20,9 +20,8 @@ type Point struct {
 	Series  string
 	Workers int
 	Nodes   int // machines; 0 if unknown
-	// Size is the number of workers, or the number of nodes if Rule.Per is "node". Figures
-	// use it as the axis. Baseline is the Size of the point against which speed-up is
-	// computed; 0 if there is no baseline.
+	// Size is the number of workers, or of nodes if Rule.Per is "node", and the figures' axis.
+	// Baseline is the Size of the point against which speed-up is computed, or 0.
 	Size, Baseline int
 	Scaling        string // "weak", "strong" or "unknown"; see Mode
 
@@ -30,8 +29,8 @@ type Point struct {
 	Failed   int // runs that failed or were canceled; they do not count
 	Diverged int // runs that count although their loss became NaN or infinite; the loss is ignored
 	Epochs   int // counted epochs of all these runs together
-	// Disturbed is the number of counted runs that were disturbed by other load on
-	// their machine; see runs.LoadSummary.
+	// Disturbed is the number of counted runs that other load on their machine disturbed; see
+	// runs.LoadSummary.
 	Disturbed int
 	// SharedCores is the number of cores that the workers on a machine shared, if they had more
 	// threads than cores; 0 if they had enough, if it is unknown, and with accelerators.
@@ -55,16 +54,16 @@ type Point struct {
 	TestLoss                    Estimate // after training
 	Accuracy, ValAccuracy       Estimate // 0 to 1, in the last epoch that has a value
 
-	// ThroughputUnit is the unit of Throughput and PerWorker: "samples/s", or what the logs
-	// state, such as "images/s" or "tokens/s". It is "" if the throughput is unknown.
+	// ThroughputUnit is the unit of Throughput and PerWorker: "samples/s", what the logs state,
+	// such as "images/s" or "tokens/s", or "" if the throughput is unknown.
 	ThroughputUnit string
 
 	BatchPerWorker, GlobalBatch       int // 0 if unknown
 	SamplesPerEpoch, ThreadsPerWorker int // 0 if unknown
 }
 
-// addSeries appends the points of a series, its mode, and notes on differences between
-// its runs that make a comparison unfair.
+// addSeries appends the points of a series, its mode, and notes on differences between its runs
+// that make a comparison unfair.
 func (s *Study) addSeries(g observe.Series) {
 	counts := map[int][]runs.Run{}
 	var workers []int
@@ -91,9 +90,8 @@ func (s *Study) addSeries(g observe.Series) {
 	s.Notes = append(s.Notes, verdict.UnfairnessNotes(g, verdict.Mode(mode))...)
 }
 
-// explainDashes adds a note if the points of a series have neither a time per epoch, a throughput nor a
-// speed-up: why, and what would help. It also adds one if the rule leaves out the first epochs, which the
-// logs do not contain.
+// explainDashes adds notes: why the points of a series have neither a time per epoch, a throughput nor
+// a speed-up, and what would help; or that the rule leaves out the first epochs, which the logs lack.
 func (s *Study) explainDashes(g observe.Series, points []Point) {
 	late := 0
 	var curves []string
@@ -116,7 +114,7 @@ func (s *Study) explainDashes(g observe.Series, points []Point) {
 	if _, err := strconv.Atoi(s.Rule.Epochs); late > 0 && s.Rule.DropFirst > 0 && err != nil {
 		s.addSeriesNote(g.Name, fmt.Sprintf("the logs start after the first epoch, such as at epoch %d, so no epoch is left out as the first", late))
 	}
-	// Another note says why the times of whole jobs, if there are any, are not compared.
+	// Another note says why the times of whole jobs are not compared.
 	isKnown := func(p Point) bool {
 		return p.EpochSeconds.Value > 0 || p.Throughput.Value > 0 || p.Speedup.Value > 0 || p.WallSeconds.Value > 0
 	}
@@ -154,7 +152,7 @@ func (s *Study) notePadding(series string, points []Point, cells []observe.Cell)
 	}
 }
 
-// addSeriesNote adds a note about a series. Series with equal notes share one.
+// addSeriesNote adds a note about a series. Series share equal notes.
 func (s *Study) addSeriesNote(series, text string) {
 	for i, note := range s.Notes {
 		if names, ok := strings.CutSuffix(note, ": "+text); ok {
@@ -165,8 +163,6 @@ func (s *Study) addSeriesNote(series, text string) {
 	s.addNote("series %s: %s", series, text)
 }
 
-// newPoint aggregates the runs of a series at n workers. It also returns the counted runs
-// and their measurements.
 func (s *Study) newPoint(series string, n int, all []runs.Run) (Point, observe.Cell) {
 	p := Point{Series: series, Workers: n, Size: n}
 	var c observe.Cell
@@ -218,8 +214,8 @@ func (s *Study) newPoint(series string, n int, all []runs.Run) (Point, observe.C
 	return p, c
 }
 
-// setRunMetrics sets the fields of p that are computed from one value per run: times of
-// the complete run, energy, metrics and losses.
+// setRunMetrics sets the fields of p that have one value per run: times of the complete run,
+// energy, metrics and losses.
 func (s *Study) setRunMetrics(p *Point, c observe.Cell) {
 	over := func(logs bool, value func(i int) float64) Estimate {
 		v := make([]float64, len(c.Runs))
@@ -236,8 +232,8 @@ func (s *Study) setRunMetrics(p *Point, c observe.Cell) {
 	}
 }
 
-// addRunProblems adds a problem for each of these conditions that holds for a counted
-// run: it has not ended, none of its epochs counts, its loss diverged.
+// addRunProblems adds a problem to a counted run that has not ended, has no epoch that counts, or
+// whose loss diverged.
 func (s *Study) addRunProblems(r runs.Run, m observe.Measurements) {
 	switch r.Info.Status {
 	case runs.StatusRunning:
@@ -268,8 +264,8 @@ func (s *Study) addNote(format string, a ...any) {
 	s.Notes = append(s.Notes, fmt.Sprintf(format, a...))
 }
 
-// findPoint returns the index in s.Points of a series at a worker count. If there is no
-// such point, the error lists the available series or worker counts.
+// findPoint returns the index in s.Points of a series at a worker count. Otherwise the error lists
+// the available series or worker counts.
 func (s *Study) findPoint(series string, workers int) (int, error) {
 	i := slices.IndexFunc(s.Points, func(p Point) bool { return p.Series == series && p.Workers == workers })
 	if i >= 0 {
@@ -287,8 +283,7 @@ func (s *Study) findPoint(series string, workers int) (int, error) {
 	return 0, fmt.Errorf("series %s has no run at %s; it has runs at %s", series, english.Count(workers, "worker"), english.List(there))
 }
 
-// resolveSeries returns the name of an existing series: name itself or, if name is "", the
-// only series of the study. It returns an error if there is no such series, or several.
+// resolveSeries returns name if it is a series or, if name is "", the only series of the study.
 func (s *Study) resolveSeries(name string) (string, error) {
 	all := s.Series()
 	switch {
@@ -302,9 +297,9 @@ func (s *Study) resolveSeries(name string) (string, error) {
 	return "", fmt.Errorf("unknown series %q: use one of %s", name, english.Quote(all))
 }
 
-// describeDisturbance describes the other load that disturbed a run during the epochs that
-// the rule counts. It returns "" if the run was not disturbed or did not record the load. A run whose sweep did
-// not get the cores that it needs counts as disturbed whatever the load was.
+// describeDisturbance describes the load that disturbed a run during the epochs that the rule
+// counts, or returns "" if there was none or it was not recorded. A run whose sweep did not get the
+// cores that it needs counts as disturbed whatever the load was.
 func (s *Study) describeDisturbance(r runs.Run) string {
 	known := ""
 	if r.Info.Binding != nil {

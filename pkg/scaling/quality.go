@@ -12,16 +12,14 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// QualityRow is the quality of the models that a series trained at one worker count and
-// global batch.
+// QualityRow is the quality of a series' models at one worker count and global batch.
 type QualityRow struct {
 	Series                           string
 	Workers, GlobalBatch             int // GlobalBatch is 0 if unknown
 	Runs, Diverged                   int
 	IoU, Dice, Accuracy, ValAccuracy Estimate
 	TrainLoss, ValLoss, TestLoss     Estimate
-	// Change is the value of the measure in Quality.Measure minus its value at the
-	// series' smallest worker count.
+	// Change is Quality.Measure minus its value at the series' smallest worker count.
 	Change   Estimate
 	Sentence string // summary of the series, in its last row
 }
@@ -40,9 +38,8 @@ type Quality struct {
 	level    float64
 }
 
-// Quality returns IoU, Dice, accuracy and losses by worker count and global batch, and the
-// change of one of these measures compared with the smallest worker count of the same
-// series. The change is that of the first measure that at least two points have.
+// Quality returns IoU, Dice, accuracy and losses by worker count and global batch, and the change of
+// the first measure that at least two points have from the smallest worker count of the same series.
 func (s *Study) Quality() *Quality {
 	q := &Quality{level: s.Rule.confidenceLevel()}
 	q.analysis = analysis{q}
@@ -97,8 +94,8 @@ func (s *Study) Quality() *Quality {
 	return q
 }
 
-// estimateChange estimates the center of a quantity in cell a minus its center in cell b.
-// The parameter value is a function that returns the quantity of a run.
+// estimateChange estimates the center of a quantity in cell a minus its center in cell b. value
+// returns the quantity of a run.
 func (s *Study) estimateChange(a, b observe.Cell, value func(runs.Run) float64) Estimate {
 	values := func(c observe.Cell) []float64 {
 		var v []float64
@@ -119,9 +116,8 @@ func (s *Study) estimateChange(a, b observe.Cell, value func(runs.Run) float64) 
 	return out
 }
 
-// summarize describes the change of quality in the rows of one series, and between which
-// worker counts the quality drops most. higher is true if higher values are better, and
-// measureOf returns the measure of a row.
+// summarize describes the change of quality in the rows of one series, and between which worker
+// counts it drops most. higher is true if higher values are better.
 func (q *Quality) summarize(rows []QualityRow, higher bool, measureOf func(QualityRow) Estimate) string {
 	first, last, previous := -1, -1, -1
 	worst, from, to := 0.0, -1, -1

@@ -17,7 +17,6 @@ const (
 	FormatLaTeX    = grid.FormatLaTeX
 )
 
-// table is the common interface of tables with any type of rows.
 type table interface {
 	Table() dataframe.DataFrame
 	String() string
@@ -25,9 +24,9 @@ type table interface {
 	Write(w io.Writer, format string) error
 }
 
-// analysis is embedded in every result and implements its Table, String, HTML and Write
-// methods. The table is always computed from the original result, to which the field
-// result points, even if a copy of the result was modified.
+// analysis is embedded in every result and implements its Table, String, HTML and Write methods.
+// The table is always computed from the original result, to which the field result points, even if
+// a copy of the result was modified.
 type analysis struct {
 	result interface {
 		// table returns the table, limited to the first maxRows rows.
@@ -35,11 +34,9 @@ type analysis struct {
 	}
 }
 
-// unlimitedRows is a value of maxRows that is larger than the number of rows of any
-// table.
+// unlimitedRows is a value of maxRows that exceeds the rows of any table.
 const unlimitedRows = 1<<31 - 1
 
-// buildTable returns the result's table, limited to the first maxRows rows.
 func (a analysis) buildTable(maxRows int) table {
 	if a.result == nil { // a result that the caller constructed
 		return grid.Grid[struct{}]{What: "an empty result"}
@@ -47,18 +44,16 @@ func (a analysis) buildTable(maxRows int) table {
 	return a.result.table(maxRows)
 }
 
-// Table returns the result as a DataFrame, with exact numbers. The comment of
-// the type names its columns.
+// Table returns the result as a DataFrame, with exact numbers. The comment of the type names its columns.
 func (a analysis) Table() dataframe.DataFrame { return a.buildTable(unlimitedRows).Table() }
 
-// String returns the human-readable table: the main columns with rounded numbers, followed
-// by explanatory notes.
+// String returns the table for people: the main columns with rounded numbers, and notes.
 func (a analysis) String() string { return a.buildTable(unlimitedRows).String() }
 
 // HTML returns the human-readable table as HTML for a notebook.
 func (a analysis) HTML() string { return a.buildTable(unlimitedRows).HTML() }
 
-// FirstHTML returns the human-readable table as HTML, limited to the first maxRows rows.
+// FirstHTML is like HTML, limited to the first maxRows rows.
 func (a analysis) FirstHTML(maxRows int) string { return a.buildTable(maxRows).HTML() }
 
 // Write writes the result as "table" (human-readable), "csv" (every column, exact
@@ -69,5 +64,4 @@ func (a analysis) Write(w io.Writer, format string) error {
 	return a.buildTable(unlimitedRows).Write(w, format)
 }
 
-// limitRows returns the first maxRows rows, or all rows if there are fewer.
 func limitRows[T any](rows []T, maxRows int) []T { return rows[:min(maxRows, len(rows))] }

@@ -26,38 +26,35 @@ const (
 	PerNode   = "node"
 )
 
-// Rule determines which measurements count, and how several measurements are combined into
-// one number.
+// Rule determines which measurements count, and how several of them are combined into one number.
 type Rule struct {
-	// DropFirst is the number of epochs at the start of a run that do not count for
-	// time and throughput. The first epoch also includes start-up and cold caches.
+	// DropFirst is the number of epochs at the start of a run that do not count for time and
+	// throughput. The first epoch also includes start-up and cold caches.
 	DropFirst int
-	// Epochs is how the counted epochs of a run are combined: "mean", "median", or the
-	// number (from 1) of the only epoch that counts, such as "5"; then DropFirst is
-	// ignored. Empty means "mean".
+	// Epochs is how the counted epochs of a run are combined: "mean" (also if empty), "median", or
+	// the number (from 1) of the only epoch that counts, such as "5"; then DropFirst is ignored.
 	Epochs string
-	// Repeats is how the runs of a series at one worker count (different seeds) are
-	// combined: "median" or "mean". Empty means "median".
+	// Repeats is how the runs of a series at one worker count (different seeds) are combined:
+	// "median" (also if empty) or "mean".
 	Repeats string
-	// SamplesPerEpoch is the number of samples per epoch in runs whose logs do not
-	// contain it. If it is 0, the throughput of these runs is unknown.
+	// SamplesPerEpoch is the number of samples per epoch in runs whose logs lack it. If it is 0,
+	// the throughput of these runs is unknown.
 	SamplesPerEpoch int
-	// Baseline is the size against which speed-up is computed: "smallest" (the fewest
-	// workers of the series; also if empty), "one", or a number such as "4".
+	// Baseline is the size against which speed-up is computed: "smallest" (the fewest workers of
+	// the series; also if empty), "one", or a number such as "4".
 	Baseline string
-	// Per is the unit of sizes: "worker" (a GPU if each worker has one; also if empty)
-	// or "node". If several worker counts use equally many nodes, the largest one is
-	// the baseline, because it uses all workers of its nodes.
+	// Per is the unit of sizes: "worker" (a GPU if each worker has one; also if empty) or "node".
+	// If several worker counts use equally many nodes, the largest one is the baseline, because it
+	// uses all workers of its nodes.
 	Per string
 	// Confidence is the confidence level of intervals; 0 means 0.95.
 	Confidence float64
 }
 
-// DefaultRule returns the rule that drops the first epoch and takes the mean over the other
-// epochs and the median over repeated runs.
+// DefaultRule returns the rule that drops the first epoch and takes the mean over the other epochs
+// and the median over repeated runs.
 func DefaultRule() Rule { return Rule{DropFirst: 1, Epochs: Mean, Repeats: Median} }
 
-// withDefaults returns the rule with empty fields replaced by their defaults.
 func (r Rule) withDefaults() Rule {
 	for _, f := range []struct {
 		field *string
@@ -71,8 +68,8 @@ func (r Rule) withDefaults() Rule {
 	return r
 }
 
-// Validate returns an error that describes the first invalid field by the name of its flag
-// (DropFirst is --drop-first, and so on), or nil.
+// Validate returns an error that names the first invalid field by its flag (DropFirst is
+// --drop-first, and so on), or nil.
 func (r Rule) Validate() error {
 	n, err := strconv.Atoi(r.Epochs)
 	base, baseErr := strconv.Atoi(r.Baseline)
@@ -98,8 +95,7 @@ func (r Rule) Validate() error {
 // String describes the rule in words.
 func (r Rule) String() string { return r.describeCounting() + "; " + r.describeBaseline() }
 
-// describeCounting describes in words which epochs count and how they are combined. It
-// omits the baseline.
+// describeCounting says which epochs count and how they are combined, without the baseline.
 func (r Rule) describeCounting() string {
 	repeats := r.Repeats
 	if repeats == "" {
@@ -125,7 +121,6 @@ func (r Rule) describeCounting() string {
 	return s
 }
 
-// describeBaseline describes the baseline of the speed-up.
 func (r Rule) describeBaseline() string {
 	unit := r.unit()
 	switch r.Baseline {
@@ -137,7 +132,6 @@ func (r Rule) describeBaseline() string {
 	return fmt.Sprintf("baseline: %s %ss", r.Baseline, unit)
 }
 
-// unit returns the unit of sizes: "worker" or "node".
 func (r Rule) unit() string {
 	if r.Per == PerNode {
 		return PerNode
@@ -145,11 +139,9 @@ func (r Rule) unit() string {
 	return PerWorker
 }
 
-// formatSize formats a size with its unit, as in "1 worker" or "4 nodes".
 func (r Rule) formatSize(n int) string { return english.Count(n, r.unit()) }
 
-// confidenceLevel returns the confidence level of intervals: Confidence or, if it is 0,
-// 0.95.
+// confidenceLevel returns Confidence or, if it is 0, 0.95.
 func (r Rule) confidenceLevel() float64 {
 	if r.Confidence == 0 {
 		return 0.95
@@ -157,7 +149,6 @@ func (r Rule) confidenceLevel() float64 {
 	return r.Confidence
 }
 
-// toObserveRule returns the part of the rule that determines which epochs of a run count.
 func (r Rule) toObserveRule() observe.Rule {
 	return observe.Rule{DropFirst: r.DropFirst, Epochs: r.Epochs, SamplesPerEpoch: r.SamplesPerEpoch}
 }

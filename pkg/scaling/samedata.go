@@ -10,15 +10,13 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// dataUse is a data set, and the names of the runs that were trained on it.
 type dataUse struct {
 	worker runs.Worker // describes the data
 	names  []string
 }
 
-// listDataUses returns the data sets of all, in the order of their first use. Runs that have not
-// recorded their data are left out. A run that was resumed with other data is listed with each of
-// them.
+// listDataUses returns the data sets in the order of their first use. Runs that have not recorded
+// their data are left out. A run that was resumed with other data is listed with each.
 func listDataUses(all []runs.Run) []dataUse {
 	var uses []dataUse
 	for _, r := range all {
@@ -40,7 +38,6 @@ func listDataUses(all []runs.Run) []dataUse {
 	return uses
 }
 
-// dataNotes returns a note for each study whose runs were trained on different data.
 func (s *Study) dataNotes() []string {
 	var studies []string
 	byStudy := map[string][]runs.Run{}
@@ -63,7 +60,6 @@ func (s *Study) dataNotes() []string {
 	return notes
 }
 
-// describeDataUses lists at most maxListedDataUses data sets with their runs.
 func describeDataUses(uses []dataUse) string {
 	var parts []string
 	for _, u := range uses[:min(maxListedDataUses, len(uses))] {

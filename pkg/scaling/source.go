@@ -8,10 +8,9 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// Sources returns phrases that state where the numbers of runs come from that were not trained here (see
-// [runs.Info].Source): "published by …" if this is so for all runs, else one phrase per source with its
-// series, such as "resnet50v2: recorded on …". It returns nil if all runs were trained here. The study's
-// notes, the captions of its figures and its report contain them.
+// Sources returns phrases about runs that were not trained here (see [runs.Info].Source): "published by …"
+// if this is so for all runs, else one phrase per source with its series, such as "resnet50v2: recorded on
+// …". It returns nil if all runs were trained here. The study's notes, captions and report contain them.
 func (s *Study) Sources() []string {
 	const most = 3       // series that are named
 	var sources []string // "" for runs that were trained here
@@ -53,8 +52,8 @@ func (s *Study) Sources() []string {
 	return phrases
 }
 
-// SourceKind returns the first words of the study's sources for a title, such as "published" or "recorded". It
-// begins with "partly" if some runs were trained here, and is empty if all were.
+// SourceKind returns the first words of the study's sources for a title, such as "published" or
+// "recorded", after "partly" if some runs were trained here. It is empty if all were.
 func (s *Study) SourceKind() string {
 	var kinds []string
 	partly := ""

@@ -10,7 +10,6 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// setSpeedups sets Speedup, Efficiency and Baseline of the points of one series.
 func (s *Study) setSpeedups(series string, points []Point, cells []observe.Cell) {
 	for i := range points {
 		points[i].Speedup, points[i].Efficiency = unknownEstimate(), unknownEstimate()
@@ -45,10 +44,9 @@ func (s *Study) setSpeedups(series string, points []Point, cells []observe.Cell)
 	}
 }
 
-// findBaseline returns the index of the point against which speed-up is computed, and
-// true. It returns false if no run counts at that point. It adds a note if the baseline
-// that Rule.Baseline selects is not measured, is not the smallest worker count of the
-// series, or is larger than one.
+// findBaseline returns the index of the point against which speed-up is computed, and whether a run
+// counts there. It adds a note if the baseline that Rule.Baseline selects is not measured, is not
+// the smallest worker count of the series, or is larger than one.
 func (s *Study) findBaseline(series string, points []Point, cells []observe.Cell, m observe.SpeedMeasure) (int, bool) {
 	if s.Rule.Per == PerNode && slices.ContainsFunc(points, func(p Point) bool { return p.Size == 0 }) {
 		s.addNote("series %s: the logs do not contain the number of nodes of the runs at %s, so these have no speed-up per node", series, s.workersWithoutSize(points))
@@ -63,8 +61,7 @@ func (s *Study) findBaseline(series string, points []Point, cells []observe.Cell
 		want, _ = strconv.Atoi(s.Rule.Baseline) // Validate has checked the number
 	}
 	for i, p := range points {
-		// The points are in ascending order of workers. Of equal sizes (nodes) the last
-		// one uses all workers of its nodes.
+		// The points are in ascending order of workers. Of equal nodes the last uses all workers.
 		fits := p.Size > 0 && m.HasValue(cells[i]) && (want == 0 || p.Size == want)
 		if fits && (found < 0 || p.Size <= points[found].Size) {
 			found = i
@@ -85,8 +82,7 @@ func (s *Study) findBaseline(series string, points []Point, cells []observe.Cell
 	return found, true
 }
 
-// workersWithoutSize lists the worker counts of the points whose size is unknown, as in "2
-// and 4 workers".
+// workersWithoutSize lists the worker counts of points with unknown size: "2 and 4 workers".
 func (s *Study) workersWithoutSize(points []Point) string {
 	var there []string
 	for _, p := range points {
@@ -97,14 +93,13 @@ func (s *Study) workersWithoutSize(points []Point) string {
 	return english.List(there) + " workers"
 }
 
-// ThroughputUnit returns the unit of the throughput of all points, such as "samples/s". The
-// units of series with different units are joined by "or". If no throughput is known, the
-// unit is "samples/s".
+// ThroughputUnit returns the units of all points' throughput, joined by "or", such as "samples/s",
+// which is also the default.
 func (s *Study) ThroughputUnit() string {
 	return cmp.Or(english.Either(s.throughputUnits()), observe.DefaultRateUnit)
 }
 
-// throughputUnits returns the distinct units of the throughput of all points, sorted.
+// throughputUnits returns the distinct units of all points' throughput, sorted.
 func (s *Study) throughputUnits() []string {
 	var units []string
 	for _, p := range s.Points {
@@ -116,8 +111,7 @@ func (s *Study) throughputUnits() []string {
 	return units
 }
 
-// addRateNotes adds one note for each way in which the throughput of some series was taken
-// from their logs without sample counts.
+// addRateNotes adds one note for each way in which a throughput was taken from logs without sample counts.
 func (s *Study) addRateNotes() {
 	var sources []string
 	series := map[string][]string{}
@@ -138,8 +132,8 @@ func (s *Study) addRateNotes() {
 	}
 }
 
-// addMeasureNotes adds notes on the series whose throughput is not computed from epochs, and
-// on those whose speed-up is not computed from throughput.
+// addMeasureNotes notes the series whose throughput is not computed from epochs, and those whose
+// speed-up is not computed from throughput.
 func (s *Study) addMeasureNotes() {
 	s.addRateNotes()
 	byTime := func(name string) string {
@@ -163,7 +157,7 @@ func (s *Study) addMeasureNotes() {
 	}
 }
 
-// lacksJobEpochs reports whether the number of epochs is unknown of any run of whose speed the logs show only
+// lacksJobEpochs reports whether the number of epochs is unknown for any run whose logs have only
 // the time of the whole job.
 func (s *Study) lacksJobEpochs() bool {
 	return slices.ContainsFunc(s.cells, func(c observe.Cell) bool {

@@ -15,22 +15,20 @@ import (
 	"lockstep/pkg/scaling/internal/steptime"
 )
 
-// StepTime is the time of a training step and its parts, for a series at one worker
-// count, in seconds per step. It is the mean over the counted steps of all ranks of all
-// runs. It is a mean even if the rule combines repeated runs by the median, so that the
-// parts add up.
+// StepTime is the time of a training step and its parts, for a series at one worker count, in
+// seconds: the mean over the counted steps of all ranks of all runs. It is a mean even if the rule
+// combines repeated runs by the median, so that the parts add up.
 type StepTime struct {
 	Series  string
 	Workers int
-	// Overlap is "on" if buckets of gradients are reduced during the backward pass, "off" if
-	// they are not, "mixed" if the runs differ, and "" if unknown.
+	// Overlap is "on" if buckets of gradients are reduced during the backward pass, "off" if they
+	// are not, "mixed" if the runs differ, and "" if unknown.
 	Overlap string
 	Runs    int
 	Steps   int // number of steps of all ranks of all runs
 
-	// Step is the sum of the six parts that follow. It may differ slightly from the epoch's
-	// time divided by its number of steps, because the ranks may start an epoch at
-	// different times.
+	// Step is the sum of the six parts that follow. It may differ slightly from the epoch's time
+	// divided by its steps, because ranks may start an epoch at different times.
 	Step      float64
 	Data      float64 // waiting for the loader and copying the batch
 	Forward   float64
@@ -39,9 +37,8 @@ type StepTime struct {
 	Optimizer float64
 	Other     float64 // time of rank 0's epochs outside all spans: logging, waiting for the slowest rank at the end of an epoch
 
-	// AllReduce is the time in the collective, including the wait for slower ranks.
-	// Hidden is the part of it that overlaps the backward pass: AllReduce − Wait, but
-	// at least 0.
+	// AllReduce is the time in the collective, including the wait for slower ranks. Hidden is the
+	// part of it that overlaps the backward pass: AllReduce − Wait, but at least 0.
 	AllReduce float64
 	Hidden    float64
 	WaitShare float64 // Wait / Step, 0 to 1
@@ -60,9 +57,8 @@ type Breakdown struct {
 	Problems []runs.Problem
 }
 
-// Breakdown reads the step spans (steps-<rank>.jsonl) of the study's runs. Failed runs
-// and epochs that the rule omits do not count. Runs without step spans, such as logs of
-// other tools, are listed in Problems.
+// Breakdown reads the step spans (steps-<rank>.jsonl) of the study's runs. Failed runs and epochs that
+// the rule omits do not count. Problems lists runs without step spans, such as logs of other tools.
 func (s *Study) Breakdown() *Breakdown {
 	b := &Breakdown{Rule: s.Rule}
 	b.analysis = analysis{b}
@@ -98,8 +94,7 @@ func (b *Breakdown) addProblem(r runs.Run, format string, a ...any) {
 	b.Problems = append(b.Problems, runs.Problem{File: r.Dir, Reason: fmt.Sprintf(format, a...)})
 }
 
-// stepColumns returns the name of each column of times and the function that selects its
-// value, in the order of the table.
+// stepColumns returns the names of the columns of times and their values, in the order of the table.
 func stepColumns() []struct {
 	name  string
 	value func(StepTime) float64
@@ -120,8 +115,7 @@ func stepColumns() []struct {
 	}
 }
 
-// table returns the breakdown as a table, in milliseconds if it is displayed and in
-// seconds in files.
+// table returns the breakdown in milliseconds if it is displayed and in seconds in files.
 func (b *Breakdown) table(maxRows int) table {
 	g := grid.Grid[StepTime]{What: "breakdown", Rows: limitRows(b.Rows, maxRows), Remarks: b.remarks(), Columns: []grid.Column[StepTime]{
 		{Name: "series", Brief: true, Text: func(t StepTime) string { return t.Series }},
@@ -143,7 +137,6 @@ func (b *Breakdown) table(maxRows int) table {
 	return breakdownTable{g, b.Problems}
 }
 
-// breakdownTable is a table whose Write returns an error if no run has step spans.
 type breakdownTable struct {
 	grid.Grid[StepTime]
 	problems []runs.Problem
@@ -173,10 +166,10 @@ func (b *Breakdown) remarks() []string {
 	return lines
 }
 
-// TimeUseRow describes how the steps of a series at one worker count spend their time, in
-// seconds per step: means over steps and ranks. Step = Data + Compute + Exposed + Idle. In
-// each Estimate, Low and High are the interval of the mean over the recorded steps (not
-// over seeds), Min and Max are the extremes of the steps, and N is their number.
+// TimeUseRow describes how the steps of a series at one worker count spend their time, in seconds
+// per step: means over steps and ranks. Step = Data + Compute + Exposed + Idle. In each Estimate,
+// Low and High are the interval of the mean over the recorded steps (not over seeds), Min and Max
+// are the extremes of the steps, and N is their number.
 type TimeUseRow struct {
 	Series             string
 	Workers            int
@@ -204,12 +197,11 @@ type TimeUse struct {
 	level    float64
 }
 
-// TimeUse splits the steps' time into data, compute, exposed communication, hidden
-// communication and idle time. From the step spans of run folders, compute is forward,
-// backward and optimizer, and idle is the time outside all spans. From traces, the
-// parts are the times that spans of each kind cover; the steps are those that the trace
-// marks, or the complete trace if it marks none. Failed runs and epochs that the rule
-// omits do not count, but all steps of a trace count.
+// TimeUse splits the steps' time into data, compute, exposed communication, hidden communication
+// and idle time. From the step spans of run folders, compute is forward, backward and optimizer,
+// and idle is the time outside all spans. From traces, the parts are the times that spans of each
+// kind cover; the steps are those that the trace marks, or the complete trace if it marks none.
+// Failed runs and epochs that the rule omits do not count, but all steps of a trace count.
 func (s *Study) TimeUse() *TimeUse {
 	t := &TimeUse{level: s.Rule.confidenceLevel()}
 	t.analysis = analysis{t}

@@ -22,8 +22,7 @@ type Study struct {
 	Rule   Rule
 	Runs   []runs.Run // all runs that were read, including failed ones
 	Points []Point    // by series, then by workers
-	// Problems lists the lines, files and runs that could not be used, each with the
-	// reason.
+	// Problems lists the lines, files and runs that could not be used, each with the reason.
 	Problems []runs.Problem
 	// Notes contains remarks that a reader needs to interpret the numbers.
 	Notes []string
@@ -49,15 +48,14 @@ type Study struct {
 	shownIn         <-chan struct{} // of the cell in which Read has shown the ReadingNotes; nil if none
 }
 
-// Read reads the runs in each path and its subfolders into a study with DefaultRule:
-// run folders, and the logs of other programs whose formats logread knows. A relative
-// path is resolved by runs.ResolveLogs, or else against the working directory.
+// Read reads the runs in each path and its subfolders into a study with DefaultRule: run folders, and
+// the logs of other programs whose formats logread knows. runs.LocateLogs resolves relative paths.
 func Read(paths ...string) (*Study, error) {
 	return ReadWith(context.Background(), logread.Options{}, paths...)
 }
 
-// ReadWith is like Read, with options that assign names to runs. It returns an error when
-// ctx is done. In a notebook, the cell shows the study's ReadingNotes.
+// ReadWith is like Read, with options. It returns an error when ctx is done. In a notebook, the
+// cell shows the study's ReadingNotes.
 func ReadWith(ctx context.Context, options logread.Options, paths ...string) (*Study, error) {
 	s, err := read(ctx, options, paths...)
 	if err != nil || !notebook.InNotebook() || len(s.ReadingNotes()) == 0 {
@@ -103,8 +101,8 @@ func read(ctx context.Context, options logread.Options, paths ...string) (*Study
 	return s, nil
 }
 
-// FromRuns returns a study of runs in memory, with DefaultRule. Runs that are not repeats of
-// each other become separate series; see logread.SeparateSeries.
+// FromRuns returns a study of runs in memory, with DefaultRule. Runs that are not repeats of each
+// other become separate series; see logread.SeparateSeries.
 func FromRuns(all []runs.Run) (*Study, error) {
 	all = slices.Clone(all)
 	notes := logread.SeparateSeries(all)
@@ -145,8 +143,8 @@ func (s *Study) Only(series ...string) (*Study, error) {
 	return out, nil
 }
 
-// withRuns returns a study of all, a subset of the runs of s, with the series in the given
-// order. A nil order means the natural order of the names.
+// withRuns returns a study of all, a subset of the runs of s, with the series in the given order,
+// or else in the natural order of the names.
 func (s *Study) withRuns(all []runs.Run, rule Rule, order []string) (*Study, error) {
 	out, err := newOrderedStudy(all, s.fileProblems, s.readNotes, rule, order)
 	if err != nil {
@@ -159,9 +157,9 @@ func (s *Study) withRuns(all []runs.Run, rule Rule, order []string) (*Study, err
 	return out, nil
 }
 
-// newOrderedStudy computes a study with the series in the given order. A nil order means
-// the natural order of their names. problems are those of files without a run, and notes are
-// remarks about how the runs were read.
+// newOrderedStudy computes a study with the series in the given order, or else in the natural order
+// of their names. problems are those of files without a run, and notes are remarks about how the
+// runs were read.
 func newOrderedStudy(all []runs.Run, problems []runs.Problem, notes []string, rule Rule, order []string) (*Study, error) {
 	if err := rule.Validate(); err != nil {
 		return nil, err
@@ -205,8 +203,7 @@ func newOrderedStudy(all []runs.Run, problems []runs.Problem, notes []string, ru
 	return s, nil
 }
 
-// cleanNames returns a copy of the runs in which all names can be shown safely in tables,
-// sentences and figures. Paths are not changed.
+// cleanNames returns a copy of the runs in which all names are safe to show. Paths are not changed.
 func cleanNames(all []runs.Run) []runs.Run {
 	all = slices.Clone(all)
 	for i := range all {
@@ -225,8 +222,8 @@ func cleanNames(all []runs.Run) []runs.Run {
 	return all
 }
 
-// removeUnrealScores removes losses and scores from the runs in which they are not real, so
-// that no table, figure or comparison shows them. The runs' own slices are not changed.
+// removeUnrealScores removes losses and scores that are not real, so that no table, figure or
+// comparison shows them. It does not change the runs' own slices.
 func removeUnrealScores(all []runs.Run) {
 	for i := range all {
 		r := &all[i]
@@ -244,10 +241,9 @@ func removeUnrealScores(all []runs.Run) {
 	}
 }
 
-// groupBySeries groups the runs into series, in the order passed to Only or else in the
-// natural order of their names. If there are several studies, the name of a series
-// includes the study's name, because runs of different studies are not repeats of each
-// other.
+// groupBySeries groups the runs into series, in the order passed to Only or else in the natural
+// order of their names. If there are several studies, a series name includes the study's, because
+// runs of different studies are not repeats of each other.
 func (s *Study) groupBySeries() []observe.Series {
 	var groups []observe.Series
 	for _, r := range s.Runs {
@@ -286,20 +282,21 @@ func (s *Study) seriesName(r runs.Run) string {
 	}
 }
 
-// isSameName reports whether the names of a study and of a series differ only in separators. A
-// series that has the name of its folder, such as unet_b32, is called unet-b32.
+// isSameName reports whether the names of a study and of a series differ only in separators: a
+// series named after its folder unet_b32 is called unet-b32.
 func isSameName(study, series string) bool {
 	equal := strings.NewReplacer("_", "-", " ", "-", ".", "-")
 	return equal.Replace(study) == equal.Replace(series)
 }
 
-// Assumptions returns what was assumed about the runs because no log states it: one phrase
-// for each property and source, such as "workers of 4 runs assumed from file names". The
-// study's notes, the captions of its figures and its report contain them.
+// Assumptions returns what was assumed about the runs because no log states it: one phrase for each
+// property and source, such as "workers of 4 runs assumed from file names". The study's notes,
+// captions and report contain them.
 func (s *Study) Assumptions() []string { return runs.Assumptions(s.Runs) }
 
-// ReadingNotes returns the first of the study's notes: its Cautions, its Sources, which series were separated and
-// how to join them, which files are copies, what was assumed, and which runs had different data.
+// ReadingNotes returns the first of the study's notes: its Cautions and Sources, which series were
+// separated and how to join them, which files are copies, what was assumed, and which runs had
+// different data.
 func (s *Study) ReadingNotes() []string {
 	notes := slices.Concat(s.Cautions(), s.Sources(), s.readNotes)
 	if assumed := s.Assumptions(); assumed != nil {
@@ -308,7 +305,7 @@ func (s *Study) ReadingNotes() []string {
 	return append(notes, s.dataNotes()...)
 }
 
-// notesToShow returns the study's notes without those that Read has shown in the cell that runs.
+// notesToShow returns the study's notes without those that Read has shown in the current cell.
 func (s *Study) notesToShow() []string {
 	if s.shownIn == nil || !notebook.InNotebook() || s.shownIn != notebook.Context().Done() {
 		return s.Notes
@@ -340,15 +337,13 @@ func (s *Study) Series() []string {
 	return names
 }
 
-// SeriesIndex returns the index of a series among all series that were read, from 0. The study that Only
-// returns has the same indices, so that figures can keep the color of each series. It returns 0 for an
-// unknown name.
+// SeriesIndex returns the index of a series, from 0, among all that were read, or 0 for an unknown name.
+// The study that Only returns has the same indices, so that figures keep the color of each series.
 func (s *Study) SeriesIndex(series string) int { return s.indices[series] }
 
-// Follow calls show at once, and again with an updated study each time the logs that
-// the study was read from have grown. The rule and the series that Only chose stay the same. Follow returns when ctx
-// ends (without an error) or show fails. It reads only appended data and polls the
-// files, so it works on network file systems.
+// Follow calls show at once, and again with an updated study each time its logs have grown. The rule
+// and the series that Only chose stay the same. Follow returns when ctx ends (without an error) or
+// show fails. It reads only appended data and polls the files, so it works on network file systems.
 func (s *Study) Follow(ctx context.Context, show func(*Study) error) error {
 	if len(s.paths) == 0 {
 		return errors.New("follow study: the study was not read from files: read it with scaling.Read")
@@ -370,8 +365,8 @@ func (s *Study) Follow(ctx context.Context, show func(*Study) error) error {
 	})
 }
 
-// Follow reads and follows folders that may still be empty. It calls show when the first
-// run appears, and then whenever the logs have grown, like Study.Follow.
+// Follow follows folders that may still be empty. It calls show when the first run appears, and
+// then like Study.Follow.
 func Follow(ctx context.Context, show func(*Study) error, paths ...string) error {
 	if len(paths) == 0 {
 		return errors.New("follow study: no path given; name a folder of logs such as logs/demo")
@@ -407,9 +402,8 @@ func follow(ctx context.Context, options logread.Options, paths []string, rule R
 	return nil
 }
 
-// newStudyFromLogs computes the study of the logs that were read. It passes newOrderedStudy
-// only the problems that do not belong to a run, because newOrderedStudy adds the problems of
-// the runs.
+// newStudyFromLogs computes the study of logs. It passes on only the problems that do not belong to
+// a run, because newOrderedStudy adds those of the runs.
 func newStudyFromLogs(logs *logread.Logs, rule Rule) (*Study, error) {
 	inRun := map[runs.Problem]bool{}
 	for _, r := range logs.Runs {

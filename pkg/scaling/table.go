@@ -17,14 +17,13 @@ import (
 	"lockstep/pkg/scaling/internal/verdict"
 )
 
-// pointField describes a field of Point that is an Estimate, and its column.
 type pointField struct {
 	name  string
 	brief bool
 	of    func(*Point) *Estimate
 }
 
-// pointFields returns the fields of Point that are estimates, in the order of the table.
+// pointFields returns the estimates of Point in the order of the table.
 func pointFields() []pointField {
 	return []pointField{
 		{"epoch_seconds", true, func(p *Point) *Estimate { return &p.EpochSeconds }},
@@ -50,25 +49,22 @@ func pointFields() []pointField {
 	}
 }
 
-// findPointField returns the field with the given name, which must be one of pointFields.
 func findPointField(name string) pointField {
 	all := pointFields()
 	return all[slices.IndexFunc(all, func(f pointField) bool { return f.name == name })]
 }
 
-// hasDeviation reports whether the field is measured in each run and so has a standard
-// deviation.
+// hasDeviation reports whether the field is measured in each run and so has a standard deviation.
 func (f pointField) hasDeviation() bool {
 	return !slices.Contains([]string{"speedup", "efficiency", "iou_constant", "iou_untrained", "dice_constant", "dice_untrained"}, f.name)
 }
 
-// requiredColumns returns the columns that are shown even if nothing was measured, so that
-// missing measurements are visible.
+// requiredColumns returns the columns that are shown even without a measurement, so that one sees
+// what is missing.
 func requiredColumns() []string {
 	return []string{"epoch_seconds", "throughput", "speedup", "efficiency"}
 }
 
-// grid returns the study's table.
 func (s *Study) grid() grid.Grid[*Point] {
 	rows := make([]*Point, len(s.Points))
 	for i := range s.Points {
@@ -203,15 +199,15 @@ func (s *Study) showThroughputUnit(c *grid.Column[*Point]) {
 // that were disturbed by other load, and shared cores, the number of cores on which more threads ran.
 func (s *Study) Table() dataframe.DataFrame { return s.grid().Table() }
 
-// Write writes the table as "table" (human-readable: the main columns, rounded, then the
-// rule, notes and problems), "csv" (every column, exact numbers, an empty cell if
-// nothing was measured), "json" (an array of objects with the same names, null if
-// nothing was measured), or for a paper as "markdown" or "latex" (the main columns with
-// units, intervals as ±, with the package booktabs; LaTeX has the notes as comments).
+// Write writes the table as "table" (human-readable: the main columns, rounded, then the rule,
+// notes and problems), "csv" (every column, exact numbers, an empty cell if nothing was measured),
+// "json" (an array of objects with the same names, null if nothing was measured), or for a paper as
+// "markdown" or "latex" (the main columns with units, intervals as ±, with the package booktabs;
+// LaTeX has the notes as comments).
 func (s *Study) Write(w io.Writer, format string) error { return s.grid().Write(w, format) }
 
-// WriteCSV writes the table to a CSV file: every column, exact numbers, an empty cell if nothing was
-// measured. It returns an error if the file is one of the logs that the study was read from.
+// WriteCSV writes the table to a CSV file, as Write does. It returns an error if the file is one of
+// the logs that the study was read from.
 func (s *Study) WriteCSV(path string) error {
 	if err := wholefile.CheckOutput(path, s.paths...); err != nil {
 		return fmt.Errorf("write study: %w", err)
@@ -229,8 +225,8 @@ func (s *Study) String() string { return s.grid().String() }
 // HTML returns the human-readable table as HTML for a notebook.
 func (s *Study) HTML() string { return s.grid().HTML() }
 
-// remarks returns the lines below the table: the cautions, the rule, how intervals are computed, the
-// scaling mode of each series, the other notes and the problems.
+// remarks returns the lines below the table: the cautions, the rule, how intervals are computed,
+// the scaling mode of each series, the other notes and the problems.
 func (s *Study) remarks() []string {
 	notes := s.notesToShow()
 	cautions := slices.DeleteFunc(s.Cautions(), func(text string) bool { return !slices.Contains(notes, text) })

@@ -26,16 +26,14 @@ type TargetTime struct {
 	Best        float64 // best value of the run
 }
 
-// PointTargetTime describes when the runs of a series at one worker count reached the
-// target.
+// PointTargetTime describes when the runs of a series at one worker count reached the target.
 type PointTargetTime struct {
 	Series        string
 	Workers       int
 	Runs, Reached int
-	// Seconds is the time combined over the repeated runs by the study's rule, with its
-	// interval: training time, or wall time if that is unknown. It is NaN unless every
-	// run reached the target, because the time of the faster runs alone would be too
-	// optimistic.
+	// Seconds is the time combined over the repeated runs by the study's rule, with its interval:
+	// training time, or wall time if that is unknown. It is NaN unless every run reached the
+	// target, because the time of the faster runs alone would be too optimistic.
 	Seconds Estimate
 }
 
@@ -55,9 +53,9 @@ type TimeTo struct {
 	Sentence string
 }
 
-// TimeTo returns when each run first reached the target value of a metric (one of
-// Metrics): at or below it for losses, at or above it for IoU, accuracy and similar
-// metrics. Runs that never reached it are included.
+// TimeTo returns when each run first reached the target value of a metric (one of Metrics): at or
+// below it for losses, at or above it for IoU, accuracy and similar metrics. Runs that never
+// reached it are included.
 func (s *Study) TimeTo(metric string, target float64) (*TimeTo, error) {
 	if !observe.IsFinite(target) {
 		return nil, fmt.Errorf("find time to %s: invalid target %g: use a finite number", metric, target)
@@ -82,7 +80,6 @@ func (s *Study) TimeTo(metric string, target float64) (*TimeTo, error) {
 	return t, nil
 }
 
-// combineByPoint combines the runs of each series and worker count.
 func (s *Study) combineByPoint(rows []TargetTime) []PointTargetTime {
 	var out []PointTargetTime
 	var times [][]float64
@@ -109,8 +106,7 @@ func (s *Study) combineByPoint(rows []TargetTime) []PointTargetTime {
 	return out
 }
 
-// summarize describes in a sentence how many runs reached the target, and which point
-// was the first.
+// summarize says how many runs reached the target, and which point was the first.
 func (t *TimeTo) summarize() string {
 	sign := "≥"
 	if t.Below {
@@ -130,7 +126,6 @@ func (t *TimeTo) summarize() string {
 	return text + fmt.Sprintf(", soonest by %s at %s: %s", soonest.Series, english.Count(soonest.Workers, "worker"), soonest.format())
 }
 
-// format describes when the point's runs reached the target, as in "16.50 s, n = 3".
 func (p PointTargetTime) format() string {
 	switch {
 	case p.Reached < p.Runs:
@@ -145,8 +140,7 @@ func (p PointTargetTime) format() string {
 	return text + fmt.Sprintf(", n = %d", p.Seconds.N)
 }
 
-// trainOrWallSeconds returns the training time until the target, or the wall time if the
-// training time is unknown.
+// trainOrWallSeconds returns the training time until the target, or else the wall time.
 func (x TargetTime) trainOrWallSeconds() float64 {
 	if math.IsNaN(x.Seconds) {
 		return x.WallSeconds
@@ -181,7 +175,6 @@ func (t *TimeTo) table(maxRows int) table {
 	return g
 }
 
-// findPoint returns the point to which the run of r belongs.
 func (t *TimeTo) findPoint(r TargetTime) PointTargetTime {
 	for _, p := range t.Points {
 		if p.Series == r.Series && p.Workers == r.Workers {

@@ -17,10 +17,10 @@ const (
 	TrialFull      = steptime.TrialFull      // training with the loader
 )
 
-// SplitTrials returns a study in which every trial of a series is a series, whose throughput is
-// the rate of the trial: of series ddp "ddp, FULL", "ddp, SYNTHETIC" and "ddp, IO", or "FULL" and
-// so on if the study has no other series. Series whose runs have fewer than two kinds of trials,
-// or epochs with times, stay as they are. If all do, SplitTrials returns s.
+// SplitTrials returns a study in which every trial of a series is a series, whose throughput is the
+// rate of the trial: of series ddp "ddp, FULL", "ddp, SYNTHETIC" and "ddp, IO", or "FULL" and so on
+// if the study has no other series. Series whose runs have fewer than two kinds of trials, or
+// epochs with times, stay as they are. If all do, SplitTrials returns s.
 func (s *Study) SplitTrials() *Study {
 	groups := s.groupBySeries()
 	var all []runs.Run
@@ -56,8 +56,8 @@ func (s *Study) SplitTrials() *Study {
 	return out
 }
 
-// onlyTrial returns a study of the two series in which the throughput is the rate of a trial. It
-// returns nil if there is no worker count at which both series have the trial.
+// onlyTrial returns a study of two series in which the throughput is the rate of a trial, or nil if
+// there is no worker count at which both series have the trial.
 func (s *Study) onlyTrial(trial, a, b string) *Study {
 	var all []runs.Run
 	counts := map[string]map[int]bool{a: {}, b: {}}
@@ -83,8 +83,7 @@ func (s *Study) onlyTrial(trial, a, b string) *Study {
 	return nil
 }
 
-// runsOfTrial returns the runs of a series that have a trial, each reduced to the rate of the
-// trial, as runs of the series called name.
+// runsOfTrial returns the runs of a series that have a trial, reduced to its rate, as series name.
 func runsOfTrial(g observe.Series, trial, name string) []runs.Run {
 	nan := math.NaN()
 	var out []runs.Run
@@ -105,8 +104,7 @@ func runsOfTrial(g observe.Series, trial, name string) []runs.Run {
 	return out
 }
 
-// renameSeries returns copies of runs as runs of the series called name, which may already
-// contain the name of the study.
+// renameSeries returns copies of runs as series name, which may already contain the name of the study.
 func renameSeries(all []runs.Run, name string) []runs.Run {
 	all = slices.Clone(all)
 	for i := range all {

@@ -50,8 +50,8 @@ func EpochMetrics() []EpochMetric {
 	}
 }
 
-// Lines returns the lines of a run for a metric, which is the name of an epoch metric or
-// of a logged curve. If the run has no such line, the second result is the reason.
+// Lines returns the lines of a run for a metric, the name of an epoch metric or of a logged curve,
+// or else the reason why there are none.
 func Lines(r runs.Run, metric, axis string) ([]Line, string) {
 	for _, m := range EpochMetrics() {
 		if m.Name == metric {
@@ -88,9 +88,8 @@ func Lines(r runs.Run, metric, axis string) ([]Line, string) {
 	return lines, why
 }
 
-// epochLine returns the line of an epoch metric (a slice of one element) or, if the run
-// has none, the reason. Epochs without a value are omitted, but the following epochs keep
-// their position on the axis.
+// epochLine returns the line of an epoch metric (a slice of one element), or else the reason why there
+// is none. Epochs without a value are omitted, but the following ones keep their position on the axis.
 func epochLine(r runs.Run, metric, axis string, value func(runs.Epoch) float64) ([]Line, string) {
 	line := Line{Name: metric, Rank: -1}
 	why := "the log has no " + metric

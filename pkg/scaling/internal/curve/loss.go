@@ -42,8 +42,8 @@ func NewLossCurve(all []*runs.Run) LossCurve {
 	return c
 }
 
-// newSingleLossCurve returns the loss curve of one run. It avoids the grouping by
-// NewLossCurve, which is slow for a run with very many epochs.
+// newSingleLossCurve returns the loss curve of one run. It avoids grouping, which is slow for very
+// many epochs.
 func newSingleLossCurve(epochs []runs.Epoch) LossCurve {
 	c := LossCurve{Runs: 1}
 	c.reserve(len(epochs))
@@ -60,14 +60,12 @@ func newSingleLossCurve(epochs []runs.Epoch) LossCurve {
 	return c
 }
 
-// lossRow is one epoch of one run.
 type lossRow struct {
 	epoch                      int
 	elapsed, clock, train, val float64 // as in scaling.LossCurve
 }
 
-// lossRows returns the epochs of several runs, sorted by epoch number. Epochs with the
-// same number are in the order of the runs.
+// lossRows returns the epochs of several runs, sorted by epoch number and then in the order of the runs.
 func lossRows(all []*runs.Run) []lossRow {
 	n := 0
 	for _, r := range all {
@@ -87,7 +85,6 @@ func lossRows(all []*runs.Run) []lossRow {
 	return rows
 }
 
-// reserve allocates capacity for n epochs.
 func (c *LossCurve) reserve(n int) {
 	for _, v := range []*[]float64{&c.Epoch, &c.Elapsed, &c.Clock, &c.Train, &c.Val} {
 		*v = make([]float64, 0, n)
@@ -119,7 +116,6 @@ func (c *LossCurve) addEpoch(rows []lossRow) {
 	c.TrainMin, c.TrainMax = append(c.TrainMin, lo), append(c.TrainMax, hi)
 }
 
-// isAscending reports whether the epoch numbers strictly increase.
 func isAscending(epochs []runs.Epoch) bool {
 	for i := 1; i < len(epochs); i++ {
 		if epochs[i].Epoch <= epochs[i-1].Epoch {
@@ -129,7 +125,6 @@ func isAscending(epochs []runs.Epoch) bool {
 	return true
 }
 
-// finiteOrNaN returns v if it is finite, and NaN otherwise.
 func finiteOrNaN(v float64) float64 {
 	if observe.IsFinite(v) {
 		return v

@@ -37,14 +37,14 @@ func LowerIsBetter(metric string) bool {
 	}
 	words := strings.FieldsFunc(low, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 	return !slices.ContainsFunc(words, func(word string) bool {
-		// These are mean average precision, also at a threshold, and rates in the logs
-		// of torchtitan, timm and others.
+		// Mean average precision, also at a threshold, and rates in the logs of torchtitan, timm
+		// and others.
 		return slices.Contains([]string{"map", "map50", "map75", "map95", "ap", "r2", "mfu", "tps", "ips", "fps", "tflops"}, word)
 	})
 }
 
-// FindTargetTime returns when a run first reached the target: a value at or below it if
-// below is true, else at or above it.
+// FindTargetTime returns when a run first reached the target: a value at or below it if below is
+// set, else at or above it.
 func FindTargetTime(l Line, r runs.Run, axis string, target float64, below bool) TargetTime {
 	past := func(v float64) bool {
 		if below {
@@ -77,7 +77,6 @@ func FindTargetTime(l Line, r runs.Run, axis string, target float64, below bool)
 	return out
 }
 
-// setEpoch sets Epoch, and the times and the step at the end of that epoch.
 func (x *TargetTime) setEpoch(r runs.Run, epoch int) {
 	x.Epoch = epoch
 	x.Seconds, x.WallSeconds = 0, 0
@@ -97,7 +96,6 @@ func (x *TargetTime) setEpoch(r runs.Run, epoch int) {
 	}
 }
 
-// setStepTime sets WallSeconds to the time at which the i-th point of l was logged.
 func (x *TargetTime) setStepTime(r runs.Run, l Line, i int) {
 	for _, c := range r.Curves {
 		if c.Name == l.Name && c.Rank == l.Rank && len(c.Times) == len(l.Y) {

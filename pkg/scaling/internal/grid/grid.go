@@ -1,5 +1,4 @@
-// Package grid formats rows of results as a human-readable table, as files, and as a
-// DataFrame.
+// Package grid formats rows of results as a human-readable table, as files, and as a DataFrame.
 package grid
 
 import (
@@ -29,8 +28,7 @@ const (
 	FormatLaTeX    = "latex"
 )
 
-// Grid is a table of results with explanatory notes. Every result of package scaling is
-// displayed as a Grid.
+// Grid is a table with explanatory notes. Package scaling shows every result as a Grid.
 type Grid[T any] struct {
 	What    string // name of the table in errors: "write <What>"
 	Rows    []T
@@ -57,8 +55,8 @@ type Column[T any] struct {
 	Half func(T) float64 // half the width of the interval of Value, or nil
 }
 
-// csvCell returns the row's cell in CSV: a number with the fewest digits that give
-// exactly the same value when parsed, or "" if nothing was measured.
+// csvCell returns a number with the fewest digits that give exactly the same value when parsed, or
+// "" if nothing was measured.
 func (c Column[T]) csvCell(row T) string {
 	switch {
 	case c.Text != nil:
@@ -73,8 +71,7 @@ func (c Column[T]) csvCell(row T) string {
 	return clean.Number(c.Value(row))
 }
 
-// hasValue reports whether the row has a value in the column: a text other than "", a
-// count other than 0, a value other than NaN, or the flag true.
+// hasValue reports whether the row has a value in the column: not "", 0, NaN or false.
 func (c Column[T]) hasValue(row T) bool {
 	switch {
 	case c.Text != nil:
@@ -87,7 +84,6 @@ func (c Column[T]) hasValue(row T) bool {
 	return !math.IsNaN(c.Value(row))
 }
 
-// displayCell returns the row's cell in the human-readable table, or "-" if it is empty.
 func (c Column[T]) displayCell(row T) string {
 	if c.Show != nil {
 		if !c.hasValue(row) {
@@ -150,10 +146,10 @@ func (g Grid[T]) Table() dataframe.DataFrame {
 	return dataframe.New(cols...)
 }
 
-// Write writes the grid as "table" (human-readable: the main columns, rounded, then the
-// remarks), "csv" (every column, exact numbers, an empty cell if nothing was measured),
-// "json" (an array of objects with the same names, null if nothing was measured), or for a
-// paper as "markdown" or "latex" (the main columns with units, intervals as ±, and the remarks).
+// Write writes the grid as "table" (human-readable: the main columns, rounded, then the remarks),
+// "csv" (every column, exact numbers, an empty cell if nothing was measured), "json" (an array of
+// objects with the same names, null if nothing was measured), or for a paper as "markdown" or
+// "latex" (the main columns with units, intervals as ±, and the remarks).
 func (g Grid[T]) Write(w io.Writer, format string) error {
 	var err error
 	switch format {
@@ -194,8 +190,7 @@ func (g Grid[T]) writeCSV(w io.Writer) error {
 	return errors.Join(err, cw.Error())
 }
 
-// writeJSON writes the objects by hand, because encoding a map would lose the order of
-// the columns.
+// writeJSON writes the objects by hand: encoding a map would lose the order of the columns.
 func (g Grid[T]) writeJSON(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("[")
@@ -228,7 +223,6 @@ func (g Grid[T]) writeJSON(w io.Writer) error {
 	return err
 }
 
-// displayRows returns the header and the rows of the human-readable table.
 func (g Grid[T]) displayRows() [][]string {
 	lines := make([][]string, 1+len(g.Rows))
 	for _, c := range g.Columns {
@@ -247,7 +241,6 @@ func (g Grid[T]) displayRows() [][]string {
 	return lines
 }
 
-// hasAnyValue reports whether any row has a value in the column.
 func (g Grid[T]) hasAnyValue(c Column[T]) bool {
 	for _, r := range g.Rows {
 		if c.hasValue(r) {

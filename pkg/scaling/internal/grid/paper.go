@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/internal/clean"
 )
 
-// paperRows returns the header and the rows of the table for a paper: the columns of the human-readable table that have
-// a value, with the units in the header, and intervals as the value ± half their width. Counts other
-// than workers, and optional numbers, that are the same in all of several rows are a remark instead of a column. numeric reports for each column whether it contains numbers.
+// paperRows returns the table for a paper: the human-readable columns that have a value, with units in
+// the header and intervals as ± half their width, and for each column whether it is numeric. Counts
+// other than workers, and optional numbers, become a remark if they are the same in all of several rows.
 func (g Grid[T]) paperRows() (lines [][]string, numeric []bool, remarks []string) {
 	lines = make([][]string, 1+len(g.Rows))
 	var same []string
@@ -47,10 +47,9 @@ func (g Grid[T]) paperRows() (lines [][]string, numeric []bool, remarks []string
 	return lines, numeric, append(remarks, g.Remarks...)
 }
 
-// paperNames are words in names of columns that a paper spells otherwise.
+// paperNames are words in column names that a paper spells otherwise.
 var paperNames = map[string]string{"speedup": "speed-up", "iou": "IoU", "dice": "Dice"}
 
-// paperTitle returns the header of a column with its unit, such as "epoch time (s)".
 func (c Column[T]) paperTitle() string {
 	title, unit := c.Name, c.Unit
 	for _, quantity := range []struct{ end, instead, unit string }{{"_seconds", "_time", "s"}, {"_joules", "", "J"}} {
@@ -74,7 +73,6 @@ func formatWithHalf(v, half float64) string {
 	return fmt.Sprintf("%.*f ± %.*f", decimals, v, decimals, half)
 }
 
-// markdown returns the table in Markdown, with the remarks as a list below it.
 func (g Grid[T]) markdown() string {
 	lines, numeric, remarks := g.paperRows()
 	var b strings.Builder
@@ -102,7 +100,7 @@ func (g Grid[T]) markdown() string {
 	return b.String()
 }
 
-// latexEscapes replaces the characters that have a meaning in LaTeX, and those that its fonts may lack.
+// latexEscapes replaces characters with a meaning in LaTeX, and those that its fonts may lack.
 var latexEscapes = strings.NewReplacer(
 	`\`, `\textbackslash{}`, "&", `\&`, "%", `\%`, "$", `\$`, "#", `\#`, "_", `\_`, "{", `\{`, "}", `\}`, "~", `\textasciitilde{}`, "^", `\textasciicircum{}`,
 	"±", `$\pm$`, "×", `$\times$`, "∞", `$\infty$`, "√", `$\surd$`, "µ", `$\mu$`, "α", `$\alpha$`, "β", `$\beta$`, "σ", `$\sigma$`, "κ", `$\kappa$`, "λ", `$\lambda$`,

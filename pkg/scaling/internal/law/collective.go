@@ -21,8 +21,8 @@ type AllReduceTime struct {
 	Seconds, Fitted float64
 }
 
-// CollectiveFit contains the latency and the bandwidth of a series' all-reduce, fitted with
-// the model that scaling.CollectiveFit cites.
+// CollectiveFit contains the latency and the bandwidth of a series' all-reduce by the model that
+// scaling.CollectiveFit cites.
 type CollectiveFit struct {
 	Series         string
 	Alpha          stats.Estimate // seconds per message
@@ -32,17 +32,15 @@ type CollectiveFit struct {
 	Sentence       string
 }
 
-// FitCollective needs at least minTimes times at minWorkerCounts different worker counts
-// above 1, or of minSizes different sizes.
+// FitCollective needs minTimes times at minWorkerCounts worker counts above 1, or of minSizes sizes.
 const (
 	minTimes        = 5
 	minWorkerCounts = 3
 	minSizes        = 3
 )
 
-// FitCollective fits latency and bandwidth by least squares of the relative errors, and
-// sets Fitted of each row. It returns an error if there are fewer than minTimes rows, or
-// too few different worker counts and sizes.
+// FitCollective fits latency and bandwidth by least squares of the relative errors, and sets Fitted
+// of each row. It returns an error if there are too few rows, worker counts or sizes.
 func FitCollective(series string, rows []AllReduceTime, level float64) (*CollectiveFit, error) {
 	counts, sizes := map[int]bool{}, map[float64]bool{}
 	for _, r := range rows {
@@ -63,9 +61,8 @@ func (r AllReduceTime) coefficients() (alpha, beta float64) {
 	return 2 * (n - 1), 2 * (n - 1) / n * r.Bytes
 }
 
-// fit sets the latency and the bandwidth so that the sum of the squares of (fitted −
-// measured)/measured is minimal. A parameter that would be negative is set to 0, and the
-// other one is fitted alone.
+// fit minimizes the sum of the squares of (fitted − measured)/measured. A parameter that would be
+// negative is set to 0, and the other one is fitted alone.
 func (c *CollectiveFit) fit(level float64) {
 	alpha, beta, inverse := c.solve(true, true)
 	switch {
@@ -106,8 +103,8 @@ func (c *CollectiveFit) fit(level float64) {
 	c.Sentence += fmt.Sprintf("; with %s, latency is %s of the all-reduce time.", of, english.Percent(alpha*a/last.Fitted))
 }
 
-// solve returns the linear least-squares solution for α and β, and the inverse of the
-// normal matrix. A parameter that is not free is 0, as are its entries in the matrix.
+// solve returns the linear least-squares solution for α and β, and the inverse of the normal
+// matrix. A parameter that is not free is 0, as are its entries in the matrix.
 func (c *CollectiveFit) solve(freeAlpha, freeBeta bool) (alpha, beta float64, inverse *mat.Dense) {
 	var aa, ab, bb, ay, by float64
 	for _, r := range c.Rows {

@@ -27,10 +27,7 @@ type Fit struct {
 	N            int         // number of runs
 	RSS          float64     // residual sum of squares of the logarithms of the throughputs
 	R2           float64     // coefficient of determination of the logarithms
-	// AICc is Akaike's information criterion, corrected for few observations (Hurvich
-	// and Tsai, Regression and time series model selection in small samples, Biometrika
-	// 76, 1989); lower is better. Delta is the difference from the lowest AICc of the
-	// laws, and Weight the Akaike weight (Burnham and Anderson, 2002).
+	// AICc, Delta and Weight are documented in scaling.Fit.
 	AICc, Delta, Weight float64
 
 	law        scalingLaw
@@ -52,7 +49,6 @@ type Series struct {
 	By   stats.Estimator
 }
 
-// formatSize formats a size with its unit: "4 workers".
 func (s Series) formatSize(n int) string { return english.Count(n, s.Unit) }
 
 // Refusal is the reason why a law was not fitted.
@@ -86,16 +82,12 @@ type BandPoint struct {
 	Beyond                  bool
 }
 
-// exactFitTolerance is the relative error of a fit below which it is treated as exact,
-// since measurements are never that precise.
+// exactFitTolerance is the relative error below which a fit is treated as exact, since measurements
+// are never that precise.
 const exactFitTolerance = 1e-6
 
-// FitLaws fits the scaling laws to a series by least squares of the logarithm of the
-// throughput, with one observation per run, and ranks them by AICc. Intervals and bands
-// are computed by nonlinear regression with the delta method (Bates and Watts,
-// Nonlinear Regression Analysis and Its Applications, 1988, §2.3). A law with p
-// parameters (including λ) needs p+3 runs at p+2 different sizes; otherwise it is
-// omitted. FitLaws returns ErrTooFewWorkerCounts if there are too few runs or sizes for every law.
+// FitLaws fits the scaling laws to a series and ranks them by AICc, as scaling.Study.Fit documents.
+// It returns ErrTooFewWorkerCounts if there are too few runs or sizes for every law.
 func FitLaws(s Series) (*Fits, error) {
 	f := &Fits{series: s, measured: computeCenters(s)}
 	for _, l := range scalingLaws() {
@@ -121,7 +113,6 @@ func FitLaws(s Series) (*Fits, error) {
 	return f, nil
 }
 
-// newFit fits law l to series s.
 func newFit(l scalingLaw, s Series) (Fit, error) {
 	data := s.Runs
 	lnLambda, theta, rss, err := l.fit(data)
@@ -150,8 +141,8 @@ func newFit(l scalingLaw, s Series) (Fit, error) {
 	return f, nil
 }
 
-// withUnitSizes returns a copy of data with all sizes set to 1. When a law is fitted to
-// this copy, its residual sum of squares is the total sum of squares of data.
+// withUnitSizes returns a copy of data with all sizes set to 1: the residual sum of squares of a
+// law fitted to it is the total sum of squares of data.
 func withUnitSizes(data []Observation) []Observation {
 	out := slices.Clone(data)
 	for i := range out {
@@ -160,8 +151,8 @@ func withUnitSizes(data []Observation) []Observation {
 	return out
 }
 
-// covariance returns the covariance matrix s²·(JᵀJ)⁻¹, where J contains the derivatives
-// of ln X with respect to ln λ and to the parameters. variance is s².
+// covariance returns the covariance matrix s²·(JᵀJ)⁻¹, where J contains the derivatives of ln X
+// with respect to ln λ and to the parameters. variance is s².
 func (l scalingLaw) covariance(data []Observation, theta []float64, variance float64) (*mat.SymDense, error) {
 	p := 1 + len(theta)
 	information := mat.NewSymDense(p, nil)
@@ -188,8 +179,7 @@ func (l scalingLaw) gradient(n float64, theta []float64) []float64 {
 	return append([]float64{1}, l.slopes(n, theta)...)
 }
 
-// parameters returns λ and the parameters of the law, with intervals limited to their
-// ranges.
+// parameters returns λ and the parameters of the law, with intervals limited to their ranges.
 func (f *Fit) parameters() []Parameter {
 	lambda := math.Exp(f.lnLambda)
 	half := f.student * math.Sqrt(f.covariance.At(0, 0))
@@ -205,7 +195,6 @@ func (f *Fit) parameters() []Parameter {
 	return out
 }
 
-// rankByAICc sorts the fits by AICc and sets Delta and Weight.
 func (f *Fits) rankByAICc() {
 	slices.SortStableFunc(f.Rows, func(a, b Fit) int { return cmp.Compare(a.AICc, b.AICc) })
 	total := 0.0
@@ -236,12 +225,10 @@ func (f *Fit) LargestSize() int { return f.largest }
 // Rate returns the fitted throughput at a size.
 func (f *Fit) Rate(size float64) float64 { return math.Exp(f.lnLambda) * f.law.g(size, f.theta) }
 
-// Speedup returns the fitted throughput divided by the measured throughput of the
-// baseline, so that it is comparable with the measured speed-ups.
+// Speedup returns the fitted throughput divided by the measured throughput of the baseline.
 func (f *Fit) Speedup(size float64) float64 { return f.Rate(size) / f.unit }
 
-// Band returns the prediction at each size, with the interval for one more run of that
-// size.
+// Band returns the prediction at each size, with the interval for one more run.
 func (f *Fit) Band(sizes []int) []BandPoint {
 	out := make([]BandPoint, len(sizes))
 	for i, n := range sizes {
@@ -261,7 +248,7 @@ func (f *Fit) Band(sizes []int) []BandPoint {
 const maxSearchSize = 1 << 24
 
 // HalfGainSize returns the smallest size at which one more worker adds less than half the
-// throughput of a single worker. ok is false if there is no such size.
+// throughput of a single worker. ok is false if there is none up to maxSearchSize.
 func (f *Fit) HalfGainSize() (size int, ok bool) {
 	less := func(n int) bool {
 		return f.law.g(float64(n+1), f.theta)-f.law.g(float64(n), f.theta) < 0.5
@@ -281,8 +268,8 @@ func (f *Fit) HalfGainSize() (size int, ok bool) {
 	return low, true
 }
 
-// PeakSize returns the size with the highest throughput, √((1−σ)/κ) (Gunther 2007). ok is
-// false if the law has no maximum, or only above maxSearchSize.
+// PeakSize returns the size with the highest throughput, √((1−σ)/κ) (Gunther 2007). ok is false if
+// the law has no maximum, or only above maxSearchSize.
 func (f *Fit) PeakSize() (size int, ok bool) {
 	if f.Law != USL || f.theta[1] <= 0 {
 		return 0, false

@@ -1,5 +1,4 @@
-// Package law fits scaling laws to the throughput of runs, and a model of the
-// all-reduce to its time.
+// Package law fits scaling laws to the throughput of runs, and a model of the all-reduce to its time.
 package law
 
 import (
@@ -17,9 +16,9 @@ const (
 	USL       = "usl"
 )
 
-// scalingLaw is a model of the throughput of n workers, X(n) = λ·g(n), where λ is the
-// throughput of one worker and g(1) = 1. Because λ is a parameter, the baseline is a
-// measurement like the others and may have more than one worker.
+// scalingLaw is a model of the throughput of n workers, X(n) = λ·g(n), where λ is the throughput of
+// one worker and g(1) = 1. Because λ is a parameter, the baseline is a measurement like the others
+// and may have more than one worker.
 type scalingLaw struct {
 	name, formula string
 	parameters    []parameter // parameters of g
@@ -28,8 +27,7 @@ type scalingLaw struct {
 	slopes func(n float64, theta []float64) []float64
 }
 
-// parameter is a parameter of a law: its name, its meaning, its range, and start values
-// for the search.
+// parameter is a law's parameter with its range and start values for the search.
 type parameter struct {
 	name, meaning string
 	share         bool // the range is 0 to 1; otherwise it has no upper limit
@@ -85,9 +83,8 @@ type Observation struct {
 	Rate float64 // throughput per second, positive
 }
 
-// constrain maps any real number u to the parameter's range: to u²/(1+u²), which is between
-// 0 and 1, if the parameter is a share, else to u². Both can be 0, the value at which a law
-// becomes a simpler one.
+// constrain maps any real number u to the parameter's range: to u²/(1+u²), between 0 and 1, if it
+// is a share, else to u². Both can be 0, the value at which a law becomes a simpler one.
 func (p parameter) constrain(u float64) float64 {
 	if p.share {
 		return u * u / (1 + u*u)
@@ -95,7 +92,7 @@ func (p parameter) constrain(u float64) float64 {
 	return u * u
 }
 
-// unconstrain is the inverse of constrain. It returns the non-negative solution.
+// unconstrain returns the non-negative inverse of constrain.
 func (p parameter) unconstrain(v float64) float64 {
 	if p.share {
 		return math.Sqrt(v / (1 - v))
@@ -103,7 +100,6 @@ func (p parameter) unconstrain(v float64) float64 {
 	return math.Sqrt(v)
 }
 
-// constrain maps any real numbers to the ranges of the law's parameters.
 func (l scalingLaw) constrain(u []float64) []float64 {
 	theta := make([]float64, len(u))
 	for i, p := range l.parameters {
@@ -112,9 +108,8 @@ func (l scalingLaw) constrain(u []float64) []float64 {
 	return theta
 }
 
-// fitLambda returns the logarithm of the best-fitting λ for given parameters, and the
-// residual sum of squares of the logarithms. Logarithms are used because measured times
-// vary by factors.
+// fitLambda returns the logarithm of the best-fitting λ for given parameters, and the residual sum
+// of squares of the logarithms, which are used because measured times vary by factors.
 func (l scalingLaw) fitLambda(data []Observation, theta []float64) (lnLambda, rss float64) {
 	for _, d := range data {
 		lnLambda += math.Log(d.Rate / l.g(d.Size, theta))
@@ -156,7 +151,6 @@ func (l scalingLaw) fit(data []Observation) (lnLambda float64, theta []float64, 
 	return lnLambda, theta, rss, nil
 }
 
-// snapToZero sets parameters that the search left almost 0 to exactly 0.
 func snapToZero(theta []float64) []float64 {
 	for i, v := range theta {
 		if v < 1e-10 {
@@ -166,7 +160,6 @@ func snapToZero(theta []float64) []float64 {
 	return theta
 }
 
-// startPoints returns all combinations of the parameters' start values.
 func (l scalingLaw) startPoints() [][]float64 {
 	out := [][]float64{nil}
 	for _, p := range l.parameters {

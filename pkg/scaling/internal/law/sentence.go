@@ -10,12 +10,10 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// minRunsForChoice is the smallest number of runs for a reliable choice between laws.
-// With fewer runs, AICc's correction for small samples dominates and favors laws with few
-// parameters.
+// minRunsForChoice is the smallest number of runs for a reliable choice between laws. With fewer,
+// AICc's correction for small samples dominates and favors laws with few parameters.
 const minRunsForChoice = 8
 
-// summarize describes the result of the fits in plain sentences.
 func (f *Fits) summarize() string {
 	law := f.SupportedLaw()
 	if law == nil {
@@ -64,8 +62,8 @@ func (f *Fits) summarize() string {
 	return strings.Join(text, "; ") + "."
 }
 
-// describeUntried describes which laws were not fitted to the runs because they are too few, and how many these
-// laws need. It returns "" if there are none.
+// describeUntried says which laws were not fitted because the runs are too few, and how many they
+// need, or returns "".
 func (f *Fits) describeUntried() string {
 	var needs []string
 	for i, r := range f.Refused {
@@ -90,14 +88,13 @@ func (f *Fits) describeUntried() string {
 	return fmt.Sprintf("not tried with %s at %d: %s", english.Count(len(f.series.Runs), "run"), len(f.measured), strings.Join(needs, ", and "))
 }
 
-// describePeak describes where the supported law has its highest throughput, and where the
-// measured throughput is highest if that differs.
+// describePeak says where the supported law has its highest throughput, and where the highest
+// measured one is if that differs.
 func (f *Fits) describePeak(peak int) string {
 	unit := f.series.Unit
 	best := slices.MaxFunc(f.measured, func(a, b Observation) int { return cmp.Compare(a.Rate, b.Rate) })
 	last := f.measured[len(f.measured)-1].Size
-	// The maximum agrees with the law if no size between the measured maximum and the
-	// peak was measured.
+	// The maximum agrees with the law if no size between the measured maximum and the peak was measured.
 	agrees := !slices.ContainsFunc(f.measured, func(m Observation) bool {
 		return m.Size > min(best.Size, float64(peak)) && m.Size < max(best.Size, float64(peak))
 	})
@@ -110,7 +107,6 @@ func (f *Fits) describePeak(peak int) string {
 	return fmt.Sprintf("throughput is highest at about %s and decreases beyond", english.Count(peak, unit))
 }
 
-// describe returns the name of the law and the values of its parameters.
 func (f *Fit) describe() string {
 	var p []string
 	for _, x := range f.Parameters[1:] {
@@ -122,7 +118,6 @@ func (f *Fit) describe() string {
 	return fmt.Sprintf("%s, %s", SentenceName(f.Law), english.List(p))
 }
 
-// lawNames maps each law to its name in sentences.
 var lawNames = map[string]string{
 	Linear: "the linear law", Amdahl: "Amdahl's law", Gustafson: "Gustafson's law", USL: "the universal scalability law",
 }

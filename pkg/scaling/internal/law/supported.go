@@ -11,26 +11,20 @@ import (
 )
 
 const (
-	// minTrendSizes is the number of different sizes from which on the residuals of a law
-	// are tested for a trend. With fewer sizes, the test has almost no power.
+	// minTrendSizes is the number of different sizes from which on residuals are tested for a
+	// trend. With fewer, the test has almost no power.
 	minTrendSizes = 6
 	// maxTrendP is the p-value below which residuals are considered to have a trend.
 	maxTrendP = 0.05
-	// maxEndsFactor is the largest factor between the fitted and the measured speed-up from
-	// the smallest to the largest size. It prevents the sentence "every additional worker
-	// adds about as much throughput as the first" from appearing with a table that shows 66
-	// % of the ideal speed-up.
+	// maxEndsFactor is the largest factor between the fitted and the measured speed-up from the
+	// smallest to the largest size. Without it, "every additional worker adds about as much
+	// throughput as the first" could appear with a table that shows 66 % of the ideal speed-up.
 	maxEndsFactor = 1.1
-	// maxPairFactor is the largest factor between the fitted and the measured speed-up for
-	// any two sizes.
+	// maxPairFactor is the largest factor between the fitted and the measured speed-up for any two sizes.
 	maxPairFactor = 1.3
 )
 
-// SupportedLaw returns the law that the data support, or nil if there is none. It is the law
-// with the lowest AICc among those with a positive R² whose speed-ups agree with the
-// measured ones: within 10 % from the smallest to the largest size, and within 30 %
-// between any two sizes. With 6 or more different sizes, its residuals must also have
-// no trend (Spearman's rank correlation with the size, p ≥ 0.05).
+// SupportedLaw returns the law that the data support, or nil; see scaling.Fits.SupportedLaw.
 func (f *Fits) SupportedLaw() *Fit {
 	if f.supportedLaw == "" {
 		return nil
@@ -38,8 +32,7 @@ func (f *Fits) SupportedLaw() *Fit {
 	return f.Law(f.supportedLaw)
 }
 
-// chooseSupportedLaw chooses the law that SupportedLaw returns. The rows must be sorted by
-// AICc.
+// chooseSupportedLaw chooses SupportedLaw's result. The rows must be sorted by AICc.
 func (f *Fits) chooseSupportedLaw() {
 	for i := range f.Rows {
 		if f.findObjection(&f.Rows[i]) == "" {
@@ -49,7 +42,7 @@ func (f *Fits) chooseSupportedLaw() {
 	}
 }
 
-// findObjection returns the reason why the data do not support a law, or "" if they do.
+// findObjection returns why the data do not support a law, or "" if they do.
 func (f *Fits) findObjection(law *Fit) string {
 	if !(law.R2 > 0) {
 		if math.IsNaN(law.R2) {
@@ -87,16 +80,15 @@ func (f *Fits) findObjection(law *Fit) string {
 	return ""
 }
 
-// describeDisagreement compares the measured speed-up between two sizes with the law's.
-// from and to are the indices of the sizes.
+// describeDisagreement compares the measured speed-up between two sizes with the law's. from and to
+// are the indices of the sizes.
 func (f *Fits) describeDisagreement(law *Fit, from, to int) string {
 	a, b := f.measured[from], f.measured[to]
 	return fmt.Sprintf("from %g to %s, the measured speed-up is %s, but the law predicts %s",
 		a.Size, f.series.formatSize(int(b.Size)), english.Number(b.Rate/a.Rate), english.Number(law.Rate(b.Size)/law.Rate(a.Size)))
 }
 
-// computeCenters returns the throughput at each size, combined over repeated runs by the
-// estimator, in ascending order of size.
+// computeCenters returns the throughput at each size, combined over repeated runs, by ascending size.
 func computeCenters(s Series) []Observation {
 	rates := map[float64][]float64{}
 	for _, d := range s.Runs {

@@ -11,9 +11,8 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// resampleQualities returns resampled centers of the quality at each rate: one row per
-// resample, and one column per element of Tried (NaN for rates that diverged). It returns
-// nil if no rate has two runs.
+// resampleQualities returns resampled centers of the quality at each rate: one row per resample, and one
+// column per element of Tried (NaN for rates that diverged). It returns nil if no rate has two runs.
 func (o *Result) resampleQualities() [][]float64 {
 	var variance, n float64
 	for _, t := range o.Tried {
@@ -52,11 +51,10 @@ func (o *Result) triedRange(batch int) (from, to int) {
 	return from, to
 }
 
-// findBestRate finds the best rate of a batch, where quality returns the quality of
-// Tried[k]. It returns the base-2 logarithm of the interpolated best rate and the index
-// in Tried of the best rate tried (−1 if all rates diverged). bound is BoundHighest,
-// BoundLowest or BoundOnly if the best rate tried is at an end of the rates tried, else
-// "".
+// findBestRate finds the best rate of a batch, where quality returns the quality of Tried[k]. It
+// returns the base-2 logarithm of the interpolated best rate and the index in Tried of the best
+// rate tried (−1 if all rates diverged). bound is BoundHighest, BoundLowest or BoundOnly if the
+// best rate is at an end of the rates tried, else "".
 func (o *Result) findBestRate(batch int, quality func(k int) float64) (log2 float64, index int, bound string) {
 	from, to := o.triedRange(batch)
 	score := func(k int) float64 {
@@ -98,16 +96,15 @@ func (o *Result) findBestRate(batch int, quality func(k int) float64) (log2 floa
 	return x(index) + min(max(parabolaVertex(xs, scores), x(index-1)-x(index)), x(index+1)-x(index)), index, ""
 }
 
-// parabolaNeighbors is the number of rates on each side of the best rate to which the
-// parabola is fitted. With noisy data, using two neighbors instead of one halves the error
-// of the scaling exponent. If the scores are asymmetric around the best rate, the
-// parabola's maximum is shifted, but by the same factor at every batch.
+// parabolaNeighbors is the number of rates on each side of the best rate to which the parabola is
+// fitted. With noisy data, two instead of one halve the error of the scaling exponent. If the
+// scores are asymmetric around the best rate, the parabola's maximum is shifted, but by the same
+// factor at every batch.
 const parabolaNeighbors = 2
 
-// parabolaVertex returns the x at which the least-squares parabola through the points has
-// its maximum (the second-order model of Box and Wilson, On the Experimental Attainment
-// of Optimum Conditions, Journal of the Royal Statistical Society B 13, 1951). It returns
-// 0 if the parabola has no maximum. It needs at least three points.
+// parabolaVertex returns the x at which the least-squares parabola through at least three points
+// has its maximum (the second-order model of Box and Wilson, On the Experimental Attainment of
+// Optimum Conditions, Journal of the Royal Statistical Society B 13, 1951), or 0 if it has none.
 func parabolaVertex(x, y []float64) float64 {
 	var s [5]float64 // sums of powers of x
 	var t [3]float64 // sums of powers of x times y
@@ -134,8 +131,8 @@ func parabolaVertex(x, y []float64) float64 {
 	return -slope / (2 * bend)
 }
 
-// computeRows sets Rows, with one row per batch, then Good and Falls. draws is the result
-// of resampleQualities. It returns an error if all rates diverged at the smallest batch.
+// computeRows sets Rows, with one row per batch, then Good and Falls. draws is the result of
+// resampleQualities. It returns an error if all rates diverged at the smallest batch.
 func (o *Result) computeRows(batches []int, draws [][]float64) error {
 	tried := func(k int) float64 { return o.Tried[k].Quality.Value }
 	var base *TriedRate
@@ -183,8 +180,7 @@ func (o *Result) computeRows(batches []int, draws [][]float64) error {
 	return nil
 }
 
-// findGoodBatches sets Good to the last batch before the quality decreases, and Falls to
-// the batch at which it decreases.
+// findGoodBatches sets Good to the last batch before the quality decreases, and Falls to the next.
 func (o *Result) findGoodBatches() {
 	for _, r := range o.Rows {
 		if !observe.IsFinite(r.Quality.Value) || o.isWorse(r.Change) {
@@ -203,8 +199,8 @@ func (o *Result) isWorse(change stats.Estimate) bool {
 	return change.Low > 0
 }
 
-// degreesOfFreedom returns the degrees of freedom of the pooled standard deviation at the
-// given batches: the sum over their rates of the number of runs minus 1, but at least 1.
+// degreesOfFreedom returns those of the pooled standard deviation at the given batches: the sum
+// over their rates of the number of runs minus 1, but at least 1.
 func (o *Result) degreesOfFreedom(batches ...int) float64 {
 	n := 0
 	for _, t := range o.Tried {
@@ -215,8 +211,8 @@ func (o *Result) degreesOfFreedom(batches ...int) float64 {
 	return float64(max(1, n))
 }
 
-// fitExponent fits Exponent to the best rates of the batches whose best rate is neither the
-// highest nor the lowest tried. draws is the result of resampleQualities.
+// fitExponent fits Exponent to the batches whose best rate is neither the highest nor the lowest
+// tried. draws is the result of resampleQualities.
 func (o *Result) fitExponent(draws [][]float64) {
 	o.Exponent = stats.UnknownEstimate()
 	var x []float64
@@ -256,13 +252,12 @@ func (o *Result) fitExponent(draws [][]float64) {
 	o.Exponent.Low, o.Exponent.High = o.Exponent.Value+low, o.Exponent.Value+high
 }
 
-// maxRateDifference is the largest relative difference at which a tried rate counts as equal
-// to the rate that a rule predicts.
+// maxRateDifference is the largest relative difference between a tried rate and a rule's that
+// counts as equal.
 const maxRateDifference = 0.05
 
-// compareRules sets Rules. From the best rate tried at the smallest batch, each rule
-// predicts a rate for every other batch. compareRules compares the quality at these rates
-// with the quality at the best rates tried.
+// compareRules sets Rules. From the smallest batch's best rate, each rule predicts a rate for every
+// other batch, whose quality is compared with that of the best rate tried.
 func (o *Result) compareRules() {
 	tried := func(k int) float64 { return o.Tried[k].Quality.Value }
 	_, base, _ := o.findBestRate(o.Rows[0].GlobalBatch, tried)
@@ -287,8 +282,8 @@ func (o *Result) compareRules() {
 	}
 }
 
-// addBatch adds the comparison at one batch to the row. predicted is the tried rate that
-// the rule predicts, and best the best rate tried at this batch.
+// addBatch adds the comparison at one batch to the row. predicted is the tried rate that the rule
+// predicts.
 func (r *RuleRow) addBatch(o *Result, predicted, best TriedRate) {
 	loss := stats.Estimate{Value: predicted.Quality.Value - best.Quality.Value, Low: math.NaN(), High: math.NaN(), N: predicted.Runs}
 	rejected := predicted.Diverged > 0

@@ -22,20 +22,17 @@ const (
 	RuleOther    = "other"  // a power of the batch that matches none of these rules
 )
 
-// rateRule is a rule that relates the learning rate to the global batch.
 type rateRule struct {
 	name     string
 	words    string
 	exponent float64
 }
 
-// rateRules returns the rules that are compared: constant, sqrt and linear.
 func rateRules() []rateRule {
 	return []rateRule{{RuleConstant, "the constant rate", 0}, {RuleSqrt, "the square-root rule", 0.5}, {RuleLinear, "the linear rule", 1}}
 }
 
-// learningRate returns the rule's learning rate at a batch, given the rate at another
-// batch (base).
+// learningRate returns the rule's learning rate at batch, given the rate at the batch base.
 func (r rateRule) learningRate(batch, base int, rate float64) float64 {
 	return rate * math.Pow(float64(batch)/float64(base), r.exponent)
 }
@@ -58,8 +55,7 @@ type RateRow struct {
 	Constant, Sqrt, Linear float64
 }
 
-// TriedRate is a learning rate that was tried at a global batch. Its Quality is NaN if the
-// loss of any run with this rate and batch diverged.
+// TriedRate is a learning rate that was tried at a global batch; see scaling.TriedRate.
 type TriedRate struct {
 	GlobalBatch    int
 	LearningRate   float64
@@ -80,8 +76,8 @@ type RuleRow struct {
 	Holds      int
 }
 
-// Result describes which rule relates the best learning rate to the global batch, and
-// up to which batch; see scaling.LRScaling.
+// Result describes which rule relates the best learning rate to the global batch, and up to which
+// batch; see scaling.LRScaling.
 type Result struct {
 	Measure string
 	Rows    []RateRow
@@ -100,10 +96,9 @@ type Result struct {
 	by        stats.Estimator
 }
 
-// FindRule determines how the best learning rate depends on the global batch, from runs
-// at several global batches, preferably with several learning rates at each batch.
-// measure is the name of a measure of quality; if it is "", FindRule uses the first
-// measure that most runs have. estimator computes the intervals.
+// FindRule determines how the best learning rate depends on the global batch, from runs at several
+// global batches, preferably with several learning rates at each. measure is the name of a measure
+// of quality, or "" for the first one that most runs have. estimator computes the intervals.
 func FindRule(all []runs.Run, measure string, estimator stats.Estimator) (*Result, error) {
 	out := &Result{by: estimator}
 	m, err := out.chooseMeasure(all, measure)
@@ -133,8 +128,8 @@ func FindRule(all []runs.Run, measure string, estimator stats.Estimator) (*Resul
 	return out, nil
 }
 
-// chooseMeasure returns the named measure of quality, or for "" the first measure that
-// most runs have. It also sets the fields Measure and higher.
+// chooseMeasure returns the named measure of quality, or for "" the first one that most runs have,
+// and sets the fields Measure and higher.
 func (o *Result) chooseMeasure(all []runs.Run, measure string) (observe.Metric, error) {
 	var names []string
 	for _, q := range observe.QualityMetrics() {
@@ -159,8 +154,7 @@ func (o *Result) chooseMeasure(all []runs.Run, measure string) (observe.Metric, 
 	return observe.Metric{}, errors.New("most runs have no measure of quality (IoU, accuracy or loss)")
 }
 
-// groupRuns groups the runs by batch and rate, and sets Tried. qualityOf returns the
-// quality of a run.
+// groupRuns groups the runs by batch and rate, and sets Tried.
 func (o *Result) groupRuns(all []runs.Run, qualityOf func(runs.Run) float64) {
 	type seeded struct {
 		batch int
@@ -223,8 +217,7 @@ func (o *Result) groupRuns(all []runs.Run, qualityOf func(runs.Run) float64) {
 	o.addSettingProblems(counted)
 }
 
-// matchRate returns the rate in Tried at this batch that equals rate except for rounding.
-// If Tried has no such rate, it returns rate.
+// matchRate returns the rate in Tried at this batch that equals rate except for rounding, or else rate.
 func (o *Result) matchRate(batch int, rate float64) float64 {
 	for _, t := range o.Tried {
 		if t.GlobalBatch == batch && math.Abs(t.LearningRate-rate) < 1e-6*rate {
@@ -234,8 +227,8 @@ func (o *Result) matchRate(batch int, rate float64) float64 {
 	return rate
 }
 
-// addSettingProblems adds a problem for each setting that differs between the runs and may
-// affect the quality too. Batch, rate and workers are expected to differ.
+// addSettingProblems adds a problem for each setting other than batch, rate and workers that
+// differs between the runs and may affect the quality too.
 func (o *Result) addSettingProblems(all []runs.Run) {
 	for _, c := range []struct {
 		key  string

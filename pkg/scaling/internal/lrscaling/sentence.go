@@ -17,8 +17,8 @@ const (
 	HowQuality = "quality"
 )
 
-// maxEdgeShare is the largest share of resamples in which the best rate may be the highest
-// or the lowest tried. Above it, the interval of the exponent is truncated and unreliable.
+// maxEdgeShare is the largest share of resamples in which the best rate may be the highest or the
+// lowest tried. Above it, the exponent's interval is truncated and unreliable.
 const maxEdgeShare = 0.05
 
 // decideRule sets Rule and How if the runs support one rule and contradict the others.
@@ -40,16 +40,15 @@ func (o *Result) decideRule() {
 	}
 }
 
-// rulesInInterval returns the rules whose exponent is in the interval of the fitted
-// exponent.
+// rulesInInterval returns the rules whose exponent is in the interval of the fitted one.
 func (o *Result) rulesInInterval() []rateRule {
 	return slices.DeleteFunc(rateRules(), func(r rateRule) bool {
 		return r.exponent < o.Exponent.Low || r.exponent > o.Exponent.High
 	})
 }
 
-// divideRules divides the rules whose rates were tried into those whose loss of quality
-// is within noise (left) and the others (rejected).
+// divideRules divides the rules whose rates were tried into those that lose no quality beyond noise
+// (left) and the others (rejected).
 func (o *Result) divideRules() (left, rejected []RuleRow) {
 	for _, r := range o.Rules {
 		switch {
@@ -63,7 +62,6 @@ func (o *Result) divideRules() (left, rejected []RuleRow) {
 	return left, rejected
 }
 
-// summarize describes the result in a sentence.
 func (o *Result) summarize() string {
 	text := []string{o.describeRule(), o.describeGoodBatches()}
 	if o.Rule == "" {
@@ -72,7 +70,6 @@ func (o *Result) summarize() string {
 	return strings.Join(text, "; ") + "."
 }
 
-// describeRule describes which rule the runs support.
 func (o *Result) describeRule() string {
 	switch {
 	case !math.IsNaN(o.Exponent.Value):
@@ -119,7 +116,6 @@ func (o *Result) describeRule() string {
 	return text
 }
 
-// ruleName returns the name of a rule in sentences.
 func ruleName(rule string) string {
 	for _, r := range rateRules() {
 		if r.name == rule {
@@ -129,7 +125,6 @@ func ruleName(rule string) string {
 	return rule
 }
 
-// describeRejected describes how much quality the rejected rules lose.
 func (o *Result) describeRejected(rows []RuleRow) string {
 	var text []string
 	for _, r := range rows {
@@ -142,7 +137,6 @@ func (o *Result) describeRejected(rows []RuleRow) string {
 	return english.List(text)
 }
 
-// describeGoodBatches describes up to which global batch the quality is maintained.
 func (o *Result) describeGoodBatches() string {
 	first := o.Rows[0]
 	at := func(batch int) RateRow {
@@ -165,7 +159,6 @@ func (o *Result) describeGoodBatches() string {
 	return text + fmt.Sprintf(", a change of %s %s)", english.Number(last.Change.Value), last.Change.FormatInterval())
 }
 
-// whyUndecided returns the reasons why the runs do not decide between the rules.
 func (o *Result) whyUndecided() (why []string) {
 	var few, above, below []string
 	for _, r := range o.Rows {
@@ -208,7 +201,6 @@ func (o *Result) whyUndecided() (why []string) {
 	return why
 }
 
-// formatBatches formats a list of batches: "batch 4" or "batches 4 and 8".
 func formatBatches(names []string) string {
 	if len(names) == 1 {
 		return "batch " + names[0]
@@ -216,7 +208,6 @@ func formatBatches(names []string) string {
 	return "batches " + english.List(names)
 }
 
-// hasOrHave returns "has" for one name and "have" for several.
 func hasOrHave(names []string) string {
 	if len(names) == 1 {
 		return "has"
@@ -234,7 +225,6 @@ func FormatRate(v float64) string {
 	return text
 }
 
-// formatInts formats integers in decimal.
 func formatInts(values []int) []string {
 	var out []string
 	for _, v := range values {

@@ -10,8 +10,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// ConfigSection returns a section of a run's config as JSON with sorted keys, or "" if the
-// run does not have it.
+// ConfigSection returns a section of a run's config as JSON with sorted keys, or "".
 func ConfigSection(r runs.Run, key string) string {
 	part, ok := r.Info.Config[key]
 	if !ok {
@@ -36,8 +35,7 @@ func ConfigSectionWithout(r runs.Run, key string, omit ...string) string {
 	return ConfigSection(r, key)
 }
 
-// ConfigKeys returns the values of some keys of a section of a run's config that are texts,
-// separated by commas, or "" if the run has none of them.
+// ConfigKeys returns the texts of some keys of a section of a run's config, separated by commas, or "".
 func ConfigKeys(r runs.Run, section string, keys ...string) string {
 	part, _ := r.Info.Config[section].(map[string]any)
 	var values []string
@@ -49,9 +47,8 @@ func ConfigKeys(r runs.Run, section string, keys ...string) string {
 	return strings.Join(values, ", ")
 }
 
-// LearningRate returns the initial learning rate of a run, scaled to its workers or its
-// global batch according to its config. If the config has no rate, it returns the highest
-// rate in the log, or 0 if there is none.
+// LearningRate returns the initial learning rate of a run, scaled to its workers or its global
+// batch according to its config, or else the highest rate in the log, or 0.
 func LearningRate(r runs.Run) float64 {
 	optimizer, _ := r.Info.Config["optimizer"].(map[string]any)
 	if rate, ok := optimizer["learning_rate"].(float64); ok {

@@ -5,9 +5,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// SharedCores returns the number of CPU cores that the workers on a run's first machine shared, if they had
-// more threads than cores. It returns 0 if they had enough cores, if the log does not contain these
-// numbers, and if the workers have GPUs.
+// SharedCores returns the number of CPU cores that the workers on a run's first machine shared, if
+// they had more threads than cores. It returns 0 if they had enough, if the log lacks these
+// numbers, and if they have GPUs.
 func SharedCores(r runs.Run) int {
 	nodes := NodeCount(r)
 	if r.Info.Accelerator != "" || r.Info.GPUs > 0 || r.Info.Workers < 2 || nodes < 1 {
@@ -32,8 +32,8 @@ func SharedCores(r runs.Run) int {
 	return 0
 }
 
-// boundCores returns the number of CPUs on which the workers of a run on one machine may run, or 0 if
-// it is unknown.
+// boundCores returns the number of CPUs to which the workers of a run on one machine are bound, or
+// 0 if unknown.
 func boundCores(b *runs.Binding) int {
 	if b == nil {
 		return 0

@@ -27,8 +27,7 @@ type Input struct {
 	Why     string
 }
 
-// NewInput returns the value of a run in the named column, which must have one value per
-// run. If the run has no value, the field Value of the result is NaN.
+// NewInput returns the value of a run, or NaN, in the named column, which must have one value per run.
 func NewInput(name string, r runs.Run, m Measurements) Input {
 	in := Input{Name: name, File: r.File, Unit: metricUnit(name), Value: math.NaN()}
 	switch name {
@@ -62,8 +61,8 @@ func NewInput(name string, r runs.Run, m Measurements) Input {
 	return in
 }
 
-// SpeedInputs returns the numbers from which a measure of speed is computed: the values of
-// all epochs of a cell's runs, including epochs that do not count.
+// SpeedInputs returns the inputs of a measure of speed: the values of all epochs of a cell's runs,
+// including those that do not count.
 func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 	var out []Input
 	for k, r := range c.Runs {
@@ -128,8 +127,7 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 	return out
 }
 
-// jobInputs returns the numbers from which the throughput of a run of whose speed the log contains only the
-// time of the complete job is computed.
+// jobInputs returns the inputs of a throughput that is computed from the time of the complete job.
 func (rule Rule) jobInputs(r runs.Run, m Measurements) []Input {
 	samples := Input{Name: "samples", Value: rule.samplesPerEpoch(r), Unit: "samples", Counted: true, Why: "per epoch"}
 	if SamplesPerEpoch(r) == 0 {
@@ -142,8 +140,7 @@ func (rule Rule) jobInputs(r runs.Run, m Measurements) []Input {
 	}
 }
 
-// exclusionReason returns the reason why the i-th epoch of a run does not count, or "" if
-// it counts.
+// exclusionReason returns why the i-th epoch of a run does not count, or "" if it does.
 func (rule Rule) exclusionReason(r runs.Run, i int) string {
 	switch _, err := strconv.Atoi(rule.Epochs); {
 	case !(r.Epochs[i].Seconds > 0) && HasEpochTimes(r):
@@ -158,8 +155,7 @@ func (rule Rule) exclusionReason(r runs.Run, i int) string {
 	return fmt.Sprintf("the rule excludes the first %d epochs", rule.DropFirst)
 }
 
-// infoPath returns the path of the file that contains the numbers of the complete run:
-// run.json in a run folder, else the log.
+// infoPath returns the file with the numbers of the complete run: run.json in a run folder, else the log.
 func infoPath(r runs.Run) string {
 	if r.Kind == "" || r.Kind == "run folder" || r.Info.Schema > 0 {
 		return filepath.Join(r.Dir, "run.json")
@@ -167,7 +163,7 @@ func infoPath(r runs.Run) string {
 	return r.File
 }
 
-// metricUnit returns the unit of a metric, "s" or "J", or "" if it has none.
+// metricUnit returns "s", "J" or "".
 func metricUnit(metric string) string {
 	switch {
 	case strings.HasSuffix(metric, "_seconds"):

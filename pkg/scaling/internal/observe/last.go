@@ -9,18 +9,16 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// LastValues contains the last known value of each epoch metric of a run. A value is NaN
-// if no epoch has the metric.
+// LastValues contains the last known value of each epoch metric of a run, or NaN.
 type LastValues struct {
 	TrainLoss, ValLoss, IoU, Dice, Accuracy, ValAccuracy float64
 
-	// Diverged is the result of DescribeDivergence. The losses of a diverged run are NaN,
-	// because its last finite loss would be misleading.
+	// Diverged is the result of DescribeDivergence. The losses of a diverged run are NaN, because
+	// its last finite loss would be misleading.
 	Diverged string
 }
 
-// NewLastValues returns the last values of a run. It finds all of them in one pass over
-// the epochs, because a run may have many.
+// NewLastValues finds all last values in one pass over the epochs, because a run may have many.
 func NewLastValues(r runs.Run) LastValues {
 	l := LastValues{Diverged: DescribeDivergence(r)}
 	values := []*float64{&l.TrainLoss, &l.ValLoss, &l.IoU, &l.Dice, &l.Accuracy, &l.ValAccuracy}
@@ -42,13 +40,11 @@ func NewLastValues(r runs.Run) LastValues {
 	return l
 }
 
-// DescribeDivergence describes where a run's loss is not finite for the first time, as in
-// "the training loss of epoch 3". It returns "" if the run did not diverge. A loss that
-// was never logged does not count as diverged.
+// DescribeDivergence describes where a run's loss is first not finite, such as "the training loss
+// of epoch 3", or returns "". A loss that was never logged does not count as diverged.
 func DescribeDivergence(r runs.Run) string {
-	// Lockstep's formats always contain the loss, so NaN in the first epoch means
-	// divergence. Losses that are not real have been removed before, and a replay of
-	// published numbers may have none.
+	// Lockstep's formats always contain the loss, so NaN in the first epoch means divergence. Losses
+	// that are not real have been removed before, and a replay of published numbers may have none.
 	lockstepLog := r.Info.Unreal == "" && r.Info.Source == "" && len(r.Info.Command) == 0 && slices.Contains([]string{"", "run folder", "study CSV"}, r.Kind)
 	seen := lockstepLog // whether the run has logged a loss
 	val := 0

@@ -17,8 +17,8 @@ import (
 // DefaultRateUnit is the unit of a throughput whose log states no other unit.
 const DefaultRateUnit = "samples/s"
 
-// loggedRate is a throughput that a log contains apart from its epochs: as a trial or as a
-// curve. The zero value means that the log contains none.
+// loggedRate is a throughput that a log contains apart from its epochs: as a trial or as a curve.
+// The zero value means none.
 type loggedRate struct {
 	rate   float64 // of all workers together
 	unit   string  // such as "tokens/s"
@@ -26,7 +26,6 @@ type loggedRate struct {
 	input  Input   // the value as logged
 }
 
-// rateCurve describes the throughput that a curve contains.
 type rateCurve struct {
 	unit      string
 	perWorker bool // each value is the rate of one worker
@@ -34,15 +33,14 @@ type rateCurve struct {
 	rank      int  // precedence among the curves of a run; the lowest counts
 }
 
-// perSecondPattern matches the names of curves that state their unit, such as
-// train_samples_per_second, tokens/s and images_per_sec_per_gpu. Names with other words in
-// front, such as eval_samples_per_second, do not match.
+// perSecondPattern matches the names of curves that state their unit, such as train_samples_per_second,
+// tokens/s and images_per_sec_per_gpu, but not after other words, as in eval_samples_per_second.
 var perSecondPattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)^(?:train[/_ ])?(samples?|examples?|images?|imgs?|tokens?|tok)(?:/|_per_|_| per )(?:seconds?|secs?|s)((?:/|_per_| per )(?:gpu|device|worker|rank))?$`)
 })
 
-// newRateCurve returns a description of the throughput that a run's curve contains. ok is
-// false if the curve is not known to contain a throughput.
+// newRateCurve describes the throughput in a run's curve. ok is false if the curve is not known to
+// have one.
 func newRateCurve(r *runs.Run, name string) (c rateCurve, ok bool) {
 	switch {
 	case r.Kind == "torchtitan" && name == "tps": // tokens per second and device
@@ -69,10 +67,10 @@ func newRateCurve(r *runs.Run, name string) (c rateCurve, ok bool) {
 	return c, true
 }
 
-// findLoggedRate returns the throughput that a run's log contains apart from its epochs. In
-// order of precedence, it is the mean of a curve, the rate of the trial FULL (training with
-// the loader), or the rate of the trial SYNTHETIC (training on data in memory). Trials beside
-// epochs with times do not count: they measured something else.
+// findLoggedRate returns the throughput that a run's log contains apart from its epochs. In order
+// of precedence, it is the mean of a curve, the rate of the trial FULL (training with the loader),
+// or of the trial SYNTHETIC (training on data in memory). Trials beside epochs with times do not
+// count: they measured something else.
 func (rule Rule) findLoggedRate(r *runs.Run) loggedRate {
 	if out := rule.findCurveRate(r); out.rate > 0 || HasEpochTimes(*r) {
 		return out
@@ -83,7 +81,6 @@ func (rule Rule) findLoggedRate(r *runs.Run) loggedRate {
 	return findTrialRate(r, "SYNTHETIC", "training on data in memory")
 }
 
-// findTrialRate returns the rate of the run's trial with the given name.
 func findTrialRate(r *runs.Run, name, meaning string) loggedRate {
 	i := slices.IndexFunc(r.Trials, func(t runs.Trial) bool { return strings.EqualFold(t.Name, name) })
 	if i < 0 || !(r.Trials[i].Rate > 0) || !IsFinite(r.Trials[i].Rate) {
@@ -96,9 +93,9 @@ func findTrialRate(r *runs.Run, name, meaning string) loggedRate {
 	}
 }
 
-// findCurveRate returns the throughput in the run's curves: the mean (or median, by the
-// rule) of the logged values. Rule.DropFirst applies to the values of a curve that has more,
-// because the first ones include start-up.
+// findCurveRate returns the throughput in the run's curves: the mean (or median, by the rule) of
+// the logged values. Rule.DropFirst applies to the values of a curve that has more, because the
+// first ones include start-up.
 func (rule Rule) findCurveRate(r *runs.Run) loggedRate {
 	var best rateCurve
 	var name string

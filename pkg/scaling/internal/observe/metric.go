@@ -7,15 +7,14 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Metric is a quantity with one value per run: from the test after training or, without
-// one, from the last epoch that has a value.
+// Metric is a quantity with one value per run: from the test after training, or else the last epoch
+// with a value.
 type Metric struct {
 	Name   string
 	Higher bool // higher values are better; only meaningful for measures of quality
 	Test   func(runs.Test) float64
-	// Last returns the metric's value among the last values of a run, and Epoch returns
-	// its value in one epoch. Both are nil for a metric that is only measured in the test
-	// after training.
+	// Last returns the metric's value among a run's last values, and Epoch in one epoch. Both are
+	// nil for a metric that is only measured in the test after training.
 	Last  func(LastValues) float64
 	Epoch func(runs.Epoch) float64
 }
@@ -51,8 +50,7 @@ func QualityMetrics() []Metric {
 	}
 }
 
-// Metrics returns QualityMetrics and the test scores of two simple predictors: the constant
-// prediction and the untrained network.
+// Metrics returns QualityMetrics and the test scores of the constant prediction and the untrained network.
 func Metrics() []Metric {
 	return append(
 		QualityMetrics(),
@@ -63,7 +61,7 @@ func Metrics() []Metric {
 	)
 }
 
-// RunValue returns the metric's value for a run, or NaN if the run does not have it.
+// RunValue returns the metric's value for a run, or NaN.
 func (m Metric) RunValue(r runs.Run) float64 { return m.RunValueWith(r, NewLastValues(r)) }
 
 // RunValueWith is like RunValue for a run whose last values are already known.
@@ -74,8 +72,7 @@ func (m Metric) RunValueWith(r runs.Run, last LastValues) float64 {
 	return m.Last(last)
 }
 
-// TestValue returns the metric from the test after training, or NaN if it was not measured
-// there.
+// TestValue returns the metric from the test after training, or NaN.
 func (m Metric) TestValue(r runs.Run) float64 {
 	if m.Test == nil || r.Info.Test == nil {
 		return math.NaN()
@@ -83,8 +80,7 @@ func (m Metric) TestValue(r runs.Run) float64 {
 	return m.Test(*r.Info.Test)
 }
 
-// LastEpoch returns the index of the last epoch that has the metric, or -1 if there is
-// none.
+// LastEpoch returns the index of the last epoch that has the metric, or -1.
 func (m Metric) LastEpoch(r runs.Run) int {
 	if m.Epoch == nil {
 		return -1

@@ -1,5 +1,5 @@
-// Package observe extracts from a run the measurements that a study compares: times
-// according to a rule, batches, losses and quality.
+// Package observe extracts from a run the measurements that a study compares: times according to a
+// rule, batches, losses and quality.
 package observe
 
 import (
@@ -26,25 +26,25 @@ const Median = "median"
 
 // Measurements contains the measurements of one run according to a rule.
 type Measurements struct {
-	// Seconds is the training time per epoch, Rate the throughput in RateUnit, and Wall the
-	// time of the complete job in seconds. Unknown values are NaN.
+	// Seconds is the training time per epoch, Rate the throughput in RateUnit, and Wall the time of
+	// the complete job in seconds. Unknown values are NaN.
 	Seconds, Rate, Wall float64
-	// Job is Wall if the log shows nothing else of the run's speed; otherwise NaN. JobEpochs is the number of
-	// epochs that the job trained, or 0 if it is unknown. If the samples of an epoch are known too, Rate is
-	// computed from them.
+	// Job is Wall if the log shows nothing else of the run's speed, otherwise NaN. JobEpochs is the
+	// number of epochs of the job, or 0 if unknown. If the samples of an epoch are known too, Rate
+	// is computed from them.
 	Job, JobEpochs float64
 	RateUnit       string // such as "samples/s"; "" if Rate is unknown
-	// RateSource describes from what the rate was taken if it was not computed from the
-	// samples of the epochs, such as "the mean of the logged values of tps"; otherwise "".
+	// RateSource describes a rate that was not computed from the samples of the epochs, such as
+	// "the mean of the logged values of tps"; otherwise "".
 	RateSource string
 	Epochs     int // number of counted epochs
 	Last       LastValues
 	Note       string // what a reader must know to interpret the numbers; "" if nothing
 }
 
-// Measure returns the measurements of a run according to the rule. If the epochs have no
-// sample counts, the rate is the throughput that the log contains, if any. If their times are unknown
-// too, it is computed from the time of the training or of the job, if the samples and epochs are known.
+// Measure returns the measurements of a run according to the rule. If the epochs have no sample
+// counts, the rate is the logged throughput, if any. If their times are unknown too, it is computed
+// from the time of the training or of the job, if the samples and epochs are known.
 func (rule Rule) Measure(r runs.Run) Measurements {
 	m, unit := rule.measureEpochs(r), cmp.Or(r.ThroughputUnit, DefaultRateUnit)
 	if !math.IsNaN(m.Rate) {
@@ -65,16 +65,14 @@ func (rule Rule) Measure(r runs.Run) Measurements {
 	return m
 }
 
-// jobRateSource describes a rate that was computed from the time of the complete job.
 const jobRateSource = "the samples of all epochs divided by the time of the whole job, which includes start-up and validation"
 
-// samplesPerEpoch returns the number of samples that a run trains on in each epoch, or 0 if it is unknown.
+// samplesPerEpoch returns the number of samples in each epoch of a run, or 0 if unknown.
 func (rule Rule) samplesPerEpoch(r runs.Run) float64 {
 	return float64(cmp.Or(SamplesPerEpoch(r), rule.SamplesPerEpoch))
 }
 
-// measureEpochs returns the measurements of a run whose rate, if known, is computed from its
-// epochs.
+// measureEpochs returns the measurements of a run whose rate, if known, comes from its epochs.
 func (rule Rule) measureEpochs(r runs.Run) Measurements {
 	var seconds, rates []float64 // of the counted epochs, for their medians
 	if rule.Epochs == Median {
@@ -119,7 +117,7 @@ func (rule Rule) measureEpochs(r runs.Run) Measurements {
 	return m
 }
 
-// SamplesInEpoch returns the number of samples of an epoch without padding, or 0 if it is unknown.
+// SamplesInEpoch returns the number of samples of an epoch without padding, or 0 if unknown.
 func (rule Rule) SamplesInEpoch(e *runs.Epoch) float64 {
 	if n := e.Samples - e.PaddingSamples; n > 0 {
 		return float64(n)
@@ -130,9 +128,9 @@ func (rule Rule) SamplesInEpoch(e *runs.Epoch) float64 {
 	return float64(rule.SamplesPerEpoch)
 }
 
-// measureUntimed completes m, the measurements of a run whose epochs have no times. If the
-// log has the total training time, the seconds per epoch are its mean over all epochs. If
-// the log has only a throughput, as for synthetic benchmarks, only the rate is set.
+// measureUntimed completes m, the measurements of a run whose epochs have no times. If the log has
+// the total training time, the seconds per epoch are its mean. If the log has only a throughput, as
+// for synthetic benchmarks, only the rate is set.
 func (rule Rule) measureUntimed(r runs.Run, m Measurements) Measurements {
 	if HasEpochTimes(r) {
 		return m
@@ -162,8 +160,8 @@ func (rule Rule) measureUntimed(r runs.Run, m Measurements) Measurements {
 	return m
 }
 
-// trainedEpochs returns the number of epochs that a run trained in its total training time:
-// TrainedEpochs or, if that is unknown, the number of rows with values of epochs.
+// trainedEpochs returns the number of epochs in a run's total training time: TrainedEpochs or, if
+// that is unknown, the number of rows with values of epochs.
 func trainedEpochs(r runs.Run) float64 {
 	if n := TrainedEpochs(r); n > 0 {
 		return n
@@ -171,8 +169,8 @@ func trainedEpochs(r runs.Run) float64 {
 	return float64(len(r.Epochs))
 }
 
-// TrainedEpochs returns the number of epochs that a run trained: the number that the log states, the
-// number of its epochs if it has all from the first on or, if it has at most one and the run is done, the
+// TrainedEpochs returns the number of epochs that a run trained: the number in the log, the number
+// of its epochs if it has all from the first on or, if it has at most one and the run is done, the
 // planned number. It returns 0 if the number is unknown, as for a table with one epoch of each run.
 func TrainedEpochs(r runs.Run) float64 {
 	if n, ok := r.Info.Config[logread.TrainingEpochsKey].(float64); ok && n > 0 && IsFinite(n) {
@@ -188,7 +186,6 @@ func TrainedEpochs(r runs.Run) float64 {
 	return 0
 }
 
-// describeTrainedEpochs returns trainedEpochs as text, such as "1 epoch" or "2.5 epochs".
 func describeTrainedEpochs(r runs.Run) string {
 	if n := trainedEpochs(r); n != math.Trunc(n) {
 		return fmt.Sprintf("%.4g epochs", n)
@@ -206,10 +203,10 @@ func HasEpochTimes(r runs.Run) bool {
 	return false
 }
 
-// EpochFilter returns a function that reports whether the i-th epoch of a run counts.
-// DropFirst does not apply to a run whose only row is not an epoch: the throughput in a
-// benchmark's summary, or a row of a results table without an epoch number. DropFirst refers to epoch numbers, not to indexes, because a
-// log may already omit the first epochs.
+// EpochFilter returns a function that reports whether the i-th epoch of a run counts. DropFirst
+// does not apply to a run whose only row is not an epoch: the throughput in a benchmark's summary,
+// or a row of a results table without an epoch number. It refers to epoch numbers, not to indexes,
+// because a log may omit the first epochs.
 func (rule Rule) EpochFilter(r runs.Run) func(i int) bool {
 	if len(r.Epochs) == 1 && (!HasEpochTimes(r) || r.Epochs[0].Epoch < 1) {
 		return func(int) bool { return true }

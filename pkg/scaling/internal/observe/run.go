@@ -8,7 +8,6 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// wallSeconds returns the time of the whole job, or NaN if unknown.
 func wallSeconds(r runs.Run) float64 {
 	if r.WallSeconds > 0 {
 		return r.WallSeconds
@@ -16,8 +15,8 @@ func wallSeconds(r runs.Run) float64 {
 	return math.NaN()
 }
 
-// TrainSeconds returns the training time of a run: the time in its log, or the sum over
-// its epochs. It returns NaN if the run has no epochs or one of them has no time.
+// TrainSeconds returns the training time of a run: the time in its log, or the sum over its epochs,
+// or NaN if it has none or one of them has no time.
 func TrainSeconds(r runs.Run) float64 {
 	if v, ok := r.Info.Config[logread.TrainingSecondsKey].(float64); ok && v > 0 {
 		return v
@@ -51,8 +50,7 @@ func EnergyJoules(r runs.Run) float64 {
 	return math.NaN()
 }
 
-// NodeCount returns the number of machines, from the log or from the host names that the
-// ranks recorded. It returns 0 if unknown.
+// NodeCount returns the number of machines, from the log or from the ranks' host names, or 0.
 func NodeCount(r runs.Run) int {
 	if r.Info.Nodes > 0 {
 		return r.Info.Nodes
@@ -70,8 +68,7 @@ func NodeCount(r runs.Run) int {
 	return len(hosts)
 }
 
-// BatchSizes returns the batch per worker and the global batch, in samples. Each is 0 if
-// unknown.
+// BatchSizes returns the batch per worker and the global batch, in samples, or 0.
 func BatchSizes(r runs.Run) (perWorker, global int) {
 	perWorker, global = r.Info.BatchPerWorker, r.Info.GlobalBatch
 	n := r.Info.Workers
@@ -84,8 +81,8 @@ func BatchSizes(r runs.Run) (perWorker, global int) {
 	return perWorker, global
 }
 
-// SamplesPerEpoch returns the sample count, without padding, of the last epoch that has one, or else the
-// number that the run recorded; 0 if unknown.
+// SamplesPerEpoch returns the sample count, without padding, of the last epoch that has one, or
+// else the number that the run recorded, or 0.
 func SamplesPerEpoch(r runs.Run) int {
 	for i := len(r.Epochs) - 1; i >= 0; i-- {
 		if n := r.Epochs[i].Samples - r.Epochs[i].PaddingSamples; n > 0 {
@@ -106,8 +103,8 @@ func RunName(r runs.Run) string { return filepath.Base(r.Dir) }
 // IsFinite reports whether v is neither NaN nor infinite.
 func IsFinite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// SamplesPerSecond returns the throughput of an epoch: the logged one or, if it was not logged or counts padding, the
-// samples without padding divided by the seconds. It returns NaN if neither is known.
+// SamplesPerSecond returns the throughput of an epoch: the logged one or, if it was not logged or
+// counts padding, the samples without padding divided by the seconds, or NaN.
 func SamplesPerSecond(e runs.Epoch) float64 {
 	if e.Samples > 0 && (math.IsNaN(e.SamplesPerSecond) || e.PaddingSamples > 0) {
 		return float64(e.Samples-e.PaddingSamples) / e.Seconds

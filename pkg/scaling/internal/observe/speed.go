@@ -9,15 +9,13 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// Cell contains the counted runs of a series at one worker count, and the measurements
-// of each.
+// Cell contains the counted runs of a series at one worker count, and their measurements.
 type Cell struct {
 	Runs     []runs.Run
 	Measured []Measurements
 }
 
-// Values returns one value per run: the result of calling value with the run's
-// measurements.
+// Values returns the result of value for each run's measurements.
 func (c Cell) Values(value func(Measurements) float64) []float64 {
 	v := make([]float64, len(c.Measured))
 	for i, m := range c.Measured {
@@ -26,8 +24,7 @@ func (c Cell) Values(value func(Measurements) float64) []float64 {
 	return v
 }
 
-// RateUnit returns the unit of the throughput of the cell's runs, or "" if no run has one.
-// Different units are joined by "or".
+// RateUnit returns the units of the runs' throughput, joined by "or", or "".
 func (c Cell) RateUnit() string {
 	var units []string
 	for _, m := range c.Measured {
@@ -39,8 +36,7 @@ func (c Cell) RateUnit() string {
 	return english.Either(units)
 }
 
-// RateSource describes from what the throughput of the cell's runs was taken; see
-// Measurements.RateSource. Different sources are joined by "or".
+// RateSource describes the sources of the runs' throughput (see Measurements.RateSource), joined by "or".
 func (c Cell) RateSource() string {
 	var sources []string
 	for _, m := range c.Measured {
@@ -51,8 +47,7 @@ func (c Cell) RateSource() string {
 	return english.Either(sources)
 }
 
-// SpeedMeasure is a quantity from which speed-up can be computed: one value per run, either
-// a rate or a time.
+// SpeedMeasure is a rate or a time, one value per run, from which speed-up can be computed.
 type SpeedMeasure struct {
 	Name   string // name of the column
 	Words  string // description in sentences
@@ -61,10 +56,9 @@ type SpeedMeasure struct {
 	Higher bool // higher values are faster
 }
 
-// SpeedMeasures returns the measures of speed, the best first. Throughput needs no
-// assumption. The time per epoch assumes the same samples in each epoch. The time of the
-// complete job, which serves only if the logs show nothing else, includes start-up, and assumes that all
-// jobs train equally many epochs.
+// SpeedMeasures returns the measures of speed, the best first. Throughput needs no assumption. The time
+// per epoch assumes the same samples in each epoch. The time of the complete job, which serves only if
+// the logs show nothing else, includes start-up, and assumes that all jobs train equally many epochs.
 func SpeedMeasures() []SpeedMeasure {
 	return []SpeedMeasure{
 		{"throughput", "throughput", "", func(m Measurements) float64 { return m.Rate }, true},
@@ -86,14 +80,12 @@ func (m SpeedMeasure) HasValue(c Cell) bool {
 	return slices.ContainsFunc(c.Measured, func(r Measurements) bool { return m.Value(r) > 0 })
 }
 
-// PositiveValues returns the positive, finite values of the cell's runs. Ratios can be
-// computed from them.
+// PositiveValues returns the positive, finite values, so that ratios can be computed.
 func (m SpeedMeasure) PositiveValues(c Cell) []float64 {
 	return slices.DeleteFunc(c.Values(m.Value), func(v float64) bool { return !(v > 0) || math.IsInf(v, 0) })
 }
 
-// Rates returns the speeds of the cell's runs: the positive, finite values of the measure,
-// or their reciprocals if the measure is a time.
+// Rates returns the positive, finite values of the measure, or their reciprocals if it is a time.
 func (m SpeedMeasure) Rates(c Cell) []float64 {
 	rates := m.PositiveValues(c)
 	if !m.Higher {
@@ -113,9 +105,8 @@ func (m SpeedMeasure) Ratio(by stats.Estimator, a, b Cell) stats.Estimate {
 	return r.Inverse() // t(b)/t(a): Min and Max are from the runs of a
 }
 
-// ChooseSpeedMeasure returns the measure that most cells have a value of. If several
-// measures have equally many, it returns the best of them. The times of jobs that trained different
-// numbers of epochs are not compared. ok is false if no cell has any measure.
+// ChooseSpeedMeasure returns the measure that most cells have, the best one of several. The times of jobs
+// that trained different numbers of epochs are not compared. ok is false if no cell has any measure.
 func ChooseSpeedMeasure(cells []Cell) (best SpeedMeasure, ok bool) {
 	most := 0
 	for _, m := range SpeedMeasures() {
@@ -132,8 +123,9 @@ func ChooseSpeedMeasure(cells []Cell) (best SpeedMeasure, ok bool) {
 	return best, most > 0
 }
 
-// JobEpochs returns the different numbers of epochs, in ascending order, of the runs of whose speed the logs show only the
-// time of the whole job. Unknown numbers are left out, and runs with a throughput too unless withRates is set.
+// JobEpochs returns, in ascending order, the different numbers of epochs of the runs whose logs
+// have only the time of the whole job. It leaves out unknown numbers, and runs with a throughput
+// unless withRates is set.
 func JobEpochs(cells []Cell, withRates bool) (numbers []float64) {
 	for _, c := range cells {
 		for _, m := range c.Measured {

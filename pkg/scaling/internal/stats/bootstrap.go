@@ -31,8 +31,7 @@ type bootstrap struct {
 	cache  *DrawCache
 }
 
-// sample contains values prepared for resampling: the values of one point of a study, or of
-// one side of a comparison.
+// sample contains the values of one point, or of one side of a comparison, prepared for resampling.
 type sample struct {
 	at      []float64 // values, or their logarithms
 	noise   float64   // s/√n
@@ -40,13 +39,12 @@ type sample struct {
 	scratch []float64
 }
 
-// setDraws gets the random draws of the sample from the cache. side is 0 for the numerator
-// of a ratio and 1 for the denominator; see drawKey.
+// setDraws gets the random draws of the sample. side is 0 for the numerator of a ratio and 1 for
+// the denominator; see drawKey.
 func (s *sample) setDraws(c *DrawCache, side int) {
 	s.draws, s.scratch = c.draws(side, len(s.at)), make([]float64, len(s.at))
 }
 
-// newSample prepares values for resampling.
 func (b bootstrap) newSample(values []float64) sample {
 	s := sample{at: slices.Clone(values)}
 	if b.logs {
@@ -80,15 +78,13 @@ func (b bootstrap) resampledCenter(s *sample, i int) float64 {
 	return b.center(s.scratch)
 }
 
-// interval returns the interval of the center of values. Both ends are NaN for fewer
-// than two values.
+// interval returns the interval of the center of values, NaN for fewer than two.
 func (b bootstrap) interval(values []float64) (low, high float64) {
 	return b.computeInterval(values, nil, false)
 }
 
-// ratioInterval returns the interval of the numerator's center divided by the denominator's
-// center. Both sides are resampled independently. Both ends are NaN if a side has fewer
-// than two values.
+// ratioInterval returns the interval of the numerator's center divided by the denominator's. Both
+// sides are resampled independently. It is NaN if a side has fewer than two values.
 func (b bootstrap) ratioInterval(numerator, denominator []float64) (low, high float64) {
 	if len(denominator) < 2 {
 		return math.NaN(), math.NaN()
@@ -96,9 +92,8 @@ func (b bootstrap) ratioInterval(numerator, denominator []float64) (low, high fl
 	return b.computeInterval(numerator, denominator, false)
 }
 
-// computeInterval returns the interval of the center of values or, if others is not
-// nil, of the ratio of the two centers (of their difference if minus is true). Both ends
-// are NaN for fewer than two values.
+// computeInterval returns the interval of the center of values or, if others is not nil, of the ratio
+// of the two centers (of their difference if minus is set). It is NaN for fewer than two values.
 func (b bootstrap) computeInterval(values, others []float64, minus bool) (low, high float64) {
 	if len(values) < 2 {
 		return math.NaN(), math.NaN()

@@ -5,23 +5,20 @@ import (
 	"sync"
 )
 
-// DrawCache generates and caches the random draws of a study's bootstraps. The draws are
-// the same in every program, so the same logs give the same intervals to the last digit.
-// Caching them saves time in studies with many runs.
+// DrawCache generates and caches the random draws of a study's bootstraps, which saves time in
+// studies with many runs. The draws are always the same, so the same logs give the same intervals
+// to the last digit.
 type DrawCache struct {
 	mu   sync.Mutex
 	sets map[drawKey]*drawSet
 }
 
-// drawKey identifies a set of draws. Draws that must be independent of each other have
-// different keys.
+// drawKey identifies a set of draws. Independent draws have different keys.
 type drawKey struct {
 	side int // 0 for the numerator, 1 for the denominator; see also Estimator.ResampleCenters
 	n    int // number of runs
 }
 
-// drawSet contains the draws for one side of a comparison, which has n runs: for each
-// resample, n indices of runs and n standard normal deviates.
 type drawSet struct {
 	pick  []int32   // indices of runs
 	noise []float64 // standard normal deviates
@@ -30,8 +27,8 @@ type drawSet struct {
 // NewDrawCache returns an empty cache.
 func NewDrawCache() *DrawCache { return &DrawCache{sets: map[drawKey]*drawSet{}} }
 
-// draws returns the draws for one side (see drawKey) with n runs, and generates them on
-// first use. The caller must not modify them.
+// draws returns the draws for one side (see drawKey) with n runs: for each resample, n indices of
+// runs and n standard normal deviates. The caller must not modify them.
 func (c *DrawCache) draws(side, n int) *drawSet {
 	c.mu.Lock()
 	defer c.mu.Unlock()

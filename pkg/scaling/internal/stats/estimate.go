@@ -1,5 +1,5 @@
-// Package stats estimates quantities over repeated runs: the center, its bootstrap
-// interval, and significance tests of differences.
+// Package stats estimates quantities over repeated runs: the center, its bootstrap interval, and
+// significance tests of differences.
 package stats
 
 import (
@@ -27,8 +27,7 @@ func UnknownEstimate() Estimate {
 	return Estimate{Value: nan, Min: nan, Max: nan, Low: nan, High: nan, Std: nan}
 }
 
-// String returns the value, its interval and the number of runs: 11.97 [11.52, 12.40]
-// n=3.
+// String returns the value, its interval and the number of runs: 11.97 [11.52, 12.40] n=3.
 func (e Estimate) String() string {
 	if math.IsNaN(e.Value) {
 		return "not measured"
@@ -40,8 +39,7 @@ func (e Estimate) String() string {
 	return fmt.Sprintf("%s n=%d", text, e.N)
 }
 
-// FormatInterval formats the interval, as in "[11.52, 12.40]". It returns "-" if there is
-// none.
+// FormatInterval returns text such as "[11.52, 12.40]", or "-" without an interval.
 func (e Estimate) FormatInterval() string { return english.Interval(e.Low, e.High) }
 
 // Scale returns the estimate multiplied by a positive factor.
@@ -54,8 +52,7 @@ func (e Estimate) Inverse() Estimate {
 	return Estimate{Value: 1 / e.Value, Min: 1 / e.Max, Max: 1 / e.Min, Low: 1 / e.High, High: 1 / e.Low, N: e.N}
 }
 
-// LostShare returns the estimate of 1−x for an estimate of x. If x is a ratio of speeds, it
-// is the share of speed that is lost.
+// LostShare returns the estimate of 1−x for an estimate of x: of a ratio of speeds, the lost share.
 func (e Estimate) LostShare() Estimate {
 	return Estimate{Value: 1 - e.Value, Min: 1 - e.Max, Max: 1 - e.Min, Low: 1 - e.High, High: 1 - e.Low, N: e.N}
 }
@@ -75,8 +72,8 @@ func (e Estimator) Center(values []float64) float64 {
 	return Median(values)
 }
 
-// newBootstrap returns a bootstrap of the center. logScale is true for positive values
-// that vary by factors, such as times. The bootstrap then resamples their logarithms.
+// newBootstrap returns a bootstrap of the center. logScale is for positive values that vary by
+// factors, such as times, whose logarithms it resamples.
 func (e Estimator) newBootstrap(logScale bool) bootstrap {
 	b := bootstrap{level: e.Level, center: medianInPlace, middle: true, logs: logScale, cache: e.Cache}
 	if e.Mean {
@@ -85,8 +82,8 @@ func (e Estimator) newBootstrap(logScale bool) bootstrap {
 	return b
 }
 
-// Estimate estimates the center of the values that are not NaN. If logScale is true and
-// all values are positive and finite, the bootstrap resamples their logarithms.
+// Estimate estimates the center of the values that are not NaN. If logScale is set and all values
+// are positive and finite, the bootstrap resamples their logarithms.
 func (e Estimator) Estimate(values []float64, logScale bool) Estimate {
 	v := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
 	if len(v) == 0 {
@@ -104,9 +101,8 @@ func (e Estimator) Estimate(values []float64, logScale bool) Estimate {
 	return out
 }
 
-// Ratio estimates the center of a divided by the center of b. All values must be
-// positive. Min and Max are the smallest and largest value of a, divided by the center
-// of b.
+// Ratio estimates the center of a divided by the center of b, all positive. Min and Max are the
+// extremes of a, divided by the center of b.
 func (e Estimator) Ratio(a, b []float64) Estimate {
 	a = slices.DeleteFunc(slices.Clone(a), math.IsNaN)
 	b = slices.DeleteFunc(slices.Clone(b), math.IsNaN)
@@ -120,8 +116,8 @@ func (e Estimator) Ratio(a, b []float64) Estimate {
 	return out
 }
 
-// DifferenceInterval returns the interval of the center of values minus the center of
-// others. Both ends are NaN if a side has fewer than two values.
+// DifferenceInterval returns the interval of the center of values minus the center of others. Both
+// ends are NaN if a side has fewer than two values.
 func (e Estimator) DifferenceInterval(values, others []float64) (low, high float64) {
 	if len(others) < 2 {
 		return math.NaN(), math.NaN()
@@ -129,10 +125,9 @@ func (e Estimator) DifferenceInterval(values, others []float64) (low, high float
 	return e.newBootstrap(false).computeInterval(values, others, true)
 }
 
-// ResampleCenters returns the centers of Resamples resamples of values. side selects the
-// random draws: draws with different values of side are independent, and Ratio and
-// DifferenceInterval use 0 and 1. If there is a single value, the noise has the given
-// standard deviation.
+// ResampleCenters returns the centers of Resamples resamples of values. Draws with different values
+// of side are independent; Ratio and DifferenceInterval use 0 and 1. The noise of a single value
+// has the given standard deviation.
 func (e Estimator) ResampleCenters(values []float64, deviation float64, side int) []float64 {
 	b := e.newBootstrap(false)
 	one := b.newSample(values)
@@ -147,10 +142,9 @@ func (e Estimator) ResampleCenters(values []float64, deviation float64, side int
 	return out
 }
 
-// WidenInterval computes an interval from the differences between resampled values and
-// the measured value. low and high are relative to the measured value. As in the
-// bootstrap, they are widened by Student's t with the given degrees of freedom.
-// Differences that are NaN are ignored; low and high are NaN if none remains.
+// WidenInterval computes an interval, relative to the measured value, from the differences between
+// resampled values and the measured value. As in the bootstrap, it is widened by Student's t with the
+// given degrees of freedom. Differences that are NaN are ignored; low and high are NaN if none remains.
 func (e Estimator) WidenInterval(distances []float64, freedom float64) (low, high float64) {
 	distances = slices.DeleteFunc(slices.Clone(distances), math.IsNaN)
 	if len(distances) == 0 {

@@ -15,9 +15,8 @@ func medianInPlace(values []float64) float64 {
 	return (lo + hi) / 2
 }
 
-// middleTwo returns the two middle values; they are equal if the number of values is
-// odd. It reorders values. It is optimized for the few values of a bootstrap, which
-// calls it very often.
+// middleTwo returns the two middle values, equal for an odd number of values. It reorders values.
+// It is optimized for the few values of a bootstrap, which calls it very often.
 func middleTwo(values []float64) (lo, hi float64) {
 	n := len(values)
 	if n <= 12 {
@@ -38,9 +37,8 @@ func middleTwo(values []float64) (lo, hi float64) {
 	return slices.Max(values[:n/2]), hi
 }
 
-// selectNth partially sorts values: it moves the k-th smallest value to index k, smaller
-// or equal values before it, and the others after it (Hoare, Algorithm 65: Find,
-// Communications of the ACM 4, 1961). k counts from 0.
+// selectNth moves the k-th smallest value, from 0, to index k, smaller or equal values before it,
+// and the others after it (Hoare, Algorithm 65: Find, Communications of the ACM 4, 1961).
 func selectNth(values []float64, k int) {
 	for l, r := 0, len(values)-1; l < r; {
 		a, b, c := values[l], values[(l+r)/2], values[r]

@@ -30,11 +30,9 @@ func WelchTest(a, b []float64) float64 {
 // maxArrangements is the largest number of assignments that PermutationTest examines.
 const maxArrangements = 20_000
 
-// countArrangements returns the number of ways to assign n+m runs to sides of n and m.
 func countArrangements(n, m int) *big.Int { return new(big.Int).Binomial(int64(n+m), int64(n)) }
 
-// MinPermutationP returns the smallest p-value that the permutation test of n and m
-// runs can give.
+// MinPermutationP returns the smallest p-value of the permutation test of n and m runs.
 func MinPermutationP(n, m int) float64 {
 	ways, _ := new(big.Float).SetInt(countArrangements(n, m)).Float64()
 	if n == m { // exchanging both sides gives the same distance
@@ -43,10 +41,9 @@ func MinPermutationP(n, m int) float64 {
 	return 1 / ways
 }
 
-// PermutationTest returns the two-sided p-value of the exact permutation test of the
-// difference of the mean logarithms: the share of all assignments of the runs to the
-// two sides whose difference is at least as large as the measured one. It returns NaN
-// if there are too many assignments.
+// PermutationTest returns the two-sided p-value of the exact permutation test of the difference of
+// the mean logarithms: the share of all assignments of the runs to the two sides whose difference
+// is at least as large as the measured one. It returns NaN if there are too many assignments.
 func PermutationTest(a, b []float64) float64 {
 	ways := countArrangements(len(a), len(b))
 	if !ways.IsInt64() || ways.Int64() > maxArrangements {
@@ -82,15 +79,13 @@ func PermutationTest(a, b []float64) float64 {
 	return float64(reached) / float64(dealt)
 }
 
-// MinSignedRankP returns the smallest p-value that the signed-rank test of n pairs can
-// give.
+// MinSignedRankP returns the smallest p-value of the signed-rank test of n pairs.
 func MinSignedRankP(n int) float64 { return math.Min(1, math.Pow(2, float64(1-n))) }
 
-// SignedRankTest is Wilcoxon's signed-rank test. It returns the sum of the ranks of the
-// positive differences, the sum that is expected by chance, and the exact two-sided
-// p-value. This is the share of all assignments of signs to the ranks for which the sum
-// is at least as far from the expected one. Differences of 0 are ignored, and ties get
-// the mean of their ranks. p is NaN if no difference remains.
+// SignedRankTest is Wilcoxon's signed-rank test. It returns the sum of the ranks of the positive
+// differences, the sum that is expected by chance, and the exact two-sided p-value: the share of all
+// assignments of signs to the ranks whose sum is at least as far from the expected one. Differences
+// of 0 are ignored, and ties get the mean of their ranks. p is NaN if no difference remains.
 func SignedRankTest(differences []float64) (sum, expected, p float64) {
 	d := slices.DeleteFunc(slices.Clone(differences), func(v float64) bool { return v == 0 })
 	if len(d) == 0 {
@@ -132,9 +127,9 @@ func SignedRankTest(differences []float64) (sum, expected, p float64) {
 func abs(n int) int { return max(n, -n) }
 
 // SpearmanTest returns Spearman's rank correlation of x and y and its two-sided p-value by
-// Student's t with n−2 degrees of freedom (Kendall, Rank Correlation Methods, 1948, ch.
-// 4), as scipy.stats.spearmanr computes it. Ties get the mean of their ranks. It needs
-// at least three values. If all values of x or y are equal, it returns 0 and 1.
+// Student's t with n−2 degrees of freedom (Kendall, Rank Correlation Methods, 1948, ch. 4), as
+// scipy.stats.spearmanr computes it. Ties get the mean of their ranks. It needs at least three
+// values. If all values of x or y are equal, it returns 0 and 1.
 func SpearmanTest(x, y []float64) (rho, p float64) {
 	rho = stat.Correlation(ranks(x), ranks(y), nil)
 	n := float64(len(x))

@@ -25,8 +25,7 @@ const (
 	BoundUnclear = "unclear" // the ranges of the IO and SYNTHETIC trials overlap, or FULL is faster than the slower of them
 )
 
-// Bottleneck describes what limits the throughput of one run; see
-// scaling.BottleneckRow.
+// Bottleneck describes what limits the throughput of one run; see scaling.BottleneckRow.
 type Bottleneck struct {
 	Series              string
 	Workers             int
@@ -39,8 +38,8 @@ type Bottleneck struct {
 	Sentence            string
 }
 
-// FindBottleneck determines what limits the throughput of a run. It returns false if the
-// run lacks one of the trials IO, SYNTHETIC and FULL.
+// FindBottleneck determines what limits the throughput of a run. It returns false without the
+// trials IO, SYNTHETIC and FULL.
 func FindBottleneck(series string, r runs.Run) (Bottleneck, bool) {
 	row := Bottleneck{Series: series, Workers: r.Info.Workers, Run: r.Dir}
 	for name, into := range map[string]*stats.Estimate{TrialIO: &row.IO, TrialSynthetic: &row.Synthetic, TrialFull: &row.Full} {
@@ -70,8 +69,8 @@ func FindBottleneck(series string, r runs.Run) (Bottleneck, bool) {
 	return row, true
 }
 
-// trialEstimate returns a trial's rate with an interval: rate ± the spread in the log. If
-// the log has no spread, the interval is NaN.
+// trialEstimate returns a trial's rate with the interval rate ± the spread in the log, or NaN
+// without a spread.
 func trialEstimate(t runs.Trial) stats.Estimate {
 	s := stats.Estimate{Value: t.Rate, Min: t.Rate, Max: t.Rate, Low: math.NaN(), High: math.NaN(), N: 1}
 	if len(t.Rates) > 0 {
@@ -83,10 +82,9 @@ func trialEstimate(t runs.Trial) stats.Estimate {
 	return s
 }
 
-// clearlyDiffer reports whether two rates differ by more than the variation of their
-// trials, which means that all trials of one are faster than all trials of the other. If a
-// log gives only the spread instead of the rate of each trial, they differ if the intervals
-// rate ± spread do not overlap.
+// clearlyDiffer reports whether two rates differ by more than the variation of their trials: all
+// trials of one are faster than all trials of the other or, if a log has only the spread, the
+// intervals rate ± spread do not overlap.
 func clearlyDiffer(a, b stats.Estimate) bool {
 	if a.N > 1 && b.N > 1 {
 		return a.Max < b.Min || b.Max < a.Min
@@ -95,8 +93,7 @@ func clearlyDiffer(a, b stats.Estimate) bool {
 	return intervalEndOrValue(a, high) < intervalEndOrValue(b, low) || intervalEndOrValue(b, high) < intervalEndOrValue(a, low)
 }
 
-// intervalEndOrValue returns the end of the estimate's interval that end selects, or the
-// estimate's value if there is no interval.
+// intervalEndOrValue returns the end of the interval that end selects, or the value without an interval.
 func intervalEndOrValue(s stats.Estimate, end func(stats.Estimate) float64) float64 {
 	if v := end(s); !math.IsNaN(v) {
 		return v
@@ -104,12 +101,11 @@ func intervalEndOrValue(s stats.Estimate, end func(stats.Estimate) float64) floa
 	return s.Value
 }
 
-// minShareOfSlowerRate is the smallest share of the slower rate (of IO and SYNTHETIC) at
-// which FULL counts as limited by this rate alone.
+// minShareOfSlowerRate is the share of the slower rate (of IO and SYNTHETIC) from which FULL counts
+// as limited by this rate alone.
 const minShareOfSlowerRate = 0.9
 
-// slowerRate returns the lower of the rates of loading alone (IO) and computing alone
-// (SYNTHETIC).
+// slowerRate returns the lower of the rates of loading alone (IO) and computing alone (SYNTHETIC).
 func (r Bottleneck) slowerRate() stats.Estimate {
 	if r.IO.Value < r.Synthetic.Value {
 		return r.IO

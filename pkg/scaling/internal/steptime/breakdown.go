@@ -32,8 +32,8 @@ type StepTotals struct {
 	runs, steps int // steps of all ranks and runs
 	span        runs.Step
 	overlap     []string // the distinct values of the engine's overlap option
-	// rank0Steps is the number of steps of rank 0, whose epoch times are in epochs.csv.
-	// other is the time in the epochs of rank 0 that its spans do not cover, in seconds.
+	// rank0Steps is the number of steps of rank 0, whose epoch times are in epochs.csv. other is
+	// the time in seconds in the epochs of rank 0 that its spans do not cover.
 	rank0Steps int
 	other      float64
 }
@@ -106,8 +106,7 @@ func (t *StepTotals) Mean(series string, workers int) (mean StepTime, ok bool) {
 	return mean, true
 }
 
-// overlapOption returns the value of engine.overlap in the run's config: "on", "off", or ""
-// if unknown.
+// overlapOption returns engine.overlap in the run's config: "on", "off", or "" if unknown.
 func overlapOption(r runs.Run) string {
 	engine, ok := r.Info.Config["engine"].(map[string]any)
 	if !ok {

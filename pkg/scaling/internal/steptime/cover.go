@@ -14,7 +14,6 @@ type interval struct{ from, to float64 }
 // intervals is a sorted list of disjoint time intervals.
 type intervals []interval
 
-// mergeSpans returns the union of the time intervals of all spans of one kind.
 func mergeSpans(spans []runs.Span, kind string) intervals {
 	var all []interval
 	for _, s := range spans {
@@ -34,7 +33,6 @@ func mergeSpans(spans []runs.Span, kind string) intervals {
 	return out
 }
 
-// intersect returns the intersection of c and d.
 func (c intervals) intersect(d intervals) intervals {
 	var out intervals
 	for i, j := 0, 0; i < len(c) && j < len(d); {
@@ -51,7 +49,6 @@ func (c intervals) intersect(d intervals) intervals {
 	return out
 }
 
-// subtract returns the part of c outside d.
 func (c intervals) subtract(d intervals) intervals {
 	var out intervals
 	j := 0
@@ -73,8 +70,6 @@ func (c intervals) subtract(d intervals) intervals {
 	return out
 }
 
-// overlapSeconds returns the length of the intersection of c and the interval w, in
-// seconds.
 func (c intervals) overlapSeconds(w interval) float64 {
 	total := 0.0
 	for i := sort.Search(len(c), func(i int) bool { return c[i].to > w.from }); i < len(c) && c[i].from < w.to; i++ {

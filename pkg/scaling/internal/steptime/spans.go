@@ -1,6 +1,6 @@
-// Package steptime analyzes the time of training steps from the step spans of run
-// folders, from traces and from trials: the parts of a step, the exposed part of the
-// communication, and the ranks that delay the others.
+// Package steptime analyzes the time of training steps from the step spans of run folders, from
+// traces and from trials: the parts of a step, the exposed part of the communication, and the ranks
+// that delay the others.
 package steptime
 
 import (
@@ -59,8 +59,8 @@ func ReadSpans(r runs.Run, rule observe.Rule) Spans {
 	return s
 }
 
-// CompleteSteps returns the steps that all ranks recorded, indexed by step and then by
-// rank, and the problems of the files. It returns no steps if a rank could not be read.
+// CompleteSteps returns the steps that all ranks recorded, indexed by step and then by rank, and
+// the problems of the files. It returns no steps if a rank could not be read.
 func (s Spans) CompleteSteps() ([][]runs.Step, []runs.Problem) {
 	if s.unread {
 		return nil, s.Problems[:s.problems]
@@ -68,8 +68,7 @@ func (s Spans) CompleteSteps() ([][]runs.Step, []runs.Problem) {
 	byStep := map[int][]runs.Step{}
 	for rank, steps := range s.ByRank {
 		for _, step := range steps {
-			// If a rank lacks a step, the ranks after it are not added either, so the
-			// step stays incomplete.
+			// If a rank lacks a step, later ranks do not add it either, so the step stays incomplete.
 			if len(byStep[step.Step]) == rank {
 				byStep[step.Step] = append(byStep[step.Step], step)
 			}
@@ -89,12 +88,11 @@ func (s Spans) CompleteSteps() ([][]runs.Step, []runs.Problem) {
 	return out, s.Problems
 }
 
-// spanSeconds returns the sum of a step's spans, in seconds.
 func spanSeconds(x runs.Step) float64 { return x.Data + x.Forward + x.Backward + x.Wait + x.Optimizer }
 
-// AllReduceTimes returns the seconds of each step's all-reduce without the wait for slower
-// ranks: the shortest time of all ranks, because the rank that arrives last does not wait.
-// Steps without an all-reduce are omitted.
+// AllReduceTimes returns the seconds of each step's all-reduce without the wait for slower ranks:
+// the shortest time of all ranks, because the last one to arrive does not wait. Steps without an
+// all-reduce are omitted.
 func AllReduceTimes(steps [][]runs.Step) []float64 {
 	var out []float64
 	for _, step := range steps {

@@ -31,10 +31,9 @@ type RankArrivals struct {
 	Straggler           bool
 }
 
-// AnalyzeArrivals analyzes when each rank of a run arrives at the collectives. It uses the
-// step spans, and the traces if all ranks have one in which steps are marked. It returns
-// nil for a run with one worker. The problems are the reasons why spans or traces were not
-// used.
+// AnalyzeArrivals analyzes when each rank of a run arrives at the collectives, from the step spans,
+// and from the traces if all ranks have one that marks the steps. It returns nil for a run with one
+// worker. The problems are the reasons why spans or traces were not used.
 func AnalyzeArrivals(series string, r runs.Run, rule observe.Rule) ([]RankArrivals, []runs.Problem) {
 	if r.Info.Workers < 2 {
 		return nil, nil
@@ -45,16 +44,14 @@ func AnalyzeArrivals(series string, r runs.Run, rule observe.Rule) ([]RankArriva
 	return append(rows, summarizeArrivals(series, r, SourceTrace, traced)...), slices.Concat(problems, bad)
 }
 
-// stepArrivals contains the times at which the ranks of a step arrived at its first
-// collective, in seconds from an origin that is common to all ranks, and the mean
-// duration of the step.
+// stepArrivals contains the times at which the ranks arrived at a step's first collective, in
+// seconds from an origin that is common to all ranks, and the mean duration of the step.
 type stepArrivals struct {
 	at   []float64 // by rank
 	step float64
 }
 
-// arrivalsFromSpans returns the arrivals in each of the given steps, which are indexed by
-// step and then by rank.
+// arrivalsFromSpans returns the arrivals in steps, which are indexed by step and then by rank.
 func arrivalsFromSpans(steps [][]runs.Step) []stepArrivals {
 	var out []stepArrivals
 	for _, step := range steps {
@@ -101,8 +98,7 @@ func arrivalsFromTraces(r runs.Run) ([]stepArrivals, []runs.Problem) {
 	return out, nil
 }
 
-// firstCollectiveSeconds returns the duration of a rank's first collective in each step, in
-// seconds; NaN for a step without one.
+// firstCollectiveSeconds returns the seconds of a rank's first collective in each step, or NaN.
 func firstCollectiveSeconds(spans []runs.Span, steps []interval) []float64 {
 	communication := slices.DeleteFunc(slices.Clone(spans), func(s runs.Span) bool { return s.Kind != runs.SpanCommunication })
 	slices.SortStableFunc(communication, func(a, b runs.Span) int { return cmp.Compare(a.Start, b.Start) })
@@ -117,8 +113,7 @@ func firstCollectiveSeconds(spans []runs.Span, steps []interval) []float64 {
 	return out
 }
 
-// summarizeArrivals combines the arrivals in all steps of a run. It returns one row per
-// rank, or nil if there are no steps.
+// summarizeArrivals combines the arrivals in all steps into one row per rank, or nil without steps.
 func summarizeArrivals(series string, r runs.Run, source string, steps []stepArrivals) []RankArrivals {
 	n := r.Info.Workers
 	rows := make([]RankArrivals, n)
@@ -167,8 +162,8 @@ func summarizeArrivals(series string, r runs.Run, source string, steps []stepArr
 	return rows
 }
 
-// WorstStraggler describes in a sentence the straggler that costs the other ranks the most
-// time, or states that there is none.
+// WorstStraggler describes the straggler that costs the other ranks the most time, or says that
+// there is none.
 func WorstStraggler(rows []RankArrivals) string {
 	if len(rows) == 0 {
 		return "no run with several workers has counted step spans, or traces of all ranks"
@@ -189,8 +184,8 @@ func WorstStraggler(rows []RankArrivals) string {
 		describeRepeats(rows, worst))
 }
 
-// describeRepeats states in which of the repeated runs of a straggler the same rank is a straggler too,
-// as the end of a sentence. It returns "" if the run has no repeats.
+// describeRepeats says, as the end of a sentence, in which repeats the same rank is a straggler
+// too, or returns "" if there are no repeats.
 func describeRepeats(rows []RankArrivals, worst RankArrivals) string {
 	repeats, same, other := 0, 0, map[string]bool{}
 	for _, r := range rows {

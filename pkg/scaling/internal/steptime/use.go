@@ -45,11 +45,8 @@ const (
 	useStep
 )
 
-// MeasureTimeUse computes how the steps of a cell spend their time, from one source. From
-// step spans, compute is forward, backward and optimizer, and idle is the time outside all
-// spans. From traces, the parts are the times that spans of each kind cover; the steps
-// are those that the trace marks, or the complete trace if it marks none, and all of them
-// count. Runs is 0 if no run has steps. level is the confidence level of the intervals.
+// MeasureTimeUse computes how the steps of a cell spend their time, from one source; see
+// scaling.Study.TimeUse. Runs is 0 if no run has steps. level is the confidence level of the intervals.
 func MeasureTimeUse(c observe.Cell, rule observe.Rule, source string, level float64) (TimeUse, []runs.Problem) {
 	row := TimeUse{Source: source}
 	var all []runs.Problem
@@ -79,7 +76,6 @@ func MeasureTimeUse(c observe.Cell, rule observe.Rule, source string, level floa
 	return row, all
 }
 
-// timeUseFromSpans returns one stepTimeUse per step of a run folder: means over the ranks.
 func timeUseFromSpans(r runs.Run, rule observe.Rule) ([]stepTimeUse, []runs.Problem) {
 	steps, problems := ReadSpans(r, rule).CompleteSteps()
 	if len(steps) == 0 {
@@ -112,8 +108,8 @@ func timeUseFromSpans(r runs.Run, rule observe.Rule) ([]stepTimeUse, []runs.Prob
 	return out, problems
 }
 
-// timeUseFromTraces returns one stepTimeUse per step of a run's traces, means over the
-// ranks, and the number of ranks that have a trace.
+// timeUseFromTraces returns one stepTimeUse per step of a run's traces, means over the ranks, and
+// the number of ranks that have a trace.
 func timeUseFromTraces(r runs.Run) ([]stepTimeUse, int) {
 	byRank := map[int][]runs.Span{}
 	for _, s := range r.Spans {
@@ -148,7 +144,6 @@ func timeUseFromTraces(r runs.Run) ([]stepTimeUse, int) {
 	return sums, len(byRank)
 }
 
-// markedSteps returns the steps that a rank's trace marks, in ascending order.
 func markedSteps(spans []runs.Span) []interval {
 	var out []interval
 	for _, s := range spans {
@@ -160,8 +155,7 @@ func markedSteps(spans []runs.Span) []interval {
 	return out
 }
 
-// stepWindows returns the steps that a rank's trace marks, or the complete trace as one
-// step if it marks none.
+// stepWindows returns the steps that a rank's trace marks, or else the complete trace as one step.
 func stepWindows(spans []runs.Span) []interval {
 	marked := markedSteps(spans)
 	if len(marked) > 0 {
@@ -179,11 +173,10 @@ func stepWindows(spans []runs.Span) []interval {
 	return nil
 }
 
-// meanOverSteps returns the mean of one activity (part, an index of stepTimeUse) over the
-// steps of all runs. Its interval is from the moving-block bootstrap (Künsch, The
-// jackknife and the bootstrap for general stationary observations, Annals of Statistics
-// 17, 1989): consecutive steps are correlated, so blocks of about n^(1/3) consecutive
-// steps are drawn, separately for each run.
+// meanOverSteps returns the mean of one activity (part, an index of stepTimeUse) over the steps of
+// all runs. Its interval is from the moving-block bootstrap (Künsch, The jackknife and the
+// bootstrap for general stationary observations, Annals of Statistics 17, 1989): consecutive steps
+// are correlated, so blocks of about n^(1/3) consecutive steps are drawn, separately for each run.
 func meanOverSteps(series [][]stepTimeUse, part int, level float64) stats.Estimate {
 	out := stats.Estimate{Min: math.Inf(1), Max: math.Inf(-1), Low: math.NaN(), High: math.NaN()}
 	var seed []float64
@@ -229,8 +222,8 @@ func meanOverSteps(series [][]stepTimeUse, part int, level float64) stats.Estima
 	return out
 }
 
-// seedFromValues returns a hash of values as the seed of random numbers, so that the same
-// logs give the same interval to the last digit.
+// seedFromValues returns a hash of values as a random seed, so that the same logs give the same
+// interval to the last digit.
 func seedFromValues(values []float64) uint64 {
 	h := fnv.New64a()
 	for _, v := range values {

@@ -1,5 +1,5 @@
-// Package verdict decides whether one series is faster than another, whether a change
-// is slower than allowed, and whether the compared runs did the same work.
+// Package verdict decides whether one series is faster than another, whether a change is slower
+// than allowed, and whether the compared runs did the same work.
 package verdict
 
 import (
@@ -22,8 +22,7 @@ const (
 	VerdictUnknown = "cannot tell"
 )
 
-// Comparison answers "is A faster than B at this worker count?"; see
-// scaling.Comparison.
+// Comparison answers "is A faster than B at this worker count?"; see scaling.Comparison.
 type Comparison struct {
 	A, B            string
 	Workers         int
@@ -60,7 +59,6 @@ type Point struct {
 	Cell     observe.Cell
 }
 
-// series returns the names of the series, in order.
 func (s Study) series() []string {
 	var names []string
 	for _, p := range s.Points {
@@ -71,18 +69,16 @@ func (s Study) series() []string {
 	return names
 }
 
-// indexOf returns the index of a series' point at a worker count, or -1 if there is none.
 func (s Study) indexOf(series string, workers int) int {
 	return slices.IndexFunc(s.Points, func(p Point) bool { return p.Series == series && p.Workers == workers })
 }
 
-// SeriesPair is a pair of series to compare: series A of one study and series B of another.
-// NameA and NameB are their names in sentences.
+// SeriesPair is a pair of series to compare: A of one study and B of another, and their names in
+// sentences.
 type SeriesPair struct{ A, B, NameA, NameB string }
 
-// CompareStudies compares the series that have the same name in both studies. If no names
-// are equal and each study has one series, it compares these two. It uses the estimator
-// of study a.
+// CompareStudies compares the series that have the same name in both studies or, if there are none,
+// the only series of each. It uses the estimator of study a.
 func CompareStudies(a, b Study) (*Comparisons, error) {
 	pairs, err := matchSeries(a, b)
 	if err != nil {
@@ -110,8 +106,8 @@ func CompareStudies(a, b Study) (*Comparisons, error) {
 	return c, nil
 }
 
-// matchSeries pairs the series that have the same name in both studies. If no names are
-// equal and each study has one series, it pairs these two; otherwise it returns an error.
+// matchSeries pairs the series that have the same name in both studies or, if there are none, the
+// only series of each.
 func matchSeries(a, b Study) ([]SeriesPair, error) {
 	var pairs []SeriesPair
 	namesA, namesB := a.series(), b.series()
@@ -185,9 +181,8 @@ func FormatWorkers(sizes []string) string {
 	return english.List(sizes) + " workers"
 }
 
-// Compare compares series a and b at one worker count by the best measure of speed that
-// both of their cells (ca and cb) have. It returns an error if they have no measure in
-// common.
+// Compare compares series a and b at one worker count by the best measure of speed that both cells
+// (ca and cb) have. It returns an error if they have none in common.
 func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.Cell) (*Comparison, error) {
 	c := &Comparison{A: a, B: b, Workers: workers, P: math.NaN(), PermutationP: math.NaN()}
 	var m observe.SpeedMeasure
@@ -228,8 +223,8 @@ func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.Cell) 
 	return c, nil
 }
 
-// containSameRuns reports whether two cells contain the same runs with the same measured
-// values, as when a folder is compared with itself.
+// containSameRuns reports whether two cells contain the same runs with the same measured values, as
+// when a folder is compared with itself.
 func containSameRuns(a, b observe.Cell, x, y []float64) bool {
 	places := func(c observe.Cell) []string {
 		out := make([]string, len(c.Runs))

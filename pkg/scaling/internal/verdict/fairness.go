@@ -10,13 +10,11 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// runTrait is a property in which runs can differ, such as the batch.
 type runTrait struct {
 	name  string
 	value func(runs.Run) string // "" if unknown
 }
 
-// workTraits returns the traits that must be equal in every comparison of times.
 func workTraits() []runTrait {
 	return []runTrait{
 		{"the number of threads per worker", func(r runs.Run) string { return formatNonZero(r.Info.ThreadsPerWorker) }},
@@ -41,11 +39,9 @@ func workTraits() []runTrait {
 	}
 }
 
-// dataPathKeys returns the keys of the config's section "data" that are paths of data.
 func dataPathKeys() []string { return []string{"path", "test_path"} }
 
-// dataContentTrait returns the trait "the content of the data". The study's notes name runs
-// that differ in it.
+// dataContentTrait compares the content of the data. The study's notes name runs that differ in it.
 func dataContentTrait() runTrait {
 	return runTrait{"the content of the data", func(r runs.Run) string {
 		w, known := r.LastData()
@@ -56,8 +52,7 @@ func dataContentTrait() runTrait {
 	}}
 }
 
-// batchPerWorkerTrait returns the trait "batch per worker", whose values must be equal at
-// equal worker counts.
+// batchPerWorkerTrait compares the batch per worker, which must be equal at equal worker counts.
 func batchPerWorkerTrait() runTrait {
 	return runTrait{"batch per worker", func(r runs.Run) string {
 		each, _ := observe.BatchSizes(r)
@@ -65,14 +60,13 @@ func batchPerWorkerTrait() runTrait {
 	}}
 }
 
-// samplesPerEpochTrait returns the trait "samples per epoch", whose values must be equal at
-// equal worker counts.
+// samplesPerEpochTrait compares the samples per epoch, which must be equal at equal worker counts.
 func samplesPerEpochTrait() runTrait {
 	return runTrait{"the number of samples per epoch", func(r runs.Run) string { return formatNonZero(observe.SamplesPerEpoch(r)) }}
 }
 
-// UnfairnessNotes returns notes on differences within a series that make a comparison of
-// times unfair, and on runs that seem to be in the series twice.
+// UnfairnessNotes returns notes on differences within a series that make a comparison of times
+// unfair, and on runs that seem to be in the series twice.
 func UnfairnessNotes(g observe.Series, mode Mode) []string {
 	var notes noteList
 	for _, c := range append(workTraits(),
@@ -93,7 +87,6 @@ func UnfairnessNotes(g observe.Series, mode Mode) []string {
 	return notes
 }
 
-// noteList collects sentences about a series.
 type noteList []string
 
 func (n *noteList) add(format string, a ...any) { *n = append(*n, fmt.Sprintf(format, a...)) }
@@ -121,13 +114,12 @@ func (n *noteList) noteRepeats(g observe.Series) {
 	}
 }
 
-// hasOneWorkerCount reports whether all runs of the series have the same worker count.
 func hasOneWorkerCount(g observe.Series) bool {
 	return !slices.ContainsFunc(g.Runs, func(r runs.Run) bool { return r.Info.Workers != g.Runs[0].Info.Workers })
 }
 
-// noteSamples adds a note if the samples per epoch are neither constant nor
-// proportional to the workers, or if they differ between repeats.
+// noteSamples adds a note if the samples per epoch are neither constant nor proportional to the
+// workers, or if they differ between repeats.
 func (n *noteList) noteSamples(g observe.Series, mode Mode) {
 	if mode.Samples == FixedNeither {
 		n.noteTrait(g, samplesPerEpochTrait())
@@ -148,8 +140,7 @@ func (n *noteList) noteSamples(g observe.Series, mode Mode) {
 	}
 }
 
-// noteTrait adds a note if a trait differs between runs. The note lists its values, each
-// with the first run that has it.
+// noteTrait adds a note with a trait's values, each with the first run that has it, if they differ.
 func (n *noteList) noteTrait(g observe.Series, c runTrait) {
 	var values, where []string
 	for _, r := range g.Runs {
@@ -168,8 +159,8 @@ func (n *noteList) noteTrait(g observe.Series, c runTrait) {
 	}
 }
 
-// differingTraits returns the traits that should be equal in two cells with the same
-// worker count but are not, with their values if these are short.
+// differingTraits returns the traits that should be equal in two cells with the same worker count
+// but are not, with their values if these are short.
 func differingTraits(a, b observe.Cell) []string {
 	var out []string
 	for _, c := range append([]runTrait{batchPerWorkerTrait(), samplesPerEpochTrait(), dataContentTrait()}, workTraits()...) {
@@ -190,7 +181,6 @@ func differingTraits(a, b observe.Cell) []string {
 	return out
 }
 
-// distinctValues returns the distinct known values of the trait in the given runs, sorted.
 func (c runTrait) distinctValues(all []runs.Run) []string {
 	var out []string
 	for _, r := range all {
@@ -202,7 +192,6 @@ func (c runTrait) distinctValues(all []runs.Run) []string {
 	return out
 }
 
-// formatNonZero formats n in decimal. It returns "" for 0, which means unknown.
 func formatNonZero(n int) string {
 	if n == 0 {
 		return ""

@@ -19,8 +19,7 @@ const (
 	OutcomeUnknown    = "cannot tell"
 )
 
-// GateRow is the outcome of the gate for one series at one worker count; see
-// scaling.GateRow.
+// GateRow is the outcome of the gate for one series at one worker count; see scaling.GateRow.
 type GateRow struct {
 	Series                      string
 	Workers                     int
@@ -38,9 +37,8 @@ type GateResult struct {
 	Sentence string
 }
 
-// Gate compares the speed of a candidate with the speed of a baseline for every series and
-// worker count that both have, as documented for scaling.Gate. limit is the share of
-// speed that may be lost.
+// Gate compares the speed of a candidate with that of a baseline, as documented for scaling.Gate.
+// limit is the share of speed that may be lost.
 func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
 	pairs, err := matchSeries(candidate, baseline)
 	if err != nil {
@@ -95,9 +93,8 @@ func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
 	return g, nil
 }
 
-// newMissingRows returns one row with the outcome "cannot tell" for each point of the
-// baseline at which the candidate has no counted run: a candidate that crashes or lacks a
-// series must not pass.
+// newMissingRows returns a row "cannot tell" for each point of the baseline at which the candidate
+// has no counted run: a candidate that crashes or lacks a series must not pass.
 func newMissingRows(baseline, candidate Study, pairs []SeriesPair) []GateRow {
 	var rows []GateRow
 	for _, p := range baseline.Points {
@@ -130,8 +127,7 @@ func newMissingRows(baseline, candidate Study, pairs []SeriesPair) []GateRow {
 	return rows
 }
 
-// newGateRow returns the outcome of one comparison of the candidate (A) with the baseline
-// (B).
+// newGateRow returns the outcome of a comparison of the candidate (A) with the baseline (B).
 func newGateRow(c Comparison, limit float64) GateRow {
 	ratio := c.Ratio
 	r := GateRow{
@@ -167,8 +163,7 @@ func newGateRow(c Comparison, limit float64) GateRow {
 	return r
 }
 
-// formatChange formats a share of lost speed, as in "5 % slower". A negative share is
-// formatted as faster.
+// formatChange formats a share of lost speed as "5 % slower", or as faster if negative.
 func formatChange(lost float64) string {
 	if lost < 0 {
 		return english.Percent(-lost) + " faster"
@@ -176,13 +171,11 @@ func formatChange(lost float64) string {
 	return english.Percent(lost) + " slower"
 }
 
-// maxRecommendedRuns is the largest number of runs that the gate recommends.
 const maxRecommendedRuns = 100
 
-// estimateRunsNeeded returns approximately how many runs the baseline and the candidate
-// each need so that the interval does not contain the limit, or 0 if this is more than
-// maxRecommendedRuns. It assumes that the spread stays the same: the half-width is
-// proportional to 1/√n and to Student's quantile.
+// estimateRunsNeeded returns approximately how many runs the baseline and the candidate each need so
+// that the interval does not contain the limit, or 0 if this is more than maxRecommendedRuns. It assumes
+// that the spread stays the same: the half-width is proportional to 1/√n and to Student's quantile.
 func estimateRunsNeeded(c Comparison, limit float64) int {
 	margin := math.Abs(math.Log(c.Ratio.Value) - math.Log(1-limit))
 	half := (math.Log(c.Ratio.High) - math.Log(c.Ratio.Low)) / 2

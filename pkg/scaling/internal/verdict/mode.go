@@ -21,8 +21,7 @@ const (
 	FixedUnknown   = "unknown"
 )
 
-// Mode describes what stays constant while the number of workers of a series grows;
-// see scaling.Mode.
+// Mode describes what stays constant while the workers of a series grow; see scaling.Mode.
 type Mode struct {
 	Series  string
 	Scaling string
@@ -31,9 +30,8 @@ type Mode struct {
 	Why     string
 }
 
-// modeTable maps Batch and Samples to Scaling and Why. The first entry that matches
-// applies, and an empty field matches every value. Samples matters only if the logs do not
-// contain the batch.
+// modeTable maps Batch and Samples to Scaling and Why. The first entry that matches applies, and an
+// empty field matches every value. Samples matters only if the logs lack the batch.
 var modeTable = []Mode{
 	{Batch: FixedPerWorker, Samples: FixedTotal, Scaling: ScalingWeak, Why: "the batch per worker is fixed and the global batch grows with the workers (weak scaling); the data set is fixed, so an epoch takes fewer steps"},
 	{Batch: FixedPerWorker, Scaling: ScalingWeak, Why: "the batch per worker is fixed and the global batch grows with the workers (weak scaling)"},
@@ -78,13 +76,11 @@ func DetermineMode(g observe.Series) Mode {
 	return m
 }
 
-// workerTotal is the total of a quantity over all workers, at one worker count.
 type workerTotal struct{ workers, total int }
 
-// classifyConstancy returns FixedPerWorker or FixedTotal if the quantity is constant per
-// worker or in total while the worker count changes, FixedNeither if it is not, and
-// FixedUnknown for fewer than two worker counts. Values count as equal if they differ by
-// at most the relative tolerance.
+// classifyConstancy returns FixedPerWorker or FixedTotal if the quantity is constant per worker or
+// in total while the worker count changes, FixedNeither if it is not, and FixedUnknown for fewer
+// than two worker counts. Values within the relative tolerance count as equal.
 func classifyConstancy(all []workerTotal, tolerance float64) string {
 	if len(all) == 0 {
 		return FixedUnknown

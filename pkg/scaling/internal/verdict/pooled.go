@@ -9,8 +9,7 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// VerdictMixed occurs only in PooledComparison: A is faster or slower at some worker
-// counts, but not at all of them.
+// VerdictMixed occurs only in PooledComparison: the verdict depends on the worker count.
 const VerdictMixed = "depends on the worker count"
 
 // PooledComparison answers "is A faster than B?" over all worker counts; see
@@ -25,8 +24,8 @@ type PooledComparison struct {
 	Sentence         string
 }
 
-// poolComparisons combines the comparisons of two series at several worker counts. ok is
-// false if fewer than two comparisons have a ratio.
+// poolComparisons combines the comparisons of two series at several worker counts. ok is false if
+// fewer than two have a ratio.
 func poolComparisons(rows []Comparison, level float64) (p PooledComparison, ok bool) {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(c Comparison) bool { return c.same || !(c.Ratio.Value > 0) })
 	if len(rows) < 2 {
@@ -52,9 +51,8 @@ func poolComparisons(rows []Comparison, level float64) (p PooledComparison, ok b
 	return p, true
 }
 
-// setVerdict sets the fields Verdict and Sentence. shown contains the number of worker counts
-// with each verdict, side is positive if the signed ranks favor A, and alpha is the
-// significance level.
+// setVerdict sets the fields Verdict and Sentence. shown counts the worker counts with each
+// verdict, side is positive if the signed ranks favor A, and alpha is the significance level.
 func (p *PooledComparison) setVerdict(shown map[string]int, side, alpha float64) {
 	up, down := shown[VerdictFaster], shown[VerdictSlower]
 	significant := p.P < alpha && side*math.Log(p.Median) > 0
@@ -81,7 +79,6 @@ func (p *PooledComparison) setVerdict(shown map[string]int, side, alpha float64)
 	p.Sentence = text
 }
 
-// describeEffect describes the measured ratios and the p-value of the paired test.
 func (p *PooledComparison) describeEffect() string {
 	if p.Faster+p.Slower == 0 {
 		return fmt.Sprintf("%s is as fast as %s at each of %d worker counts", p.A, p.B, p.Counts)

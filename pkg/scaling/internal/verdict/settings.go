@@ -19,9 +19,9 @@ type Setting struct {
 	Values  []string // one per series; "-" if unknown
 }
 
-// Settings returns the settings in which the series differ at equal worker counts: first
-// the learning rate, the batch and other properties of every run, then keys of the
-// configs. It returns nil for fewer than two series.
+// Settings returns the settings in which the series differ at equal worker counts: first the
+// learning rate, the batch and other properties of every run, then keys of the configs. It returns
+// nil for fewer than two series.
 func Settings(groups []observe.Series) []Setting {
 	if len(groups) < 2 {
 		return nil
@@ -65,9 +65,8 @@ func Settings(groups []observe.Series) []Setting {
 	return out
 }
 
-// compareSeries returns the trait's values in each series, and whether any two series
-// differ. Two series are compared at the worker counts that both have or, without a
-// common worker count, over all their runs.
+// compareSeries returns the trait's values in each series, and whether any two differ. Two series
+// are compared at the worker counts that both have or, without a common one, over all their runs.
 func (c runTrait) compareSeries(groups []observe.Series) (Setting, bool) {
 	row := Setting{Setting: c.name}
 	byWorkers := make([]map[int][]runs.Run, len(groups))
@@ -105,16 +104,15 @@ func (c runTrait) compareSeries(groups []observe.Series) (Setting, bool) {
 	return row, false
 }
 
-// maxComparedKeys is the largest number of config keys that Settings lists, since logs of
-// other programs may have a thousand settings per run.
+// maxComparedKeys limits the config keys that Settings lists: other programs may log a thousand
+// settings per run.
 const maxComparedKeys = 100
 
-// excludedKeys lists config keys that are not compared: they identify the run, are its
-// results, or are compared separately.
+// excludedKeys lists config keys that identify the run, are its results, or are compared separately.
 var excludedKeys = []string{"name", "seed", "workers", "series", "study", "training_seconds", "training_epochs", "test_seconds", "learning_rate", "lr", "batch", "batch_size"}
 
 // flattenConfig returns the scalar settings of a run's config by their dotted keys, such as
-// optimizer.learning_rate. Excluded keys and long strings are omitted.
+// optimizer.learning_rate, without excluded keys and long strings.
 func flattenConfig(r runs.Run) map[string]string {
 	out := map[string]string{}
 	var walk func(prefix string, part map[string]any)
