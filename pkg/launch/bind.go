@@ -19,7 +19,7 @@ const (
 	BindNone  = binding.None
 )
 
-// validateBind returns an error if s.Bind is not empty and not one of the Bind constants.
+// validateBind returns an error if s.Bind is neither empty nor one of the Bind constants.
 func (s Sweep) validateBind() error {
 	switch s.Bind {
 	case "", BindCores, BindNUMA, BindNone:
@@ -28,8 +28,8 @@ func (s Sweep) validateBind() error {
 	return fmt.Errorf("unknown binding %q: use %s, or leave it out", s.Bind, english.Either([]string{BindCores, BindNUMA, BindNone}))
 }
 
-// PlanBinding returns the binding that a run of s with the given number of workers would get
-// if it started now. It does not read Config, and assumes that the run uses the CPU engine.
+// PlanBinding returns the binding that a run of s with the given number of workers would get now,
+// on the CPU engine. It does not read Config.
 func (s Sweep) PlanBinding(workers int) (runs.Binding, error) {
 	if workers < 1 {
 		return runs.Binding{}, fmt.Errorf("plan binding: got %d workers: use at least 1", workers)
@@ -50,8 +50,8 @@ func (s Sweep) PlanBinding(workers int) (runs.Binding, error) {
 	return b.Binding, nil
 }
 
-// planBinding plans the binding of a run with the given number of workers. device is the
-// engine's device, or "" for a program other than lockstep.
+// planBinding plans the binding of a run with the given number of workers. device is the engine's
+// device, or "" for a program other than lockstep.
 func (s Sweep) planBinding(c binding.State, workers int, device string) (binding.Binding, error) {
 	q := binding.Request{Mode: s.Bind, Workers: workers, Most: slices.Max(s.Workers), Threads: s.Threads, Device: device}
 	if s.isForeign() {
@@ -60,7 +60,7 @@ func (s Sweep) planBinding(c binding.State, workers int, device string) (binding
 	return c.Plan(q)
 }
 
-// planBinding plans the binding of the run r. The workers of one process share their CPUs.
+// planBinding plans the binding of r. The workers of one process share their CPUs.
 func (p *SweepPlan) planBinding(r *PlannedRun, c binding.State) (binding.Binding, error) {
 	c.Claimed, c.Disturbed = p.claimed, p.disturbed
 	b, err := p.Sweep.planBinding(c, r.Workers, r.device())
@@ -76,9 +76,8 @@ func (p *SweepPlan) planBinding(r *PlannedRun, c binding.State) (binding.Binding
 	return b, err
 }
 
-// withBinding plans the binding of the run and calls start with it. No other sweep of this
-// user plans a binding until start returns, because it has to see which CPUs the workers of
-// this run are bound to.
+// withBinding plans the binding of the run and calls start with it. No other sweep of this user
+// plans a binding until start returns, because it has to see the CPUs of this run.
 func (r *runningRun) withBinding(ctx context.Context, start func(binding.Binding) error) error {
 	plan := func() error {
 		b, err := r.plan.planBinding(r.PlannedRun, binding.Read())

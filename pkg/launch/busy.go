@@ -9,9 +9,8 @@ import (
 	"lockstep/pkg/launch/internal/queue"
 )
 
-// schedulerVariables are the environment variables that identify a job of Slurm, PBS, LSF,
-// Grid Engine, HTCondor, Flux or OAR. These schedulers reserve a part of the machine for each
-// job.
+// schedulerVariables identify a job of Slurm, PBS, LSF, Grid Engine, HTCondor, Flux or OAR, which
+// reserve a part of the machine for each job.
 var schedulerVariables = []string{"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "_CONDOR_JOB_AD", "FLUX_JOB_ID", "OAR_JOB_ID"}
 
 // mustQueue reports whether s has to wait for other sweeps.

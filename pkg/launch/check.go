@@ -21,16 +21,14 @@ import (
 	"lockstep/pkg/train"
 )
 
-// Binary returns the path of the lockstep command that the workers run: $LOCKSTEP_BIN, else
-// the running program if that is lockstep itself, else lockstep in the folder of the running
-// program. It returns an error if the command was not built from the same sources as the
-// running program.
+// Binary returns the path of the lockstep command that the workers run: $LOCKSTEP_BIN, else the
+// running program if that is lockstep itself, else lockstep in its folder. It returns an error if
+// the command was not built from the same sources as the running program.
 func Binary(ctx context.Context) (string, error) { return binary.Find(ctx) }
 
 // checkConfigs checks the config, an outline of the data, and the sizes of each series with its largest
-// worker count, so that mistakes are found before anything starts. It sets the config of
-// each run. The lockstep command that the workers will run does the check, because it may be
-// a user's program with its own networks.
+// worker count, so that mistakes are found before anything starts. It sets the config of each run. The
+// workers' lockstep command does the check, because it may be a user's program with its own networks.
 func (p *SweepPlan) checkConfigs(ctx context.Context) error {
 	largest := map[string]*PlannedRun{} // by series
 	for i := range p.Runs {
@@ -54,7 +52,7 @@ func (p *SweepPlan) checkConfigs(ctx context.Context) error {
 	return p.setConfigs(configs)
 }
 
-// setConfigs sets the config of each run. configs contains the configs by series.
+// setConfigs sets the config of each run; configs is by series.
 func (p *SweepPlan) setConfigs(configs map[string]map[string]any) error {
 	for i := range p.Runs {
 		r := &p.Runs[i]
@@ -70,7 +68,7 @@ func (p *SweepPlan) setConfigs(configs map[string]map[string]any) error {
 	return nil
 }
 
-// checkConfig checks the run r with the command of its workers and returns the run's config.
+// checkConfig checks r with the command of its workers and returns the config.
 func (p *SweepPlan) checkConfig(ctx context.Context, r *PlannedRun) (map[string]any, error) {
 	cmd := exec.CommandContext(ctx, r.Command[0], slices.Concat(r.Command[1:], []string{"--check", strconv.Itoa(r.Workers)})...)
 	without := append(rendezvous.RankVariables(), "LOCKSTEP_TOKEN")
@@ -98,8 +96,6 @@ func (p *SweepPlan) checkConfig(ctx context.Context, r *PlannedRun) (map[string]
 	return config, nil
 }
 
-// checkSameConfigs returns an error if an existing run folder of the sweep was made with
-// another config.
 func (p *SweepPlan) checkSameConfigs() error {
 	for i := range p.Runs {
 		r := &p.Runs[i]
@@ -117,9 +113,8 @@ func (p *SweepPlan) checkSameConfigs() error {
 	return nil
 }
 
-// checkSameConfig returns an error if the settings of existing, the run that is already in
-// the folder of r, differ from the settings of this sweep. The error lists the settings that
-// differ.
+// checkSameConfig returns an error that lists the settings in which existing, the run already in
+// the folder of r, differs from this sweep.
 func (p *SweepPlan) checkSameConfig(r *PlannedRun, existing runs.Info) error {
 	var keys []string
 	if r.Program {
@@ -145,13 +140,13 @@ func (p *SweepPlan) checkSameConfig(r *PlannedRun, existing runs.Info) error {
 		r.Name, r.Dir, strings.Join(keys, "; "))
 }
 
-// isDone reports whether there is nothing to do: all runs are done, and no study logs are to be written.
+// isDone reports whether all runs are done, and no study logs are to be written.
 func (p *SweepPlan) isDone() bool {
 	return !slices.ContainsFunc(p.Runs, func(r PlannedRun) bool { return r.Action != ActionNone || r.StudyLogs != "" })
 }
 
-// checkFolders decides from the content of each run folder whether the run is started, continued or
-// done. It returns an error if the sweep cannot use a folder.
+// checkFolders decides from each run folder whether the run is started, continued or done. It
+// returns an error if the sweep cannot use a folder.
 func (p *SweepPlan) checkFolders() error {
 	if err := checkSeparateFolders(p.Runs); err != nil {
 		return err
@@ -193,8 +188,7 @@ func (p *SweepPlan) checkFolder(r *PlannedRun) error {
 	return nil
 }
 
-// checkSeparateFolders returns an error if two of the runs have the same folder, because one is a
-// link to the other, or both are links to a third folder.
+// checkSeparateFolders returns an error if two of the runs have the same folder because of links.
 func checkSeparateFolders(all []PlannedRun) error {
 	byTarget := map[string]string{}
 	for i := range all {

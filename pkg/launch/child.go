@@ -21,11 +21,10 @@ import (
 	"lockstep/pkg/launch/internal/queue"
 )
 
-// A separate process, "lockstep launch --watched STUDY", runs the sweep of a notebook. The
-// kernel writes the plan to the process's standard input and keeps that pipe open. When the
-// kernel ends, even by kill -9, the pipe ends too. The process reports the state of the sweep by its
-// record, and first of all whether it has started the sweep. The lines of the workers and its own messages
-// go to the sweep's log.
+// A separate process, "lockstep launch --watched STUDY", runs the sweep of a notebook. The kernel writes
+// the plan to the process's standard input and keeps that pipe open. When the kernel ends, even by kill
+// -9, the pipe ends too. The process reports the state of the sweep by its record, and first of all
+// whether it has started the sweep. The lines of the workers and its own messages go to the sweep's log.
 
 // childRequest is the message from the kernel to the process that runs a sweep.
 type childRequest struct {
@@ -36,9 +35,8 @@ type childRequest struct {
 	Grace  time.Duration   `json:"grace"`
 }
 
-// startInSeparateProcess starts the process that runs the sweep of p. If another process has started to
-// train its runs since the sweep was planned, startInSeparateProcess returns an *ownedError without a
-// record.
+// startInSeparateProcess starts the process that runs the sweep of p. It returns an *ownedError
+// without a record if another process has started to train its runs since the sweep was planned.
 func (p *SweepPlan) startInSeparateProcess(ctx context.Context) (*otherSweep, error) {
 	launcher, err := binary.FindLauncher(ctx, p.Binary)
 	if err != nil {
@@ -82,11 +80,10 @@ func (p *SweepPlan) startInSeparateProcess(ctx context.Context) (*otherSweep, er
 	return m, nil
 }
 
-// startPollInterval is the time between two looks for the record of a sweep that is being started.
 const startPollInterval = 2 * time.Millisecond
 
-// send sends the request to cmd, whose standard input is stdin, and waits until the process has started
-// the sweep. It returns the sweep's record. ended is closed when the process has ended.
+// send sends the request to cmd, whose standard input is stdin, waits until the process has started
+// the sweep, and returns its record. ended is closed when the process has ended.
 func (o childRequest) send(ctx context.Context, cmd *exec.Cmd, stdin io.Writer, ended <-chan struct{}) (*queue.Record, error) {
 	// Until the sweep has started, an interrupt of the cell ends the process.
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
@@ -127,7 +124,6 @@ func (o childRequest) send(ctx context.Context, cmd *exec.Cmd, stdin io.Writer, 
 	}
 }
 
-// refusalError returns the error of a process that has not started the sweep.
 func refusalError(r *queue.Refusal) error {
 	switch {
 	case r.Owned:
@@ -138,7 +134,6 @@ func refusalError(r *queue.Refusal) error {
 	return errors.New(r.Error)
 }
 
-// newRefusal returns the answer of a process that has not started the sweep because of err.
 func newRefusal(err error) *queue.Refusal {
 	r := &queue.Refusal{Error: err.Error()}
 	var owned *ownedError
@@ -152,7 +147,6 @@ func newRefusal(err error) *queue.Refusal {
 	return r
 }
 
-// copyLog copies the sweep's log, the file at path, to w until the sweep has ended.
 func (m *otherSweep) copyLog(w io.Writer, path string) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -169,9 +163,9 @@ func (m *otherSweep) copyLog(w io.Writer, path string) {
 	}
 }
 
-// Serve implements "lockstep launch --watched": it reads the plan that a notebook's kernel writes to in,
-// and starts the sweep. The kernel finds the result in the sweep's record. The lines of the workers go to
-// log. The end of in ends the sweep, unless it is detached.
+// Serve implements "lockstep launch --watched": it reads the plan that a notebook's kernel writes
+// to in, and starts the sweep. The kernel finds the result in the sweep's record. The workers'
+// lines go to log. The end of in ends the sweep, unless it is detached.
 func Serve(ctx context.Context, in io.Reader, log io.Writer) (*Job, error) {
 	var o childRequest
 	if err := json.NewDecoder(in).Decode(&o); err != nil || o.Plan == nil {
@@ -201,7 +195,7 @@ func Serve(ctx context.Context, in io.Reader, log io.Writer) (*Job, error) {
 	return &Job{dir: p.Dir, name: p.Sweep.Study, backend: l}, nil
 }
 
-// start starts the sweep in this process, unless another program made the plan.
+// start starts the sweep in this process, unless a program of another build made the plan.
 func (o childRequest) start(ctx context.Context) (*ownSweep, error) {
 	if o.Plan.Build != buildid.ID {
 		return nil, fmt.Errorf("start sweep by the lockstep command: got build %q, want build %q of the kernel: build both from the same sources", buildid.ID, o.Plan.Build)

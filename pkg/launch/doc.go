@@ -18,8 +18,8 @@
 //
 // with a worker-<rank>.log for each worker, in addition to the files of the run itself. If
 // the workers run another program, reading the folder also reads these logs and the files
-// that the program writes to the folder. The epochs of such a run come from these logs and
-// files; the launcher itself measures only the wall time of the run.
+// that the program writes to the folder. The epochs of such a run come from there; the
+// launcher itself measures only the wall time of the run.
 //
 // A worker is the lockstep command (see Binary) or any other program. It finds its rank in
 // the environment variables that PyTorch, Horovod and others use:
@@ -54,13 +54,13 @@
 //
 // # Processes
 //
-// In a notebook, a separate process "lockstep launch" runs each sweep, and the kernel only watches that
-// process. An interrupt of a cell does not reach the process; Job.Cancel ends it. When the kernel ends, by
-// a restart or even by kill -9, the process asks its workers to end, and kills them after 10 s. The next
-// kernel's Attach shows which runs ended with it, and which were not started. With Sweep.Detach the process
-// continues, and Attach returns its Job in the next kernel. In the lockstep command and in other Go
-// programs, the program itself runs the sweep, which ends with Local's context, unless Detach is set.
-// Job.Cancel and lockstep stop end a sweep from any process of the user.
+// In a notebook, a separate process "lockstep launch" runs each sweep, and the kernel only watches
+// it. An interrupt of a cell does not reach the process; Job.Cancel ends it. When the kernel ends, by
+// a restart or even by kill -9, the process asks its workers to end, and kills them after 10 s. The
+// next kernel's Attach shows which runs ended with it, and which were not started. With Sweep.Detach
+// the process continues, and Attach returns its Job in the next kernel. In the lockstep command and
+// in other Go programs, the program itself runs the sweep, which ends with Local's context, unless
+// Detach is set. Job.Cancel and lockstep stop end a sweep from any process of the user.
 //
 // The sweeps of a user on a machine run one after another, because other work on the
 // machine would distort the measured times. Local returns at once, and the sweep waits in a
@@ -71,13 +71,14 @@
 //
 // # Several users
 //
-// The sweeps of several users share the cores of a machine if the variable LOCKSTEP_CORES names a folder for
-// that, as in the JupyterHub of environment/jupyterhub. A sweep then takes as many free cores as its largest run
-// has threads, before its first run starts, and its workers are bound to these cores. If too few are free, it
-// waits, in the order in which the sweeps have come, at most for the time in LOCKSTEP_CORES_WAIT (default 10m).
-// Then it starts without them: its workers are not bound, run.json has a note, and scaling counts the runs as
-// disturbed. Where workers are not bound, as under a quota of CPU time, the cores are counted in the same way.
-// Sweeps inside a run, inside a scheduler's job and on several hosts take no cores.
+// The sweeps of several users share the cores of a machine if the variable LOCKSTEP_CORES names a
+// folder for that, as in the JupyterHub of environment/jupyterhub. Before its first run, a sweep
+// then takes as many free cores as its largest run has threads, and its workers are bound to these
+// cores. If too few are free, it waits, in the order in which the sweeps have come, at most for the
+// time in LOCKSTEP_CORES_WAIT (default 10m). Then it starts without them: its workers are not
+// bound, run.json has a note, and scaling counts the runs as disturbed. Where workers are not
+// bound, as under a quota of CPU time, the cores are counted in the same way. Sweeps inside a run,
+// inside a scheduler's job and on several hosts take no cores.
 //
 // # MPI
 //

@@ -13,10 +13,9 @@ import (
 	"lockstep/pkg/train"
 )
 
-// visibleDevices is the environment variable with the list of the GPUs that a program may use.
 const visibleDevices = "CUDA_VISIBLE_DEVICES"
 
-// localGPUs returns the GPUs of this machine that a program may use, as entries of CUDA_VISIBLE_DEVICES.
+// localGPUs returns the GPUs of this machine that a program may use, as in CUDA_VISIBLE_DEVICES.
 func localGPUs() []string {
 	if list, ok := os.LookupEnv(visibleDevices); ok {
 		return strings.FieldsFunc(list, func(c rune) bool { return c == ',' || c == ' ' })
@@ -29,7 +28,7 @@ func localGPUs() []string {
 	return all
 }
 
-// validateGPUs returns an error if s asks for GPUs or for one process where the launcher cannot provide them.
+// validateGPUs returns an error if s asks for GPUs or one process where the launcher cannot provide them.
 func (s Sweep) validateGPUs(on string) error {
 	switch {
 	case s.OneProcess && on == OnMPI:
@@ -40,7 +39,6 @@ func (s Sweep) validateGPUs(on string) error {
 	return nil
 }
 
-// planGPUs decides how many GPUs each worker of another program gets.
 func (p *SweepPlan) planGPUs(ctx context.Context) error {
 	s := &p.Sweep
 	switch {
@@ -74,7 +72,7 @@ func (p *SweepPlan) planGPUs(ctx context.Context) error {
 	return nil
 }
 
-// describeGPUs returns a line about the GPUs of a program's workers, or "" for Lockstep's own training.
+// describeGPUs describes the GPUs of a program's workers, or returns "" for Lockstep's own training.
 func (p *SweepPlan) describeGPUs() string {
 	if !p.Sweep.isForeign() || p.GPUReason == "" {
 		return ""

@@ -26,8 +26,8 @@ type Job struct {
 	backend backend
 }
 
-// backend observes and ends the sweep of a Job. *ownSweep is a sweep that this process runs, *otherSweep a
-// sweep that another process runs, and *slurmSweep a sweep whose runs are jobs of Slurm.
+// backend observes and ends the sweep of a Job: *ownSweep one that this process runs, *otherSweep
+// one that another process runs, and *slurmSweep one whose runs are jobs of Slurm.
 type backend interface {
 	status() []RunStatus
 	waitsFor() string        // describes the sweep or the cores that this one waits for, or its waiting jobs; "" if none
@@ -47,11 +47,10 @@ type backend interface {
 // notebook's kernel unless Detach is set. In other programs, this process runs the sweep,
 // and the end of ctx ends it, unless Detach is set: then a separate process runs it too.
 //
-// While another sweep of this user is running on this machine, this one waits, because
-// simultaneous work would distort the measured times; see Sweep.Now. It may also wait for cores
-// that other users' sweeps have; see the package's documentation. If runs of the sweep
-// are already being trained, the returned Job shows the sweep that trains them. Finished runs
-// are not run again.
+// While another sweep of this user runs on this machine, this one waits, because simultaneous
+// work would distort the measured times; see Sweep.Now. It may also wait for cores that other
+// users' sweeps have; see the package's documentation. If runs of the sweep are already being
+// trained, the returned Job shows the sweep that trains them. Finished runs are not run again.
 func Local(ctx context.Context, s Sweep) (*Job, error) { return start(ctx, OnLocal, "", s) }
 
 // start implements Local and MPI.
@@ -83,8 +82,8 @@ func start(ctx context.Context, on, profile string, s Sweep) (*Job, error) {
 	}
 }
 
-// start starts the sweep of p, in this process or in a separate one, unless all runs are done or another process
-// is already training them.
+// start starts the sweep of p, in this process or in a separate one, unless all runs are done or
+// another process is already training them.
 func (p *SweepPlan) start(ctx context.Context, separate bool) (job *Job, err error) {
 	if err := p.Sweep.saveLineTemplates(p.Dir); err != nil {
 		return nil, err
@@ -114,7 +113,6 @@ func (p *SweepPlan) start(ctx context.Context, separate bool) (job *Job, err err
 	return job, nil
 }
 
-// addNote adds a line to the job's note, unless it is empty.
 func (j *Job) addNote(line string) {
 	if j.note != "" && line != "" {
 		j.note += "\n"
@@ -122,12 +120,12 @@ func (j *Job) addNote(line string) {
 	j.note += line
 }
 
-// Where returns a message with the folder of the runs, and how many older runs it has. Launching the sweep has
-// shown it in the cell, or as the first line of Sweep.Output.
+// Where returns a message with the folder of the runs, and how many older runs it has, which the
+// launch has shown in the cell, or as the first line of Sweep.Output.
 func (j *Job) Where() string { return j.where }
 
-// Note returns a message for the user if the sweep did not start at once: because it waits
-// for another sweep or for cores, because its runs are already being trained, or because all of them have
+// Note returns a message for the user if the sweep did not start at once: because it waits for
+// another sweep or for cores, because its runs are already being trained, or because all have
 // finished. Otherwise it returns "".
 func (j *Job) Note() string { return j.note }
 
@@ -140,8 +138,8 @@ func (j *Job) Attached() bool { return !j.backend.isOwn() }
 // Dir returns the study's folder, which scaling.Read reads.
 func (j *Job) Dir() string { return j.dir }
 
-// Cancel asks the workers to save their run and to end; workers that are alive some seconds later are
-// killed. Use Wait to wait for their end. A later launch with Resume continues the runs. Cancel also
+// Cancel asks the workers to save their run and to end; workers that are alive some seconds later
+// are killed. Wait waits for their end. A later launch with Resume continues the runs. Cancel also
 // ends a sweep that another process of this user runs on this machine or on Slurm. It returns an
 // error, and does nothing, if it is not certain that the recorded process runs the sweep.
 func (j *Job) Cancel() error { return j.backend.end(false) }
@@ -155,12 +153,12 @@ func (j *Job) Ended() bool {
 	return over
 }
 
-// Wait waits until the sweep has ended and returns the error of the run that failed, if any.
-// If ctx ends first, Wait returns an error and the sweep continues, unless this process runs
-// the sweep and ctx is also the context that was passed to Local.
+// Wait waits until the sweep has ended and returns the error of the run that failed, if any. If ctx
+// ends first, Wait returns an error and the sweep continues, unless this process runs the sweep and
+// ctx is also the context that was passed to Local.
 func (j *Job) Wait(ctx context.Context) error { return j.wait(ctx, func() {}) }
 
-// wait is Wait with a function show that is called every pollInterval and at the end.
+// wait is Wait; it calls show every pollInterval and at the end.
 func (j *Job) wait(ctx context.Context, show func()) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
@@ -186,8 +184,8 @@ func (j *Job) wait(ctx context.Context, show func()) error {
 // Status returns the status of each run, in the order in which they are executed.
 func (j *Job) Status() []RunStatus { return j.backend.status() }
 
-// Tail returns the last lines of the workers' output of a run, given by its name as in
-// RunStatus, at most n lines per worker. A worker without output is left out.
+// Tail returns the last lines of output of a run, at most n per worker. run is a name as in
+// RunStatus. A worker without output is left out.
 func (j *Job) Tail(run string, n int) (string, error) {
 	if n < 1 {
 		return "", fmt.Errorf("read output of run %s: got %d lines: use at least 1", run, n)

@@ -38,9 +38,8 @@ type JobInfo struct {
 // JobList is a list of sweeps. Its String method formats it as a table.
 type JobList []JobInfo
 
-// Jobs returns the sweeps of this user, the newest first: those on this machine that are waiting
-// or running, the last ones that have ended since the machine was started, and the last ones whose
-// runs are jobs of Slurm.
+// Jobs returns the sweeps of this user, the newest first: those on this machine that are waiting or
+// running, the last ones that have ended since the machine was started, and the last ones on Slurm.
 func Jobs() (JobList, error) {
 	folder, err := queue.Folder()
 	if err != nil {
@@ -69,8 +68,8 @@ func Jobs() (JobList, error) {
 	return list, nil
 }
 
-// slurmJobs returns the listed sweeps on Slurm. It asks Slurm for the states of those that have
-// not ended, until a request fails.
+// slurmJobs returns the listed sweeps on Slurm. It asks Slurm for the states of those that have not
+// ended, until a request fails.
 func slurmJobs() (JobList, error) {
 	all, err := queue.ListSlurm()
 	if err != nil {
@@ -98,7 +97,6 @@ func slurmJobs() (JobList, error) {
 	return list, nil
 }
 
-// toJobInfo converts r to the JobInfo that Jobs returns for the sweep.
 func toJobInfo(r *queue.Record) JobInfo {
 	info := JobInfo{
 		Study: r.Study, Dir: r.Dir, State: r.State, PID: r.PID, Started: r.Started, Ended: r.Ended,
@@ -152,10 +150,9 @@ func (l JobList) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// Attach returns a job for a study that another process has launched or trains, for example
-// the notebook's kernel before its restart, or a lockstep command in a terminal. study is
-// the name of the study's folder in the logs folder, or a path. If no sweep of the study is
-// running, the job shows the last sweep that ran.
+// Attach returns a job for a study that another process has launched or trains, such as the notebook's
+// kernel before its restart, or a lockstep command in a terminal. study is the name of its folder in
+// the logs folder, or a path. If no sweep of the study is running, the job shows the last one.
 func Attach(study string) (*Job, error) {
 	dir, err := runs.LocateLogs(study)
 	if err != nil {

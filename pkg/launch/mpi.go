@@ -21,17 +21,16 @@ type MPIOptions struct {
 	// Command is the name or path of mpirun. The default is mpirun, or mpiexec if there is no
 	// mpirun. Its further options are set by its environment variables, such as OMPI_MCA_btl.
 	Command string
-	// Hostfile is the path of a file with the hosts that mpirun uses, in its format: lines such as
+	// Hostfile is the path of a file with the hosts, in mpirun's format: lines such as
 	// "node1 slots=4" for Open MPI and "node1:4" for MPICH. The default is this machine, or the
 	// nodes that a scheduler has allocated. The run folders and the lockstep command must have the
 	// same paths on all hosts, and the workers read the secret from the user's token file.
 	Hostfile string
 }
 
-// MPI starts the runs of s like Local, but mpirun of Open MPI or MPICH starts the workers of each
-// run. The workers have the same command and the same run folder as with Local, and take their ranks
-// from mpirun's variables. A program other than lockstep may call MPI; it also gets the variables that
-// it gets from Local.
+// MPI starts the runs of s like Local, but mpirun of Open MPI or MPICH starts the workers of each run.
+// They have the same command and run folder as with Local, and take their ranks from mpirun's variables.
+// A program other than lockstep may call MPI; it also gets the variables that it gets from Local.
 //
 // The workers of lockstep exchange gradients by Lockstep's own transports, as with Local, unless
 // LOCKSTEP_COLLECTIVE=mpi is set. MPI is not the default, because it was slower on one machine
@@ -39,7 +38,6 @@ type MPIOptions struct {
 // allreduce" measures both.
 func MPI(ctx context.Context, s Sweep) (*Job, error) { return start(ctx, OnMPI, "", s) }
 
-// validateMPI returns an error if mpirun cannot run s.
 func (s Sweep) validateMPI() error {
 	if s.Framework == FrameworkTensorFlow && s.mayUseSeveralHosts() {
 		return errors.New("TF_CONFIG needs the address of each worker, which only mpirun knows if it may use several machines: leave out --env tensorflow (Framework), start the program by Slurm (--on slurm:SITE), or use this machine only")
@@ -59,8 +57,7 @@ func (s Sweep) mayUseSeveralHosts() bool {
 	return s.MPI.Hostfile != "" || allocatedNodes() > 1
 }
 
-// knownNodes returns the number of machines on which the workers of each run are, or 0 if mpirun
-// chooses the machines.
+// knownNodes returns the number of machines on which each run's workers are, or 0 if mpirun chooses them.
 func (p *SweepPlan) knownNodes() int {
 	if p.On == OnMPI && p.Sweep.mayUseSeveralHosts() {
 		return 0
@@ -77,9 +74,9 @@ func allocatedNodes() int {
 	return n
 }
 
-// mpiVariables returns the variables that the launcher adds to the environment of mpirun: the address
-// of rank 0, and the port and the secret if all workers are on this machine. On another machine the
-// launcher cannot know which port is free.
+// mpiVariables returns the variables that the launcher adds to mpirun's environment: the address of
+// rank 0, and the port and the secret if all workers are on this machine. It cannot know which port
+// is free on another one.
 func (s Sweep) mpiVariables(port, token string) ([]string, error) {
 	switch {
 	case s.MPI.Hostfile != "":
@@ -91,8 +88,8 @@ func (s Sweep) mpiVariables(port, token string) ([]string, error) {
 	return []string{"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port, "LOCKSTEP_TOKEN=" + token}, nil
 }
 
-// mpiArguments returns mpirun and its arguments for the processes of the run r. ports contains a free port for
-// each process, for TF_CONFIG.
+// mpiArguments returns mpirun and its arguments for the run r. ports contains a free port for each
+// process, for TF_CONFIG.
 func (p *SweepPlan) mpiArguments(r *PlannedRun, ports []string) ([]string, error) {
 	task := workers.RankTask{
 		Dir: r.Dir, Ranks: r.workersPerProcess(), Seed: r.Seed, Threads: p.Sweep.Threads, Foreign: r.Program, Grace: p.Sweep.gracePeriod,
@@ -114,8 +111,8 @@ func (p *SweepPlan) mpiArguments(r *PlannedRun, ports []string) ([]string, error
 	}), nil
 }
 
-// forwardedVariables returns the names of the environment variables that workers on other machines
-// get from mpirun. The secret is not one of them: those workers read the token file.
+// forwardedVariables returns the environment variables that workers on other machines get from
+// mpirun. The secret is not one of them: those workers read the token file.
 func forwardedVariables() []string {
 	names := []string{"MASTER_ADDR"}
 	for _, kv := range os.Environ() {
@@ -158,8 +155,8 @@ func (s Sweep) mpiEnvironment(ctx context.Context) ([]string, error) {
 	return append(env, set...), nil
 }
 
-// startMPI starts mpirun, which starts the workers of the run. The caller's goroutine must stay locked
-// to its thread; see startWorkers.
+// startMPI starts mpirun, which starts the workers of the run. The caller's goroutine must stay
+// locked to its thread; see startWorkers.
 func (r *runningRun) startMPI(ctx context.Context) (*workers.Group, error) {
 	ports, err := findFreePorts(ctx, r.Processes)
 	if err != nil {

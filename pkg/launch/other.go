@@ -16,9 +16,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// otherSweep is a sweep that another process runs, or a single run that a process trains
-// without a launcher. Its state comes from the record or the run folder that the process
-// writes.
+// otherSweep is a sweep that another process runs, or a single run that a process trains without a
+// launcher. Its state comes from the record or the run folder that the process writes.
 type otherSweep struct {
 	path string // of the sweep's record; empty for a single run
 
@@ -27,17 +26,14 @@ type otherSweep struct {
 	runs   []*otherRun
 }
 
-// otherRun is a run of an otherSweep.
 type otherRun struct {
 	*attachedRun
 	lines output.LineCounter
 }
 
-// newOtherSweep returns the sweep with the record r.
 func newOtherSweep(r *queue.Record) *otherSweep { return &otherSweep{path: r.Path, record: r} }
 
-// newSingleRunRecord returns a record for a run in the folder dir that the process owner
-// trains without a launcher.
+// newSingleRunRecord returns a record for a run in dir that the process owner trains without a launcher.
 func newSingleRunRecord(dir string, owner runs.Owner) *queue.Record {
 	n := queue.Run{Name: filepath.Base(dir), Dir: dir, State: StateRunning, Started: owner.Started}
 	if read, err := runs.Read(dir); err == nil {
@@ -49,8 +45,7 @@ func newSingleRunRecord(dir string, owner runs.Owner) *queue.Record {
 	}
 }
 
-// refresh reads the record again and checks whether the process is alive. The caller holds
-// mu.
+// refresh reads the record again and checks whether the process is alive. The caller holds mu.
 func (m *otherSweep) refresh() {
 	if m.record.HasEnded() {
 		return
@@ -59,7 +54,7 @@ func (m *otherSweep) refresh() {
 		m.refreshRun()
 		return
 	}
-	// Check this first: the process writes its last record before it ends.
+	// This is checked first: the process writes its last record before it ends.
 	alive := m.record.IsAlive()
 	if r, err := queue.ReadRecord(m.path); err == nil {
 		m.record = r
@@ -69,7 +64,7 @@ func (m *otherSweep) refresh() {
 	}
 }
 
-// refreshRun does the work of refresh for a single run, which has no record file.
+// refreshRun is refresh for a single run, which has no record file.
 func (m *otherSweep) refreshRun() {
 	n := &m.record.Runs[0]
 	_, alive, err := runs.OwnerOf(n.Dir)
@@ -88,8 +83,8 @@ func (m *otherSweep) refreshRun() {
 	}
 }
 
-// markKilled marks the sweep and its running runs as failed because of cause. It is called if
-// the process of the sweep has ended without writing its result.
+// markKilled marks the sweep and its running runs as failed because of cause, after the sweep's
+// process has ended without writing its result.
 func (m *otherSweep) markKilled(cause error) {
 	m.record.State = StateFailed
 	m.record.Error = fmt.Sprintf("launch %s: pid %d has ended without writing its result: %v; to continue, launch the sweep again with Resume (--resume)", m.record.Study, m.record.PID, cause)
@@ -103,7 +98,6 @@ func (m *otherSweep) markKilled(cause error) {
 	}
 }
 
-// hasEnded reports whether the sweep has ended, and returns the error with which it ended.
 func (m *otherSweep) hasEnded() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,7 +113,6 @@ func (m *otherSweep) hasEnded() (bool, error) {
 	return true, errors.New(m.record.Error)
 }
 
-// canceledError is the error of a sweep that another process canceled.
 type canceledError struct{ text string }
 
 func (e *canceledError) Error() string        { return e.text }
@@ -142,11 +135,9 @@ func (m *otherSweep) isOwn() bool {
 	return m.record.IsOwn()
 }
 
-// isEnding returns false: canceling a context in this process does not end the process of
-// the sweep.
+// isEnding returns false: canceling a context in this process does not end the sweep's process.
 func (m *otherSweep) isEnding() bool { return false }
 
-// status returns the status of each run of the sweep.
 func (m *otherSweep) status() []RunStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -170,8 +161,8 @@ func (m *otherSweep) status() []RunStatus {
 	return all
 }
 
-// end sends SIGTERM to the process of the sweep, which then saves the runs and ends. It sends nothing
-// unless it is certain that the recorded pid is the pid of that process.
+// end sends SIGTERM to the sweep's process, which then saves the runs and ends. It sends nothing
+// unless it is certain that the recorded pid is that process's.
 func (m *otherSweep) end(atOnce bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -208,8 +199,8 @@ func (m *otherSweep) end(atOnce bool) error {
 	return nil
 }
 
-// isProcess reports whether the process of the sweep is alive. It returns an error if the process is
-// alive but may not be the process with the recorded pid, as in a container that has its own pids.
+// isProcess reports whether the sweep's process is alive. It returns an error if the process is
+// alive but may have another pid than the recorded one, as in a container that has its own pids.
 func (m *otherSweep) isProcess() (alive bool, err error) {
 	r := m.record
 	if m.path == "" {
@@ -233,6 +224,5 @@ func (m *otherSweep) isProcess() (alive bool, err error) {
 	return true, nil
 }
 
-// signalInterval is the time between two signals, so that the operating system does not merge
-// them into one.
+// signalInterval is the time between two signals, so that the operating system does not merge them.
 const signalInterval = 100 * time.Millisecond

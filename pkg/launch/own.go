@@ -39,7 +39,6 @@ type ownSweep struct {
 	entry  *queue.LockedEntry // in the queue
 }
 
-// newOwnSweep returns the sweep of a plan, which has not started yet.
 func newOwnSweep(p *SweepPlan) *ownSweep {
 	out := output.NewLineWriter(p.Sweep.Output)
 	l := &ownSweep{plan: p, out: out, ended: make(chan struct{}), killNow: make(chan struct{})}
@@ -51,7 +50,6 @@ func newOwnSweep(p *SweepPlan) *ownSweep {
 	return l
 }
 
-// newEndedSweep returns the sweep of a plan with nothing to do.
 func newEndedSweep(p *SweepPlan) *ownSweep {
 	l := newOwnSweep(p)
 	close(l.ended)
@@ -63,10 +61,10 @@ type ownedError struct{}
 
 func (*ownedError) Error() string { return "another process is training these runs" }
 
-// startInThisProcess runs the sweep of p in this process. id is the id of its record, and kernel the pid of
-// the notebook's kernel that launched it, or 0. The sweep waits in the queue until no other sweep is before
-// it. If another process has started to train its runs since the sweep was planned, startInThisProcess
-// starts nothing and returns an *ownedError.
+// startInThisProcess runs the sweep of p in this process. id is the id of its record, and kernel
+// the pid of the notebook's kernel that launched it, or 0. The sweep waits in the queue until no
+// other sweep is before it. If another process has started to train its runs since the sweep was
+// planned, startInThisProcess starts nothing and returns an *ownedError.
 func (p *SweepPlan) startInThisProcess(ctx context.Context, id string, kernel int) (*ownSweep, error) {
 	folder, err := queue.Folder()
 	if err != nil {
@@ -126,7 +124,6 @@ func (p *SweepPlan) startInThisProcess(ctx context.Context, id string, kernel in
 	return l, nil
 }
 
-// newRecord returns the record of the sweep with the given id, without its state.
 func (p *SweepPlan) newRecord(id string) *queue.Record {
 	host, err := os.Hostname()
 	if err != nil {
@@ -137,8 +134,8 @@ func (p *SweepPlan) newRecord(id string) *queue.Record {
 	}
 }
 
-// runAll runs the sweep. If queued is true, it waits for other sweeps first. Unless hasCores is true, it then takes
-// the cores, for which it may have to wait too.
+// runAll runs the sweep. If queued is set, it waits for other sweeps first. Unless hasCores is set,
+// it then takes the cores, for which it may have to wait too.
 func (l *ownSweep) runAll(queued, hasCores bool) {
 	// The goroutine must stay on its thread: see runningRun.startWorkers.
 	runtime.LockOSThread()
@@ -168,8 +165,8 @@ func (l *ownSweep) runAll(queued, hasCores bool) {
 	l.err = errors.Join(l.err, runfolder.WrapWriteError("write record of sweep", l.record.Write()), l.entry.MarkEnded())
 }
 
-// awaitTurn waits until no other sweep is before this one. It then checks the run folders
-// again, because they may have changed in the meantime.
+// awaitTurn waits until no other sweep is before this one. It then checks the run folders again,
+// because they may have changed in the meantime.
 func (l *ownSweep) awaitTurn() error {
 	tick := time.NewTicker(queue.Interval)
 	defer tick.Stop()
@@ -191,7 +188,7 @@ func (l *ownSweep) awaitTurn() error {
 	return l.endWaiting()
 }
 
-// setWaitsFor records what the sweep waits for. It reports whether this has changed.
+// setWaitsFor records what the sweep waits for, and reports whether this has changed.
 func (l *ownSweep) setWaitsFor(note string) (changed bool) {
 	l.mu.Lock()
 	changed = l.record.WaitsFor != note
@@ -203,7 +200,6 @@ func (l *ownSweep) setWaitsFor(note string) (changed bool) {
 	return changed
 }
 
-// endWaiting prepares the runs to be started after the sweep has waited.
 func (l *ownSweep) endWaiting() error {
 	l.mu.Lock()
 	l.record.WaitsFor = ""
@@ -217,8 +213,8 @@ func (l *ownSweep) endWaiting() error {
 	return nil
 }
 
-// saveRecord writes the record. It ignores errors: a full disk must not end the training,
-// and the run folders contain all results.
+// saveRecord writes the record. It ignores errors: a full disk must not end the training, and the
+// run folders contain all results.
 func (l *ownSweep) saveRecord() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -232,7 +228,6 @@ func (l *ownSweep) saveRecord() {
 	_ = l.record.Write()
 }
 
-// updateRecord copies the states of the runs into the record.
 func (l *ownSweep) updateRecord() {
 	l.record.Runs = l.record.Runs[:0]
 	for _, r := range l.runs {
@@ -273,10 +268,10 @@ func (l *ownSweep) done() <-chan struct{} { return l.ended }
 
 func (l *ownSweep) isOwn() bool { return true }
 
-// isEnding reports whether the context of the sweep has been canceled. Wait calls it when
-// its own context ends. The sweep's context often derives from that context, and is then
-// canceled a moment later, so isEnding waits for derivedCancelTime. Without this time, Wait
-// would return too early, and if the process then ended, its workers would be killed.
+// isEnding reports whether the context of the sweep has been canceled. Wait calls it when its own
+// context ends. The sweep's context often derives from that one and is then canceled a moment
+// later, so isEnding waits for derivedCancelTime. Otherwise Wait would return too early, and if the
+// process then ended, its workers would be killed.
 func (l *ownSweep) isEnding() bool {
 	if l.ctx == nil {
 		return false
@@ -289,9 +284,8 @@ func (l *ownSweep) isEnding() bool {
 	}
 }
 
-// derivedCancelTime is longer than the time between the cancellation of a context and the
-// cancellation of the contexts that derive from it, even on a machine with many busy
-// processes.
+// derivedCancelTime is longer than the time between the cancellation of a context and of the
+// contexts that derive from it, even on a machine with many busy processes.
 const derivedCancelTime = time.Second
 
 func (l *ownSweep) end(atOnce bool) error {
@@ -305,7 +299,6 @@ func (l *ownSweep) end(atOnce bool) error {
 	return nil
 }
 
-// markOrphaned records that the notebook's kernel that launched the sweep has ended.
 func (l *ownSweep) markOrphaned() {
 	l.mu.Lock()
 	l.record.Orphan = true
@@ -313,13 +306,11 @@ func (l *ownSweep) markOrphaned() {
 	l.saveRecord()
 }
 
-// findOwner looks for a process that is already training, or waits to train, one of the
-// unfinished runs in dirs, which belong to the study's folder dir. It returns the record
-// of that process's sweep, or a new record if the process trains the run without a
-// launcher, or nil if there is no such process. folder is the locks folder.
+// findOwner looks for a process that trains, or waits to train, one of the unfinished runs in dirs,
+// which belong to the study's folder dir. It returns the record of that process's sweep, a new record if
+// the process trains the run without a launcher, or nil if there is none. folder is the locks folder.
 //
-// A process whose launcher was killed is no owner: findOwner ends it. note says so, and is ""
-// if there was none.
+// A process whose launcher was killed is no owner: findOwner ends it and says so in note.
 func findOwner(folder, dir string, dirs []string) (owner *queue.Record, note string, err error) {
 	sweeps, err := queue.List(folder)
 	if err != nil {
@@ -349,8 +340,7 @@ func findOwner(folder, dir string, dirs []string) (owner *queue.Record, note str
 	return owner, note, err
 }
 
-// findTrainer returns a record for a run in dirs that a process trains without a launcher, or nil if there
-// is none.
+// findTrainer returns a record for a run in dirs that a process trains without a launcher, or nil.
 func findTrainer(dirs []string) (*queue.Record, error) {
 	for _, dir := range dirs {
 		owner, alive, err := runs.OwnerOf(dir)

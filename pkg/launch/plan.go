@@ -30,9 +30,9 @@ const (
 )
 
 // SweepPlan describes what a launch of a sweep does: each run with its folder, processes, command,
-// environment and resources, and whether it is started. It is a value: Local, MPI and Slurm do what it
-// describes, and the separate process of a notebook's sweep receives it and plans nothing again.
-// String returns it as text, which is what a dry run shows.
+// environment and resources, and whether it is started. It is a value: Local, MPI and Slurm do what
+// it describes, and the separate process of a notebook's sweep receives it and plans nothing again.
+// String returns the text of a dry run.
 type SweepPlan struct {
 	Schema int          `json:"schema"`           // version of the plan and of the sweep's record
 	Build  string       `json:"build"`            // build id of the program that made the plan
@@ -43,15 +43,15 @@ type SweepPlan struct {
 	Binary string       `json:"binary,omitempty"` // path of the lockstep command that the workers run
 	Runs   []PlannedRun `json:"runs"`             // in the order in which they are executed
 
-	// GPUsPerWorker is the number of GPUs that the launcher provides for each worker of another program,
-	// and GPUReason says why.
+	// GPUsPerWorker is the number of GPUs that the launcher provides for each worker of another
+	// program, and GPUReason says why.
 	GPUsPerWorker int    `json:"gpus_per_worker,omitempty"`
 	GPUReason     string `json:"gpu_reason,omitempty"`
 
 	// Warnings lists what would probably not run as intended.
 	Warnings []string `json:"warnings,omitempty"`
-	// Unchecked lists what could not be checked, because neither Slurm nor the program has to be on the
-	// machine that shows a plan.
+	// Unchecked lists what could not be checked, because the machine that shows a plan needs
+	// neither Slurm nor the program.
 	Unchecked []string `json:"unchecked,omitempty"`
 
 	dry      bool            // whether nothing will be started
@@ -65,10 +65,10 @@ type SweepPlan struct {
 	disturbed string // why sweeps of other users disturb the started sweep; "" if they do not
 }
 
-// Plan returns the plan of a sweep. on says where the sweep is to run: local, mpi, or slurm:SITE with the
-// name of a site profile or the path of one. Plan starts nothing and writes nothing. It returns the
-// error that Local, MPI or Slurm would return. Only with slurm:SITE does it work away from the cluster
-// too, and lists what could not be checked there.
+// Plan returns the plan of a sweep. on says where it is to run: local, mpi, or slurm:SITE with the
+// name of a site profile or the path of one. Plan starts and writes nothing. It returns the error
+// that Local, MPI or Slurm would return. With slurm:SITE it also works away from the cluster, and
+// lists what could not be checked.
 func Plan(ctx context.Context, on string, s Sweep) (*SweepPlan, error) {
 	kind, profile, err := ParseOn(on)
 	if err != nil {
@@ -77,8 +77,8 @@ func Plan(ctx context.Context, on string, s Sweep) (*SweepPlan, error) {
 	return planSweep(ctx, kind, profile, s, true)
 }
 
-// ParseOn splits the place where a sweep is to run, as for Plan, into OnLocal, OnMPI or OnSlurm, and the
-// site on Slurm, which is generic by default.
+// ParseOn splits the place where a sweep is to run, as for Plan, into OnLocal, OnMPI or OnSlurm,
+// and the site on Slurm, by default generic.
 func ParseOn(on string) (kind, profile string, err error) {
 	kind, profile, _ = strings.Cut(on, ":")
 	switch kind {
@@ -97,8 +97,8 @@ func ParseOn(on string) (kind, profile string, err error) {
 }
 
 // planSweep implements Plan. profile is the site with OnSlurm. If dry is false, the sweep is about to be
-// started: planSweep then creates the logs folder if there is none, and ends the processes that a
-// killed launcher has left behind in the run folders. On this machine it also creates the study's folder.
+// started: planSweep then creates the logs folder if there is none, and ends the processes that a killed
+// launcher has left behind in the run folders. On this machine it also creates the study's folder.
 func planSweep(ctx context.Context, on, profile string, s Sweep, dry bool) (*SweepPlan, error) {
 	p := &SweepPlan{Schema: queue.Schema, Build: buildid.ID, On: on, Site: profile, Sweep: s, dry: dry}
 	if on == OnSlurm {
@@ -119,11 +119,10 @@ func planSweep(ctx context.Context, on, profile string, s Sweep, dry bool) (*Swe
 	return p, nil
 }
 
-// threadsPerWorker is the number of threads that a worker of Lockstep has at least: Go's runtime and
-// the thread that trains.
+// threadsPerWorker is the least number of threads of a worker of Lockstep: Go's runtime and the training.
 const threadsPerWorker = 8
 
-// plan implements planSweep for a sweep that has been validated and has its defaults.
+// plan implements planSweep for a validated sweep with its defaults.
 func (p *SweepPlan) plan(ctx context.Context) error {
 	s := &p.Sweep
 	findLogs := runs.PlanLogs
@@ -192,8 +191,8 @@ func (p *SweepPlan) plan(ctx context.Context) error {
 	return err
 }
 
-// findPrograms finds the programs that the launch starts: the lockstep command, which Slurm starts for any
-// worker, the program of the sweep, and mpirun.
+// findPrograms finds the programs that the launch starts: the lockstep command, which Slurm starts
+// for any worker, the program of the sweep, and mpirun.
 func (p *SweepPlan) findPrograms(ctx context.Context) (err error) {
 	s := &p.Sweep
 	if !s.isForeign() || p.On == OnSlurm {
@@ -213,7 +212,7 @@ func (p *SweepPlan) findPrograms(ctx context.Context) (err error) {
 	return err
 }
 
-// where returns a message with the study's folder, and the number of runs there if it has others than the
+// where returns a message with the study's folder, and its number of runs if it has others than the
 // planned ones.
 func (p *SweepPlan) where() string {
 	text := "folder of the runs: " + p.Dir
@@ -229,7 +228,7 @@ func (p *SweepPlan) where() string {
 	return fmt.Sprintf("%s (%s: %d of this sweep, %d older)", text, english.Count(len(dirs)+older, "run"), len(dirs), older)
 }
 
-// say shows a message: in a notebook in the cell, elsewhere in the sweep's output, if there is one.
+// say shows a message in the cell of a notebook, or else in the sweep's output, if there is one.
 func (p *SweepPlan) say(text string) error {
 	switch {
 	case text == "":
@@ -252,8 +251,8 @@ func (p *SweepPlan) notes() []string {
 	return notes
 }
 
-// note records that something could not be checked because of err, if the plan is only to be shown. Elsewhere than
-// for Slurm, and if the sweep is about to be started, it returns false: the caller must return err.
+// note records that something could not be checked because of err, if the plan for Slurm is only to
+// be shown. Otherwise it returns false: the caller must return err.
 func (p *SweepPlan) note(ctx context.Context, what string, err error) bool {
 	if !p.dry || p.On != OnSlurm || ctx.Err() != nil {
 		return false
@@ -262,7 +261,6 @@ func (p *SweepPlan) note(ctx context.Context, what string, err error) bool {
 	return true
 }
 
-// runDirs returns the folders of all runs.
 func (p *SweepPlan) runDirs() []string {
 	dirs := make([]string, len(p.Runs))
 	for i := range p.Runs {
@@ -271,9 +269,9 @@ func (p *SweepPlan) runDirs() []string {
 	return dirs
 }
 
-// findOwner returns the record of the process that is already training, or waits to train, runs of
-// the sweep, or nil if there is none. If the sweep is about to be started, it first ends the processes
-// that a killed launcher has left behind in the run folders.
+// findOwner returns the record of the process that trains, or waits to train, runs of the sweep, or
+// nil. If the sweep is about to be started, it first ends the processes that a killed launcher has
+// left behind in the run folders.
 func (p *SweepPlan) findOwner() (*queue.Record, error) {
 	if !p.dry {
 		folder, err := queue.Folder()

@@ -27,7 +27,6 @@ const (
 	ActionNone     = "none"
 )
 
-// reasonDone is the Reason of a run that was done before.
 const reasonDone = "done"
 
 // PlannedRun is one run of a SweepPlan.
@@ -43,7 +42,7 @@ type PlannedRun struct {
 	Action string `json:"action"`           // ActionStart, ActionContinue or ActionNone
 	Reason string `json:"reason,omitempty"` // why there is nothing to do, such as "done"
 
-	// Processes is the number of processes. Each contains Workers/Processes workers, usually one.
+	// Processes is the number of processes, each of Workers/Processes workers, usually one.
 	Processes int `json:"processes"`
 	// Command is the command of each process, without the options that continue a run.
 	Command []string `json:"command"`
@@ -52,8 +51,8 @@ type PlannedRun struct {
 	// TFConfig reports whether the processes get TF_CONFIG: Lockstep's own instead of RANK and WORLD_SIZE, a
 	// program in addition to them.
 	TFConfig bool `json:"tf_config,omitempty"`
-	// Environment lists the variables that the launcher adds to the environment of the first process. PORT
-	// and SECRET stand for a free port and a new secret.
+	// Environment lists the variables that the launcher adds to the environment of the first
+	// process. PORT and SECRET stand for a free port and a new secret.
 	Environment []string       `json:"environment,omitempty"`
 	Binding     *runs.Binding  `json:"binding,omitempty"`    // the CPUs of the workers on this machine; nil elsewhere
 	JobID       string         `json:"job_id,omitempty"`     // of the job of Slurm, once it was submitted
@@ -63,8 +62,7 @@ type PlannedRun struct {
 	StudyLogs   string         `json:"study_logs,omitempty"` // the folder for the run's study log; "" if none is written
 }
 
-// planRuns sets the runs in the order in which they are executed. Runs of Lockstep's own training have
-// no config yet.
+// planRuns sets the runs in the order of execution. Runs of Lockstep's own training have no config yet.
 func (p *SweepPlan) planRuns() error {
 	s := &p.Sweep
 	for _, seed := range s.Seeds {
@@ -101,8 +99,8 @@ func (p *SweepPlan) planRuns() error {
 	return nil
 }
 
-// trainArguments returns the arguments with which the lockstep command trains the run r. settings are the
-// settings of its series, in addition to s.Set.
+// trainArguments returns the arguments with which the lockstep command trains r. settings are those
+// of its series, in addition to s.Set.
 func (s *Sweep) trainArguments(r *PlannedRun, settings []string) []string {
 	args := []string{
 		"train", "--config", s.Config, "--seed", strconv.FormatInt(r.Seed, 10),
@@ -132,10 +130,9 @@ func (s *Sweep) trainArguments(r *PlannedRun, settings []string) []string {
 	return args
 }
 
-// nsysProgram is NVIDIA Nsight Systems' command.
 const nsysProgram = "nsys"
 
-// nsysCommand returns the beginning of the command that profiles a process of the run in the folder dir. nsys
+// nsysCommand returns the beginning of the command that profiles a process of the run in dir. nsys
 // replaces %q{RANK} by the value of RANK. The profile begins with cudaProfilerStart and ends with
 // cudaProfilerStop; the program then continues.
 func nsysCommand(dir string) []string {
@@ -143,7 +140,6 @@ func nsysCommand(dir string) []string {
 	return []string{nsysProgram, "profile", "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--force-overwrite=true", "--output=" + output}
 }
 
-// planNSys selects the run that nsys profiles.
 func (p *SweepPlan) planNSys(ctx context.Context) error {
 	name := p.Sweep.NSys
 	if name == "" {
@@ -167,8 +163,8 @@ func (p *SweepPlan) planNSys(ctx context.Context) error {
 	return nil
 }
 
-// arguments returns the command of each process of the run r, with the options that continue the run if it
-// is to be continued.
+// arguments returns the command of each process of r, with options to continue if the run is to be
+// continued.
 func (p *SweepPlan) arguments(r *PlannedRun) []string {
 	if r.NSys {
 		return slices.Concat(nsysCommand(r.Dir), r.Command)
@@ -184,14 +180,12 @@ func (p *SweepPlan) arguments(r *PlannedRun) []string {
 	return args
 }
 
-// workersPerProcess returns how many workers of the run each of its processes contains.
 func (r *PlannedRun) workersPerProcess() int { return r.Workers / r.Processes }
 
-// isOneProcess reports whether several workers of the run are in one process.
 func (r *PlannedRun) isOneProcess() bool { return r.Workers > 1 && r.Processes == 1 }
 
-// setConfig sets the config of the run and what follows from it. It returns an error if the run's strategy
-// cannot be used with its number of workers.
+// setConfig sets the config of the run and what follows from it. It returns an error if the
+// strategy cannot be used with this number of workers.
 func (r *PlannedRun) setConfig(config map[string]any) error {
 	method, err := train.StrategyOf(config)
 	if err != nil {
@@ -218,18 +212,17 @@ func (r *PlannedRun) device() string {
 	return device
 }
 
-// In PlannedRun.Environment, placeholderPort stands for a free port, and placeholderSecret for the secret of
-// the run.
+// placeholderPort stands for a free port in PlannedRun.Environment, and placeholderSecret for the
+// run's secret.
 const (
 	placeholderPort   = "PORT"
 	placeholderSecret = "SECRET"
 )
 
-// placeholderPorts returns placeholderPort for each of n processes.
 func placeholderPorts(n int) []string { return slices.Repeat([]string{placeholderPort}, n) }
 
-// planEnvironments sets the environment of the first process of each run, and its CPUs on this machine.
-// It returns an error if the workers cannot be bound to CPUs as the user asks.
+// planEnvironments sets the environment of the first process of each run, and its CPUs on this
+// machine. It returns an error if the workers cannot be bound to CPUs as the user asks.
 func (p *SweepPlan) planEnvironments() (err error) {
 	if p.On == OnSlurm {
 		return nil // the job script sets it; see planJobs

@@ -23,44 +23,41 @@ import (
 	"lockstep/pkg/train"
 )
 
-// SlurmOptions are the fields of a Sweep that only Slurm uses. The site profile has the
-// defaults.
+// SlurmOptions are the fields of a Sweep that only Slurm uses. The site profile has the defaults.
 type SlurmOptions struct {
 	Account     string
 	Partition   string
 	Reservation string
 	Dependency  string        // as sbatch --dependency, such as afterok:17
 	Time        time.Duration // the time limit of each job
-	// TasksPerNode is the largest number of workers on a node. 0 means the number in the site profile.
+	// TasksPerNode is the largest number of workers on a node. 0 means the site profile's.
 	TasksPerNode int
 	CPUsPerTask  int // 0 means the number in the site profile
 	// GPUsPerNode is the number of GPUs that the job asks for on each node, in place of the sum over the node's
 	// workers; see Sweep.GPUsPerWorker.
 	GPUsPerNode int
-	// Memory is the memory of each node of a job, as sbatch --mem: a number of MiB, or with a unit,
-	// such as 16G. Empty means the partition's default.
+	// Memory is the memory of each node, as sbatch --mem: a number of MiB, or with a unit, such as
+	// 16G. Empty means the partition's default.
 	Memory string
-	// OneJob submits all runs as one job with the resources of the largest run. The job executes them one
-	// after another. If the job is requeued, it continues with the runs that are not done.
+	// OneJob submits all runs as one job with the resources of the largest run, which executes them
+	// one after another. If it is requeued, it continues with the runs that are not done.
 	OneJob bool
 	// ArraySize is the largest number of runs in one job array. Runs that need the same nodes,
-	// tasks and GPUs, such as those with different seeds, are submitted as one array, in which
-	// each run is a task. 1 submits each run as a job of its own. 0 means 1000, which Slurm's
-	// default configuration allows.
+	// tasks and GPUs, such as those with different seeds, are tasks of one array. 1 submits each
+	// run as a job of its own. 0 means 1000, which Slurm's default configuration allows.
 	ArraySize int
 	// MPI starts the workers by the site's command for MPI programs (mpi_command in its profile),
 	// such as srun --mpi=pmi2. Programs that call MPI need it, and LOCKSTEP_COLLECTIVE=mpi.
 	MPI bool
-	// Signal is the signal that Slurm sends before it preempts a job or its time limit is
-	// reached, and how many seconds before. The default is USR1@120. The workers then save the
-	// run, and the job is requeued and continues. "none" sends no signal.
+	// Signal is the signal that Slurm sends before it preempts a job or its time limit is reached,
+	// and how many seconds before, by default USR1@120. The workers then save the run, and the job
+	// is requeued and continues. "none" sends no signal.
 	Signal string
 }
 
 // defaultSignal gives the workers two minutes to finish the current step and to save.
 const defaultSignal = "USR1@120"
 
-// jobPlan is the part of a plan that is for Slurm.
 type jobPlan struct {
 	profile     *site.Profile // the profile of the site; if the sweep is not submitted, batch has no unknown values of it
 	batch       slurmsubmit.Batch
@@ -73,17 +70,15 @@ type jobPlan struct {
 	foundLost   bool                    // whether jobs were found that are in no record; see slurmsubmit.FindLostJobs
 }
 
-// Slurm submits the runs of s as jobs of Slurm, all at once, and returns without waiting for
-// them. name is a site profile, or the path of one. Each run has the same folder and worker
-// command as with Local; srun starts the workers. The run folder also has the job script
-// (job.sh) and its output. Runs that need the same resources are the tasks of one job array
-// (see SlurmOptions.ArraySize); the output of their scripts is in .launch in the study's folder. A
-// notebook first shows the scripts, collapsed.
+// Slurm submits the runs of s as jobs of Slurm, all at once, and returns without waiting for them.
+// name is a site profile, or the path of one. Each run has the same folder and worker command as with
+// Local; srun starts the workers. The run folder also has the job script (job.sh) and its output. Runs
+// that need the same resources are the tasks of one job array (see SlurmOptions.ArraySize); the output
+// of their scripts is in .launch in the study's folder. A notebook first shows the scripts, collapsed.
 //
-// The jobs do not need this process: they continue when ctx, the notebook or its kernel ends,
-// and Attach finds them again. Cancel cancels them. Finished runs are not submitted again, and
-// for runs whose jobs still wait or run, the returned Job shows these jobs. If Slurm rejects a
-// job, the jobs submitted before it are canceled.
+// The jobs continue when ctx, the notebook or its kernel ends, and Attach finds them again. Cancel
+// cancels them. Finished runs are not submitted again, and for runs whose jobs still wait or run, the
+// returned Job shows these jobs. If Slurm rejects a job, the jobs submitted before it are canceled.
 //
 // No job script contains the secret of the workers. The workers read it from the user's token file,
 // so the home folder must be the same on all nodes.
@@ -108,7 +103,7 @@ func Slurm(ctx context.Context, name string, s Sweep) (*Job, error) {
 	return job, p.say(job.note)
 }
 
-// describeJobs writes the job scripts of the plan to b, and what is not checked and not known.
+// describeJobs writes to b the job scripts of the plan, and what is not checked and not known.
 func (p *SweepPlan) describeJobs(b *strings.Builder) {
 	for _, what := range p.Unchecked {
 		fmt.Fprintf(b, "# not checked here: %s\n", what)
@@ -133,7 +128,6 @@ func (p *SweepPlan) describeJobs(b *strings.Builder) {
 	}
 }
 
-// loadSite loads the site's profile.
 func (p *SweepPlan) loadSite() (err error) {
 	j := &p.jobs
 	if j.profile, err = site.Load(p.Site); err != nil {
@@ -146,7 +140,6 @@ func (p *SweepPlan) loadSite() (err error) {
 	return nil
 }
 
-// validateSlurm returns an error for the first field of s that is invalid on Slurm.
 func (s Sweep) validateSlurm() error {
 	if s.Bind != "" && s.Bind != BindNone {
 		return fmt.Errorf("binding %q is for local sweeps: leave it out (Bind, --bind), because with Slurm srun binds the workers", s.Bind)
@@ -160,7 +153,6 @@ func (s Sweep) validateSlurm() error {
 	return nil
 }
 
-// planJobs plans the jobs of the runs.
 func (p *SweepPlan) planJobs(ctx context.Context) error {
 	p.jobs.batch.Study, p.jobs.batch.Dir, p.jobs.batch.Threads = p.Sweep.Study, p.Dir, p.Sweep.Threads
 	if err := p.findJobs(ctx); err != nil {
@@ -169,8 +161,8 @@ func (p *SweepPlan) planJobs(ctx context.Context) error {
 	return p.checkSite(ctx)
 }
 
-// checkSite returns an error if Slurm would refuse a job of the plan or let it wait for ever. Otherwise
-// it plans the submissions of the jobs.
+// checkSite returns an error if Slurm would refuse a job of the plan or let it wait for ever.
+// Otherwise it plans the submissions.
 func (p *SweepPlan) checkSite(ctx context.Context) (err error) {
 	var found, warnings slurmsubmit.Problems
 	var finished []estimate.Finished
@@ -244,8 +236,8 @@ func (p *SweepPlan) checkSite(ctx context.Context) (err error) {
 	return err
 }
 
-// planOneJob plans the job that executes all runs one after another. It has as many nodes, and on each node as many
-// tasks, CPUs and GPUs, as any of the runs needs.
+// planOneJob plans the job that executes all runs one after another. It has as many nodes, and on
+// each node as many tasks, CPUs and GPUs, as any run needs.
 func (p *SweepPlan) planOneJob(ctx context.Context) error {
 	batch := &p.jobs.batch
 	var all site.Job
@@ -282,8 +274,8 @@ func (p *SweepPlan) planOneJob(ctx context.Context) error {
 	return err
 }
 
-// cluster returns the cluster as Slurm describes it, which it asks once. It returns nil if Slurm is not on
-// this machine and the plan is only to be shown.
+// cluster returns the cluster as Slurm describes it, which it asks once. It returns nil if Slurm is
+// not on this machine and the plan is only to be shown.
 func (p *SweepPlan) cluster(ctx context.Context) (*site.Cluster, error) {
 	if p.jobs.clusterRead {
 		return p.jobs.cluster, nil
@@ -296,8 +288,8 @@ func (p *SweepPlan) cluster(ctx context.Context) (*site.Cluster, error) {
 	return cluster, nil
 }
 
-// readCluster asks Slurm for the partitions and for the limits of the user's accounts. If the limits
-// cannot be read, it only adds a warning, because Slurm applies them at submission.
+// readCluster asks Slurm for the partitions and for the limits of the user's accounts. If it cannot
+// read the limits, it only adds a warning, because Slurm applies them at submission.
 func (p *SweepPlan) readCluster(ctx context.Context) (*site.Cluster, error) {
 	cluster, err := p.jobs.client.Cluster(ctx)
 	if err != nil {
@@ -312,8 +304,8 @@ func (p *SweepPlan) readCluster(ctx context.Context) (*site.Cluster, error) {
 	return cluster, nil
 }
 
-// addUnknown records the keys of the profile whose values are unknown and that j depends on. It returns j
-// with a comment for each of them at the beginning of its script.
+// addUnknown records the unknown keys of the profile that j depends on, and returns j with a
+// comment for each at the beginning of its script.
 func (p *SweepPlan) addUnknown(j site.Job) site.Job {
 	var lines []string
 	for _, key := range p.jobs.profile.Unknown(j) {
@@ -329,7 +321,6 @@ func (p *SweepPlan) addUnknown(j site.Job) site.Job {
 	return j
 }
 
-// toEstimate returns the description of the run r by which its time is estimated.
 func (p *SweepPlan) toEstimate(r *PlannedRun) estimate.Run {
 	e := estimate.Run{Workers: r.Workers, Epochs: r.Epochs, Config: r.Config, GlobalBatch: p.Sweep.GlobalBatch > 0, Threads: p.Sweep.Threads}
 	if r.Program {
@@ -338,8 +329,7 @@ func (p *SweepPlan) toEstimate(r *PlannedRun) estimate.Run {
 	return e
 }
 
-// findJobs finds the jobs that an earlier call has submitted, and checks the folders of the
-// other runs.
+// findJobs finds the jobs that an earlier call has submitted, and checks the folders of the other runs.
 func (p *SweepPlan) findJobs(ctx context.Context) error {
 	lost, err := slurmsubmit.FindLostJobs(ctx, p.jobs.client, p.runDirs())
 	if err != nil && !p.note(ctx, "jobs that an earlier launch has submitted", err) {
@@ -374,7 +364,7 @@ func (p *SweepPlan) findJobs(ctx context.Context) error {
 	return nil
 }
 
-// place returns the job of the run r, without its command, at the site.
+// place returns the job of r at the site, without its command.
 func (p *SweepPlan) place(r *PlannedRun) (site.Job, error) {
 	o := p.Sweep.Slurm
 	j := site.Job{
@@ -409,8 +399,8 @@ func (p *SweepPlan) place(r *PlannedRun) (site.Job, error) {
 	return j, nil
 }
 
-// submit submits the jobs of the runs that are to be done, and returns the sweep. If that fails, it cancels the
-// jobs that it has submitted and removes what it has written.
+// submit submits the jobs of the runs that are to be done, and returns the sweep. On failure, it
+// cancels the jobs and removes what it has written.
 func (p *SweepPlan) submit(ctx context.Context) (*slurmSweep, error) {
 	for i := range p.Runs {
 		if r := &p.Runs[i]; r.Reason == reasonDone { // perhaps no process was attached to the sweep when the run ended
@@ -469,18 +459,16 @@ func (p *SweepPlan) createRecord(m *slurmSweep) error {
 }
 
 // ExitRequeue is the exit code of a worker that has saved the run after SIGUSR1, which Slurm sends
-// before it ends the job. If the workers end with this code, the job is requeued. The value is 75,
-// EX_TEMPFAIL of sysexits.h.
+// before it ends the job. The job is then requeued. The value is 75, EX_TEMPFAIL of sysexits.h.
 const ExitRequeue = slurmsubmit.ExitRequeue
 
-// RunTask implements "lockstep launch --task". srun starts this process for the run in the folder
-// dir, and RunTask runs a program other than lockstep with the environment variables of a worker.
-// On rank 0 it also writes the run folder, as Local does. code is the exit code of the program.
+// RunTask implements "lockstep launch --task", which srun starts for the run in the folder dir. It
+// runs a program other than lockstep with the environment variables of a worker, and on rank 0 also
+// writes the run folder, as Local does. code is the program's exit code.
 func RunTask(ctx context.Context, dir string, command []string) (code int, err error) {
 	return slurmsubmit.RunTask(ctx, dir, command)
 }
 
-// taskCommand returns the command that srun starts for each process of the run r.
 func (p *SweepPlan) taskCommand(r *PlannedRun) []string {
 	if r.Program {
 		return append([]string{p.Binary, "launch", "--task", r.Dir, "--"}, p.arguments(r)...)

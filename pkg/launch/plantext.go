@@ -11,22 +11,20 @@ import (
 	"lockstep/pkg/launch/internal/queue"
 )
 
-// LocalDryRun describes what Local would do: for each run the folder, and the environment and
-// command of its workers. It starts nothing and writes nothing. It returns the error that Local
-// would return.
+// LocalDryRun describes what Local would do: for each run the folder, and the environment and command
+// of its workers. It starts and writes nothing, and returns the error that Local would return.
 func LocalDryRun(ctx context.Context, s Sweep) (string, error) { return describePlan(ctx, OnLocal, s) }
 
 // MPIDryRun is like LocalDryRun for MPI: it returns the commands of mpirun.
 func MPIDryRun(ctx context.Context, s Sweep) (string, error) { return describePlan(ctx, OnMPI, s) }
 
 // SlurmDryRun returns what Slurm would do: each job script and the command that submits it. It
-// submits nothing, and works away from the cluster too: it lists what could not be checked there, and
-// values that nobody has looked up are comments in the scripts.
+// submits nothing, and also works away from the cluster: it lists what could not be checked, and
+// unknown values are comments in the scripts.
 func SlurmDryRun(ctx context.Context, name string, s Sweep) (string, error) {
 	return describePlan(ctx, OnSlurm+":"+name, s)
 }
 
-// describePlan returns the text of the plan of s.
 func describePlan(ctx context.Context, on string, s Sweep) (string, error) {
 	p, err := Plan(ctx, on, s)
 	if err != nil {
@@ -35,8 +33,8 @@ func describePlan(ctx context.Context, on string, s Sweep) (string, error) {
 	return p.String(), nil
 }
 
-// String describes the plan: for each run the folder, and the environment and command of its processes, or
-// on Slurm the job script.
+// String describes each run: its folder and the environment and command of its processes, or on
+// Slurm its job script.
 func (p *SweepPlan) String() string {
 	var b strings.Builder
 	switch {
@@ -79,7 +77,7 @@ func (p *SweepPlan) describeProcesses(b *strings.Builder) {
 	}
 }
 
-// describeWait returns a line about the sweep on this machine that s would wait for, or "".
+// describeWait describes the sweep on this machine that s would wait for, or returns "".
 func (s *Sweep) describeWait() (string, error) {
 	if !s.mustQueue() {
 		return "", nil
@@ -100,7 +98,7 @@ func (s *Sweep) describeWait() (string, error) {
 	return fmt.Sprintf("# %s: this sweep %s, unless --now (Now) is given\n", first.Describe(), what), nil
 }
 
-// formatCommand returns the environment variables and the command argv as for a shell.
+// formatCommand returns environment variables and a command as for a shell.
 func formatCommand(variables, argv []string) string {
 	var words []string
 	for _, kv := range variables {
@@ -113,8 +111,8 @@ func formatCommand(variables, argv []string) string {
 	return strings.Join(words, " ") + "\n"
 }
 
-// describeCommands returns the environment and the command of the first process of r, as for a
-// shell, and how the other processes differ.
+// describeCommands returns the environment and command of r's first process, as for a shell, and
+// how the other processes differ.
 func (p *SweepPlan) describeCommands(r *PlannedRun) string {
 	if p.On == OnMPI {
 		args, _ := p.mpiArguments(r, placeholderPorts(r.Processes)) // planEnvironments has returned the error

@@ -22,9 +22,9 @@ import (
 // speed-up so far, and scaling.Read reads the run folders in Dir while they grow. An epoch takes its seconds of
 // training and validation, divided by speed; RunStatus.Seconds counts the seconds of the recorded run.
 //
-// The name names a table in logs/published that has the seconds of at least two consecutive epochs per run
-// (resnet-cifar10-power, sc21-one-gpu), or a study in logs/recorded (unet2d-cells, resnet50v2-cifar10-laptop).
-// Any other name is an error, as is a speed that is not above 0 or not finite.
+// name is a table in logs/published that has the seconds of at least two consecutive epochs per run
+// (resnet-cifar10-power, sc21-one-gpu), or a study in logs/recorded (unet2d-cells,
+// resnet50v2-cifar10-laptop). Any other name is an error, as is a speed that is not above 0 or not finite.
 //
 // The run folders are in a temporary folder, which stays after the end. Their run.json has the Source of the
 // numbers, which tables, captions, titles of figures and reports show. The end of ctx or Cancel ends the replay,
@@ -45,7 +45,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// replayedSweep is a sweep that Replay shows.
 type replayedSweep struct {
 	*ownSweep // without plan and record
 
@@ -92,7 +91,6 @@ func replayWith(ctx context.Context, name string, speed float64, wait func(conte
 	}, nil
 }
 
-// replayAll replays the runs one after another.
 func (l *replayedSweep) replayAll() {
 	defer close(l.ended)
 	defer l.cancel()
@@ -110,7 +108,6 @@ func (l *replayedSweep) replayAll() {
 	}
 }
 
-// replay replays a run.
 func (l *replayedSweep) replay(r *runningRun, source runs.Run) (err error) {
 	if err := runfolder.Make(r.Dir); err != nil {
 		return err

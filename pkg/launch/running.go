@@ -19,7 +19,6 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// runningRun is a planned run that this process executes.
 type runningRun struct {
 	*PlannedRun
 	runState
@@ -39,7 +38,6 @@ func (r *runningRun) resetState() {
 	}
 }
 
-// execute executes the run, unless it was done before, and waits for its end.
 func (r *runningRun) execute(ctx context.Context) error {
 	if r.Action == ActionNone {
 		return r.writeStudyLog()
@@ -82,9 +80,8 @@ func (r *runningRun) runLockstep(ctx context.Context) error {
 	return errors.Join(err, runfolder.WriteFinalStatus(r.Dir, runfolder.StatusForError(err), err))
 }
 
-// runCommand runs a program other than lockstep. It also writes the run folder: the wall time
-// in run.json, and the load of the machine. The epochs are in the logs of the workers, which
-// logread reads.
+// runCommand runs a program other than lockstep. It also writes the wall time to run.json, and the
+// load of the machine. The epochs are in the logs of the workers, which logread reads.
 func (r *runningRun) runCommand(ctx context.Context) error {
 	s := &r.plan.Sweep
 	info := runs.Info{
@@ -128,7 +125,7 @@ func (r *runningRun) runCommand(ctx context.Context) error {
 	return errors.Join(err, w.Log("%s after %.3f s", status, seconds), w.Finish(status, err))
 }
 
-// runWorkers starts the workers, calls started with them, and waits until all have ended. The error
+// runWorkers starts the workers, calls started with them, and waits for their ends. The error
 // describes the workers that failed.
 func (r *runningRun) runWorkers(ctx context.Context, started func(*workers.Group, binding.Binding) error) error {
 	if ctx.Err() != nil {
@@ -162,7 +159,6 @@ func (r *runningRun) runWorkers(ctx context.Context, started func(*workers.Group
 	return err
 }
 
-// setState sets the state and the error of the run, and its start or end time.
 func (r *runningRun) setState(state string, err error) {
 	defer r.changed()
 	r.mu.Lock()

@@ -32,12 +32,12 @@ type RunStatus struct {
 	State   string // one of the State constants
 	Err     error  // nil unless the run failed or was canceled
 	Seconds float64
-	// Epoch is the number of epochs done, and Epochs the number of all epochs, or 0 if
-	// unknown. For a program other than lockstep they come from its logs.
+	// Epoch is the number of epochs done, and Epochs the number of all, or 0 if unknown. For a
+	// program other than lockstep they come from its logs.
 	Epoch, Epochs int
-	// Binding describes the CPUs of the workers, or is nil until run.json contains it.
+	// Binding describes the workers' CPUs, or is nil until run.json contains it.
 	Binding *runs.Binding
-	// Last is the last finished epoch, or the zero Epoch if there is none.
+	// Last is the last finished epoch, or zero.
 	Last runs.Epoch
 	// Lines is the number of lines that rank 0 has written, and Line the last of them.
 	Lines int
@@ -46,8 +46,7 @@ type RunStatus struct {
 	Job string
 	// Waits describes what a waiting job of Slurm waits for; otherwise it is "".
 	Waits string
-	// Ends is the estimated time at which a running run ends, by the mean time of its epochs.
-	// It is zero if unknown.
+	// Ends is the estimated end of a running run, by the mean time of its epochs, or zero.
 	Ends time.Time
 
 	isProgram bool // whether it is another program, which cannot be continued
@@ -65,8 +64,8 @@ type runState struct {
 	folder         runfolder.Reader
 }
 
-// setRank0Output stores the output of rank 0, which Status shows. Later calls, for other
-// ranks, do nothing.
+// setRank0Output stores the output of rank 0, which Status shows. Later calls, for other ranks, do
+// nothing.
 func (s *runState) setRank0Output(o *output.Writer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +74,7 @@ func (s *runState) setRank0Output(o *output.Writer) {
 	}
 }
 
-// status returns the status of the run, which was planned as r.
+// status returns the status of the run planned as r.
 func (s *runState) status(r *PlannedRun) RunStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,14 +108,14 @@ func (s *runState) status(r *PlannedRun) RunStatus {
 	return status
 }
 
-// markNotStarted changes the status of a run that waits although its sweep has ended.
+// markNotStarted changes the status of a waiting run whose sweep has ended.
 func (s *RunStatus) markNotStarted() {
 	if s.State == StateWaiting {
 		s.State = StateNotStarted
 	}
 }
 
-// toRecord returns the run, which was planned as r, for the record of its sweep.
+// toRecord returns the run planned as r for the record of its sweep.
 func (s *runState) toRecord(r *PlannedRun) queue.Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,8 +135,7 @@ type attachedRun struct {
 	runState
 }
 
-// newAttachedRun returns the run n of a record. Of its plan, the record has what is needed to observe the
-// run.
+// newAttachedRun returns a run of a record, which has what of its plan is needed to observe it.
 func newAttachedRun(n queue.Run) *attachedRun {
 	r := &attachedRun{PlannedRun: PlannedRun{
 		Name: n.Name, Dir: n.Dir, Label: n.Label, Workers: n.Workers, Processes: n.Processes, Seed: n.Seed, Program: n.Program, Epochs: n.Epochs,
@@ -150,7 +148,6 @@ func newAttachedRun(n queue.Run) *attachedRun {
 	return r
 }
 
-// update sets the state of the run to its state in a record.
 func (r *attachedRun) update(n queue.Run) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

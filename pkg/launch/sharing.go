@@ -16,7 +16,7 @@ func (p *SweepPlan) sharesCores() bool {
 	return !hasReservedCores() && (p.On == OnLocal || p.On == OnMPI && !p.Sweep.mayUseSeveralHosts())
 }
 
-// checkSharing adds a note to the plan if the users of this machine should share its cores, but cannot.
+// checkSharing adds a note to the plan if the users should share this machine's cores, but cannot.
 func (p *SweepPlan) checkSharing() {
 	folder, _, err := cores.Configured()
 	if folder == "" || !p.sharesCores() {
@@ -30,8 +30,8 @@ func (p *SweepPlan) checkSharing() {
 	}
 }
 
-// openClaim makes the sweep one of those that share the cores of this machine. Without a folder for that, or if it
-// cannot be used, which checkSharing has noted, it does nothing.
+// openClaim makes the sweep share the cores of this machine with others. It does nothing without a
+// folder for that, or if the folder cannot be used, which checkSharing has noted.
 func (l *ownSweep) openClaim() {
 	folder, limit, err := cores.Configured()
 	if folder == "" || err != nil || !l.plan.sharesCores() {
@@ -45,8 +45,8 @@ func (l *ownSweep) openClaim() {
 	}
 }
 
-// tryCores takes the cores for the sweep if enough are free. Otherwise it records what the sweep waits for, or with
-// NoWait returns an error.
+// tryCores takes the cores for the sweep if enough are free. Otherwise it records what the sweep
+// waits for, or with NoWait returns an error.
 func (l *ownSweep) tryCores() (ok bool, err error) {
 	l.openClaim()
 	if l.claim == nil {
@@ -67,12 +67,10 @@ func (l *ownSweep) tryCores() (ok bool, err error) {
 	return ok, nil
 }
 
-// describeWait returns a message for the user of a sweep that waits for cores.
 func (l *ownSweep) describeWait(p cores.Place) string {
 	return fmt.Sprintf("waiting for %v; starts at the latest at %s; --now starts it anyway", p, queue.FormatTime(l.claim.Until))
 }
 
-// awaitCores takes the cores for the sweep, and waits for them if necessary.
 func (l *ownSweep) awaitCores() error {
 	if l.claim == nil {
 		l.openClaim()
@@ -94,7 +92,6 @@ func (l *ownSweep) awaitCores() error {
 	return l.endWaiting()
 }
 
-// releaseCores gives the cores of the sweep back.
 func (l *ownSweep) releaseCores() {
 	if l.claim != nil {
 		_ = l.claim.Close() // its lock ends in any case

@@ -19,12 +19,11 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// slurmPollInterval is the shortest time between two requests to Slurm for the states of the jobs.
-// Administrators want few requests per user.
+// slurmPollInterval is the shortest time between two requests to Slurm: administrators want few per user.
 const slurmPollInterval = 2 * time.Second
 
-// slurmSweep is a sweep whose runs are jobs of Slurm. No process of this machine is needed
-// while they run: their states come from Slurm and from the run folders.
+// slurmSweep is a sweep whose runs are jobs of Slurm. No process of this machine is needed while
+// they run: their states come from Slurm and from the run folders.
 type slurmSweep struct {
 	study  string
 	client slurm.Client
@@ -39,7 +38,6 @@ type slurmSweep struct {
 	record   *queue.Record
 }
 
-// slurmRun is a run of a slurmSweep.
 type slurmRun struct {
 	*attachedRun
 	job   slurm.Job // as last read; only the id if it was not read yet, and "" if the run was done before
@@ -48,7 +46,6 @@ type slurmRun struct {
 	sharesJob bool // whether the job executes other runs of the sweep too; see SlurmOptions.OneJob
 }
 
-// newSlurmSweep returns the sweep of a plan whose jobs were submitted.
 func newSlurmSweep(p *SweepPlan) *slurmSweep {
 	m := &slurmSweep{study: p.Sweep.Study, client: p.jobs.client, out: output.NewLineWriter(p.Sweep.Output)}
 	for i := range p.Runs {
@@ -70,7 +67,6 @@ func attachSlurm(record *queue.Record) *slurmSweep {
 	return m
 }
 
-// addRun adds a run to the sweep.
 func (m *slurmSweep) addRun(r *attachedRun) {
 	n := &slurmRun{attachedRun: r, job: slurm.Job{ID: r.JobID}}
 	group := r.group()
@@ -94,8 +90,7 @@ func (r *slurmRun) isOver() bool {
 	return r.state == StateDone || r.state == StateFailed || r.state == StateCanceled
 }
 
-// refresh asks Slurm for the states of the jobs, at most every slurmPollInterval. The caller
-// holds mu.
+// refresh asks Slurm for the states of the jobs, at most every slurmPollInterval. The caller holds mu.
 func (m *slurmSweep) refresh() {
 	if time.Now().Before(m.next) {
 		return
@@ -130,8 +125,7 @@ func (m *slurmSweep) refresh() {
 	}
 }
 
-// update sets the state of the run from the state of its job. canceled reports whether this
-// process has canceled the job.
+// update sets the run's state from its job's. canceled reports whether this process has canceled the job.
 func (r *slurmRun) update(j slurm.Job, canceled bool) {
 	j.ID = r.job.ID
 	r.job = j
@@ -177,7 +171,6 @@ func (r *slurmRun) update(j slurm.Job, canceled bool) {
 	}
 }
 
-// describeWait describes why the run has not started.
 func (r *slurmRun) describeWait() string {
 	if r.sharesJob && !r.job.IsPending() {
 		return "after the runs above, in the same job"
@@ -185,14 +178,13 @@ func (r *slurmRun) describeWait() string {
 	return r.job.DescribeWait()
 }
 
-// isDone reports whether the run folder contains a finished run.
 func (r *slurmRun) isDone() bool {
 	read, err := runs.Read(r.Dir)
 	return err == nil && read.Info.Status == runs.StatusDone
 }
 
-// describeFailure returns the error of a run whose job has ended without success: the reason in
-// words, and the last lines of the output.
+// describeFailure returns the error of a run whose job failed: the reason in words, and the last
+// lines of the output.
 func (r *slurmRun) describeFailure(canceled bool) error {
 	script := output.ReadLastLines(slurmsubmit.OutputPath(r.Dir, r.job.ID), output.KeptLines)
 	reason := r.job.DescribeEnd(script)
@@ -221,15 +213,14 @@ func (r *slurmRun) describeFailure(canceled bool) error {
 	return errors.New(text)
 }
 
-// copyLogs copies the new lines of all workers to the output of the sweep.
 func (r *slurmRun) copyLogs() {
 	for _, t := range r.tails {
 		t.Copy()
 	}
 }
 
-// lastLines returns the last lines of output of a process of the run. If the process has written
-// nothing, it returns the last lines of the first process that has written something.
+// lastLines returns the last lines that a process of the run has written or, if there are none,
+// those of the first process that has written something.
 func (r *slurmRun) lastLines(process int) string {
 	if process < len(r.tails) {
 		if text := r.tails[process].Out.LastLines(); text != "" {
@@ -244,8 +235,7 @@ func (r *slurmRun) lastLines(process int) string {
 	return ""
 }
 
-// saveRecord writes the states of the runs to the record. Like ownSweep.saveRecord, it
-// ignores errors.
+// saveRecord writes the states of the runs to the record. It ignores errors, as ownSweep.saveRecord does.
 func (m *slurmSweep) saveRecord() {
 	if m.record == nil {
 		return
@@ -297,8 +287,7 @@ func (m *slurmSweep) waitsFor() string {
 	return m.describeWait()
 }
 
-// reportWait writes the text of waitsFor to the output of the sweep if it has changed. The caller
-// holds mu.
+// reportWait writes waitsFor to the output of the sweep if it has changed. The caller holds mu.
 func (m *slurmSweep) reportWait() {
 	text := m.describeWait()
 	if text != m.reported && text != "" {
@@ -363,15 +352,13 @@ func (m *slurmSweep) done() <-chan struct{} { return nil }
 // isOwn returns true: the jobs belong to no process.
 func (m *slurmSweep) isOwn() bool { return true }
 
-// isEnding reports whether this process has canceled the jobs. The end of a context cancels
-// none.
+// isEnding reports whether this process has canceled the jobs. The end of a context cancels none.
 func (m *slurmSweep) isEnding() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.canceled
 }
 
-// end cancels the jobs that have not ended.
 func (m *slurmSweep) end(atOnce bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -388,7 +375,6 @@ func (m *slurmSweep) end(atOnce bool) error {
 	return nil
 }
 
-// describeJobs returns a message with the ids of the jobs.
 func (m *slurmSweep) describeJobs() string {
 	var ids []string
 	doneBefore := 0

@@ -9,14 +9,12 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// DefaultStudyLogs selects the folder study-logs in the study's folder, as the value of
-// Sweep.StudyLogs.
+// DefaultStudyLogs is the value of Sweep.StudyLogs for the folder study-logs in the study's folder.
 const DefaultStudyLogs = "default"
 
-// studyLogFolder returns the folder for the study log of r. Its path is
-// <folder>/<series>/seed<S>, where <folder> is the sweep's folder for study logs. /<series>
-// is left out if the sweep has only one series, and /seed<S> for the first seed.
-// studyLogFolder returns "" if the sweep writes no study logs.
+// studyLogFolder returns the folder for the study log of r: <folder>/<series>/seed<S>, where
+// <folder> is the sweep's folder for study logs, without /<series> if the sweep has only one, and
+// without /seed<S> for the first seed. It returns "" if the sweep writes no study logs.
 func (s *Sweep) studyLogFolder(r *PlannedRun) (string, error) {
 	if s.StudyLogs == "" {
 		return "", nil
@@ -37,9 +35,8 @@ func (s *Sweep) studyLogFolder(r *PlannedRun) (string, error) {
 	return dir, nil
 }
 
-// checkStudyLog returns an error if the study log of r would overwrite the study log of
-// another run. It is called before anything starts. existing is the content of run.json, or
-// the zero Info if there is no such file.
+// checkStudyLog returns an error if the study log of r would overwrite another run's. It is called
+// before anything starts. existing is the content of run.json, or zero.
 func (r *PlannedRun) checkStudyLog(existing runs.Info) error {
 	if r.StudyLogs == "" {
 		return nil
@@ -48,7 +45,6 @@ func (r *PlannedRun) checkStudyLog(existing runs.Info) error {
 	return runs.CheckStudyLog(r.StudyLogs, r.Dir, existing)
 }
 
-// writeStudyLog writes the study log of the finished run r if the sweep writes study logs.
 func (r *PlannedRun) writeStudyLog() error {
 	if r.StudyLogs == "" {
 		return nil

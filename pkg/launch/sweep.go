@@ -11,11 +11,9 @@ import (
 	"lockstep/pkg/train"
 )
 
-// Sweep describes the runs to start. Workers and either Config or Command are required; all
-// other fields have defaults.
+// Sweep describes the runs to start. Workers and either Config or Command are required.
 type Sweep struct {
-	// Config is the name of a shipped config or a .yaml file that the lockstep command
-	// trains.
+	// Config is the name of a shipped config or a .yaml file for the lockstep command.
 	Config string
 	// Command is another program with its arguments, in place of Config. Local returns an
 	// error if the program is not found in PATH. The arguments may have placeholders for the
@@ -36,10 +34,10 @@ type Sweep struct {
 
 	Workers []int   // worker counts, one run for each
 	Seeds   []int64 // each is combined with every worker count; the default is seed 1
-	// Threads is the number of threads of each worker in every run of the sweep. 0 means 1.
+	// Threads is the number of threads of each worker in every run. 0 means 1.
 	Threads int
-	// Oversubscribe allows more threads than the machine has cores. The times of such runs
-	// do not measure scaling.
+	// Oversubscribe allows more threads than the machine has cores. The times of such runs do not
+	// measure scaling.
 	Oversubscribe bool
 	// Bind chooses the CPUs on which the workers of a run may run:
 	//
@@ -56,43 +54,39 @@ type Sweep struct {
 	// its own. Systems other than Linux cannot bind processes.
 	Bind string
 
-	// Logs is the logs folder. The default is the folder that runs.ResolveOrCreateLogs finds or
-	// creates.
+	// Logs is the logs folder. The default is the one that runs.ResolveOrCreateLogs finds or creates.
 	Logs string
-	// Study is the name of the sweep's folder in Logs. The default is the name of the config
-	// or of the program.
+	// Study is the name of the sweep's folder in Logs. The default is the name of the config or program.
 	Study string
 	// Series is the name by which runs are compared. The default is the name of the config's
-	// strategy, such as "ddp", or the name of the program.
+	// strategy, such as "ddp", or of the program.
 	Series string
 
 	Data   string   // folder with image/ and label/ in place of the config's data; only with Config
 	Epochs int      // number of epochs in place of the config's, unless 0; only with Config
 	Set    []string // settings key=value that change the config; only with Config
-	// GlobalBatch is the number of samples of all workers in each pass, as in strong scaling:
-	// the batch of each worker is GlobalBatch divided by the run's worker count. If it is 0,
-	// each worker has the config's batch in every run, as in weak scaling. Only with Config.
+	// GlobalBatch is the number of samples of all workers in each pass, as in strong scaling, which
+	// is divided by the run's worker count. If it is 0, each worker has the config's batch in every
+	// run, as in weak scaling. Only with Config.
 	GlobalBatch int
-	// Vary lists the settings in which the series of the sweep differ, each as
-	// key=value,value…, such as engine.overlap=true,false. There is one series, named for
-	// example ddp-overlap-true, for each value or combination of values. Runs to be
-	// compared follow each other, because a machine may get slower over time. Only with Config.
+	// Vary lists the settings in which the series of the sweep differ, each as key=value,value…,
+	// such as engine.overlap=true,false. There is one series, named for example ddp-overlap-true,
+	// for each combination of values. Runs to be compared follow each other, because a machine may
+	// get slower over time. Only with Config.
 	Vary []string
-	// Strategies lists the strategies to compare, each a name that may be followed by options
-	// as strategy.Parse describes, such as local_sgd:steps=4. There is one series per
-	// strategy, with its name in place of the default name; otherwise as with Vary. Only with
-	// Config.
+	// Strategies lists the strategies to compare, each a name that may be followed by options as
+	// strategy.Parse describes, such as local_sgd:steps=4. There is one series per strategy, with
+	// its name in place of the default name; otherwise as with Vary. Only with Config.
 	Strategies []string
-	// Profile is the range of steps that every worker profiles, as epoch=1,steps=0-9 or
-	// FIRST:STEPS (see train.ParseProfile). On the CPU, the trace of rank R is
-	// trace-<R>.json in the run folder. Only with Config.
+	// Profile is the range of steps that every worker profiles, as epoch=1,steps=0-9 or FIRST:STEPS
+	// (see train.ParseProfile). On the CPU, the trace of rank R is trace-<R>.json in the run
+	// folder. Only with Config.
 	Profile string
-	// StudyLogs is a folder to which each finished run is also written in the form of
-	// the U-Net scaling study, for the study's notebooks: as log_<N>.csv, or
-	// log_hvd_<N>.csv for the series horovod. Runs with other seeds than the first are in
-	// seed<S>/, and runs of several series (Vary) in <series>/. A file of another run is
-	// never replaced. If it is DefaultStudyLogs, the folder is study-logs in the study's
-	// folder. If it is empty, no such files are written.
+	// StudyLogs is a folder to which each finished run is also written for the notebooks of the
+	// U-Net scaling study: as log_<N>.csv, or log_hvd_<N>.csv for the series horovod. Runs with
+	// other seeds than the first are in seed<S>/, and runs of several series (Vary) in <series>/. A
+	// file of another run is never replaced. DefaultStudyLogs is the folder study-logs in the
+	// study's folder. If it is empty, no such files are written.
 	StudyLogs string
 	// OneProcess starts Command as one process per run, which uses the devices of all workers itself, as
 	// a program with tf.distribute.MirroredStrategy or torch.nn.DataParallel does. The run counts as
@@ -115,27 +109,25 @@ type Sweep struct {
 	// TimeoutJoin limits the time for which the workers wait until all of them have appeared, in place of
 	// the config's timeout_join, unless it is 0. Only with Config.
 	TimeoutJoin time.Duration
-	// Resume continues runs that were interrupted. Without it, an unfinished run in the
-	// run folder is an error. Finished runs are never run again.
+	// Resume continues interrupted runs. Without it, an unfinished run in the run folder is an
+	// error. Finished runs are never run again.
 	Resume bool
-	// AcceptChangedData lets Resume continue runs with other data than they were trained on.
-	// Without it, such runs fail. The run folder records it.
+	// AcceptChangedData lets Resume continue runs with other data than they were trained on, which
+	// would otherwise fail. The run folder records it.
 	AcceptChangedData bool
-	// Timeout limits the duration of each run; 0 means no limit. Time for which the launcher
-	// was stopped (Ctrl-Z) does not count.
+	// Timeout limits the duration of each run, without the time for which the launcher was stopped
+	// (Ctrl-Z); 0 means no limit.
 	Timeout time.Duration
 
-	// Now starts the sweep even if another sweep of this user is running on this machine.
-	// Without it, the sweep waits until the other one has ended, because simultaneous work
-	// would distort the measured times. A sweep that is started inside a run (LOCKSTEP_RUN
-	// is set) or in a scheduler's job never waits. If several users share the cores of this
-	// machine (see the package's documentation), Now also starts it without free cores.
+	// Now starts the sweep even if another sweep of this user is running on this machine. Otherwise the
+	// sweep waits for its end, because simultaneous work would distort the measured times. A sweep
+	// inside a run (LOCKSTEP_RUN is set) or in a scheduler's job never waits. If several users share the
+	// cores of this machine (see the package's documentation), Now also starts it without free cores.
 	Now bool
 	// NoWait makes Local return a *BusyError if the sweep would have to wait.
 	NoWait bool
-	// Detach lets a sweep continue when the notebook's kernel, or the program that launched
-	// it, ends or is killed; Attach finds it again. Without it, the sweep ends with them. Jobs
-	// of Slurm always continue.
+	// Detach lets a sweep continue when the notebook's kernel, or the program that launched it,
+	// ends or is killed; Attach finds it again. Jobs of Slurm always continue.
 	Detach bool
 
 	// Slurm contains the options that only Slurm uses.
@@ -143,9 +135,8 @@ type Sweep struct {
 	// MPI contains the options that only MPI uses.
 	MPI MPIOptions
 
-	// Output receives the lines of all workers, each with a prefix such as
-	// "[n2 s1 rank 0] ". If it is nil, the lines are only in the run folders. One
-	// goroutine at a time writes to it.
+	// Output, unless it is nil, receives the lines of all workers, each with a prefix such as "[n2
+	// s1 rank 0] ". One goroutine at a time writes to it.
 	Output io.Writer `json:"-"`
 
 	// gracePeriod is how long workers may take to shut down before they are killed.
@@ -165,10 +156,9 @@ const NSysLast = "last"
 // defaultGracePeriod is enough time for a training step and a check of the context.
 const defaultGracePeriod = 10 * time.Second
 
-// isForeign reports whether the workers run Command instead of the lockstep command.
 func (s Sweep) isForeign() bool { return len(s.Command) > 0 }
 
-// seriesAxes returns the fields of s from which its series follow.
+// seriesAxes returns the fields of s that determine its series.
 func (s Sweep) seriesAxes() series.Axes {
 	return series.Axes{Series: s.Series, Strategies: s.Strategies, Vary: s.Vary, Set: s.Set}
 }
@@ -201,11 +191,9 @@ func (s Sweep) withDefaults() Sweep {
 	return s
 }
 
-// logsFolder returns Logs or its default.
 func (s Sweep) logsFolder() string { return cmp.Or(s.Logs, "logs") }
 
-// saveLineTemplates adds the templates of lines to the rules for reading the logs in the study's
-// folder dir.
+// saveLineTemplates adds the line templates to the rules in the study's folder dir.
 func (s Sweep) saveLineTemplates(dir string) error {
 	if len(s.Lines) == 0 {
 		return nil

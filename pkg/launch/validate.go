@@ -18,8 +18,7 @@ import (
 	"lockstep/pkg/train"
 )
 
-// Validate returns an error for the first field of s that is invalid for Local, given this machine's
-// cores.
+// Validate returns an error for the first field of s that is invalid for Local on this machine.
 func (s Sweep) Validate() error {
 	if err := s.validateOn(OnLocal); err != nil {
 		return fmt.Errorf("validate sweep: %w", err)
@@ -27,7 +26,7 @@ func (s Sweep) Validate() error {
 	return nil
 }
 
-// validateOn returns an error for the first field of s that is invalid for a sweep on OnLocal, OnMPI or OnSlurm.
+// validateOn returns an error for the first field of s that is invalid on OnLocal, OnMPI or OnSlurm.
 func (s Sweep) validateOn(on string) error {
 	if on != OnMPI && s.MPI != (MPIOptions{}) {
 		next := "use launch.MPI (--on mpi)"
@@ -60,7 +59,7 @@ func (s Sweep) validateOn(on string) error {
 	return s.validateGPUs(on)
 }
 
-// validate returns an error for the first invalid field of s for a machine with the given number of cores.
+// validate returns an error for the first field of s that is invalid on a machine with the given cores.
 func (s Sweep) validate(cores int) error {
 	switch {
 	case s.isForeign() && s.Config != "":
@@ -132,8 +131,7 @@ func (s Sweep) validateProgramOptions() error {
 	return nil
 }
 
-// trainingOptions returns the names of the fields of s that are set and that only a Config can use,
-// each with its flag.
+// trainingOptions returns the fields of s that are set and that only a Config can use, each with its flag.
 func (s Sweep) trainingOptions() []string {
 	var names []string
 	for _, o := range []struct {
@@ -180,8 +178,7 @@ func (s Sweep) validateGlobalBatch() error {
 	return nil
 }
 
-// validateCounts checks Workers, Threads and Seeds for a machine with the given number of
-// cores.
+// validateCounts checks Workers, Threads and Seeds for a machine with the given cores.
 func (s Sweep) validateCounts(cores int) error {
 	if len(s.Workers) == 0 {
 		return errors.New("no workers: give at least one worker count (Workers, --workers 1,2)")

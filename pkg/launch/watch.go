@@ -30,15 +30,14 @@ const (
 	maxCurveShare = 0.02
 )
 
-// Watch shows a live table with one row per run, below a heading if it is a replay: workers, state, epoch, samples per second, loss,
-// IoU, elapsed time and estimated end. For a program other than lockstep the epochs come from its
-// logs; until these contain an epoch, Watch shows the last line of rank 0. Below the table are
-// the reasons why runs wait or have failed, what the sweep waits for, the notes of the runs about
-// their data, and at the end the study's cautions, such as disturbed runs.
+// Watch shows a live table with one row per run, below a heading if it is a replay: workers, state,
+// epoch, samples per second, loss, IoU, elapsed time and estimated end. For a program other than
+// lockstep the epochs come from its logs; until these contain an epoch, Watch shows the last line of
+// rank 0. Below the table are the reasons why runs wait or have failed, what the sweep waits for, the
+// notes of the runs about their data, and at the end the study's cautions, such as disturbed runs.
 //
-// Once two worker counts of a series have finished epochs, Watch also shows the speed-up so far,
-// from all runs in the study's folder, as figure.Speedup does: in a cell the figure, elsewhere
-// its numbers.
+// Once two worker counts of a series have finished epochs, Watch also shows the speed-up so far, from
+// all runs in the study's folder, as figure.Speedup does: in a cell the figure, elsewhere its numbers.
 //
 // Both are replaced in place, in a cell or on a terminal (standard error); into a file or a pipe,
 // Watch writes plain lines from time to time. So as not to disturb the measured runs, Watch reads
@@ -58,7 +57,6 @@ func (j *Job) WatchOn(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// watch is the state of one call of Watch.
 type watch struct {
 	job  *Job
 	view live.View
@@ -71,7 +69,7 @@ type watch struct {
 	othersRead           bool
 }
 
-// update shows the current state, unless it was shown a moment ago.
+// update shows the current state, but not too often.
 func (v *watch) update() {
 	now := time.Now()
 	if now.Before(v.nextTable) {
@@ -104,7 +102,6 @@ func (v *watch) finish() {
 	v.view.Show(v.table(all), v.curve, true)
 }
 
-// readStudy reads the runs of a folder without the notes that scaling.Read shows in a cell.
 func readStudy(dir string) (*scaling.Study, error) {
 	logs, err := logread.Options{}.Read(context.Background(), dir)
 	if err != nil {
@@ -113,8 +110,8 @@ func readStudy(dir string) (*scaling.Study, error) {
 	return scaling.FromRuns(logs.Runs)
 }
 
-// updateCurve computes the curve again if an epoch is new or a run has ended. If that fails, the
-// last curve stays.
+// updateCurve computes the curve again if an epoch is new or a run has ended. On failure, the last
+// curve stays.
 func (v *watch) updateCurve(all []RunStatus) {
 	var b strings.Builder
 	for _, s := range all {
@@ -135,8 +132,8 @@ func (v *watch) updateCurve(all []RunStatus) {
 	v.nextCurve = time.Now().Add(max(curveInterval, time.Duration(float64(time.Since(begin))/maxCurveShare)))
 }
 
-// readRuns returns the runs in the study's folder that have epochs: those of the sweep as
-// their status contains them, and the others, which are read once.
+// readRuns returns the runs in the study's folder that have epochs: those of the sweep from their
+// status, and the others, which are read once.
 func (v *watch) readRuns(all []RunStatus) []runs.Run {
 	if !v.othersRead {
 		v.othersRead = true
@@ -166,7 +163,6 @@ func (v *watch) readRuns(all []RunStatus) []runs.Run {
 	return slices.DeleteFunc(read, func(r runs.Run) bool { return len(r.Epochs) == 0 })
 }
 
-// table returns the table of the runs.
 func (v *watch) table(all []RunStatus) live.Table {
 	t := live.Table{Heading: v.job.heading}
 	waits := v.job.backend.waitsFor()
@@ -196,7 +192,6 @@ func (v *watch) table(all []RunStatus) live.Table {
 	return t
 }
 
-// toRow returns the row of the run in the table.
 func (s RunStatus) toRow() live.Row {
 	r := live.Row{
 		Run: s.Name, Workers: s.Workers, Job: s.Job, State: s.State, Note: s.Waits, Epoch: s.Epoch, Epochs: s.Epochs,

@@ -16,7 +16,7 @@ import (
 	"lockstep/pkg/train"
 )
 
-// group describes the processes of the run.
+// group describes the processes of the run, to start them.
 func (r *runningRun) group() workers.Run {
 	g := r.PlannedRun.group()
 	g.Output, g.GracePeriod, g.KillNow = r.out, r.plan.Sweep.gracePeriod, r.killNow
@@ -31,9 +31,9 @@ func (r *PlannedRun) group() workers.Run {
 	}
 }
 
-// startWorkers starts the processes of the run. If one cannot be started, it kills the
-// others. The caller's goroutine must stay locked to its thread while the processes run:
-// the operating system kills a worker when the thread that started it ends.
+// startWorkers starts the processes of the run. If one cannot be started, it kills the others. The
+// caller's goroutine must stay locked to its thread while the processes run: the operating system
+// kills a worker when the thread that started it ends.
 func (r *runningRun) startWorkers(ctx context.Context) (c *workers.Group, planned binding.Binding, err error) {
 	ports, err := findFreePorts(ctx, r.Processes)
 	if err != nil {
@@ -69,7 +69,6 @@ func (r *runningRun) startWorkers(ctx context.Context) (c *workers.Group, planne
 	return c, planned, nil
 }
 
-// findFreePorts returns n free ports of this machine.
 func findFreePorts(ctx context.Context, n int) ([]string, error) {
 	ports := make([]string, n)
 	for i := range ports {
@@ -82,8 +81,8 @@ func findFreePorts(ctx context.Context, n int) ([]string, error) {
 	return ports, nil
 }
 
-// workerEnvironment returns the environment of a worker: the launcher's environment, with the
-// variables of workerVariables added or replaced.
+// workerEnvironment returns the launcher's environment with the variables of workerVariables added
+// or replaced.
 func (p *SweepPlan) workerEnvironment(r *PlannedRun, process int, ports []string, token string) []string {
 	set, without := p.workerVariables(r, process, ports, token)
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
@@ -93,9 +92,9 @@ func (p *SweepPlan) workerEnvironment(r *PlannedRun, process int, ports []string
 	return append(env, set...)
 }
 
-// workerVariables returns the environment variables that describe a worker's rank, run and threads, and
-// the names of variables of the launcher that the worker must not get. process is the number of the
-// worker's process in the run r, and ports contains a free port for each process.
+// workerVariables returns the environment variables that describe a worker's rank, run and threads,
+// and the names of variables of the launcher that the worker must not get. process is the number of
+// the worker's process in r, and ports contains a free port for each process.
 func (p *SweepPlan) workerVariables(r *PlannedRun, process int, ports []string, token string) (set, without []string) {
 	set = []string{"LOCKSTEP_TOKEN=" + token, "LOCKSTEP_RUN=" + r.Dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.Seed, 10)}
 	without = []string{train.BindingVariable}
@@ -120,7 +119,6 @@ func (p *SweepPlan) workerVariables(r *PlannedRun, process int, ports []string, 
 	return set, without
 }
 
-// localAddresses returns the address of each process of a run on this machine.
 func localAddresses(ports []string) []string {
 	addresses := make([]string, len(ports))
 	for i, port := range ports {

@@ -42,14 +42,13 @@ const (
 	pollInterval   = 2 * time.Second // administrators ask for few requests per user
 	repeatInterval = time.Minute     // after which the progress shows an unchanged state again
 	// outputTimeout is how long the end of the output may take to arrive here after the job has
-	// ended, because clients of a network file system keep an old length of a file for seconds.
+	// ended: clients of a network file system keep an old length of a file for seconds.
 	outputTimeout = 10 * time.Second
 
 	scriptName = "job.sh"
 	outputName = "output.txt"
 )
 
-// siteCheck is a check of a site by a job of Slurm.
 type siteCheck struct {
 	site   string
 	o      Options
@@ -86,8 +85,8 @@ func SlurmDryRun(ctx context.Context, name string, o Options) (string, error) {
 	return fmt.Sprintf("# would write %s\n%s\n# and submit it:\n# %s\n", path, p.script, strings.Join(slurm.SubmitCommand(process.QuoteArgument(path)), " ")), nil
 }
 
-// planCheck plans the job of a check, but does not submit it. It returns an error if the site's profile
-// or Slurm would refuse the job.
+// planCheck plans the job of a check, but does not submit it. It returns an error if the site's
+// profile or Slurm would refuse the job.
 func planCheck(ctx context.Context, name string, o Options) (*siteCheck, error) {
 	profile, err := site.Load(name)
 	if err != nil {
@@ -125,8 +124,7 @@ func planCheck(ctx context.Context, name string, o Options) (*siteCheck, error) 
 	return p, err
 }
 
-// refuse returns an error with the problems that would keep the job from running, or nil if there are
-// none.
+// refuse returns an error with the problems that would keep the job from running, or nil.
 func refuse(problems []site.Problem) error {
 	var found []string
 	for _, problem := range problems {
@@ -182,14 +180,12 @@ func (p *siteCheck) newJob(ctx context.Context, profile *site.Profile) (site.Job
 	return j, err
 }
 
-// progress writes a line about the job.
 func (p *siteCheck) progress(format string, args ...any) {
 	if p.o.Progress != nil {
 		_, _ = fmt.Fprintf(p.o.Progress, format+"\n", args...) // the check does not depend on it
 	}
 }
 
-// run submits the job, waits for its end, and returns the report.
 func (p *siteCheck) run(ctx context.Context) (_ *Report, err error) {
 	remove, err := writeMarkers(p.folder, p.id)
 	defer remove()
@@ -247,8 +243,8 @@ func writeMarkers(folder, id string) (remove func(), err error) {
 	return remove, os.WriteFile(home, nil, 0o600)
 }
 
-// wait waits for the end of the job and reports its state at each change. The error is the cause
-// of the end of ctx.
+// wait waits for the end of the job and reports its state at each change. The error is the cause of
+// the end of ctx.
 func (p *siteCheck) wait(ctx context.Context, id string) (slurm.Job, error) {
 	reported := ""
 	begin := time.Now()
@@ -280,7 +276,6 @@ func (p *siteCheck) wait(ctx context.Context, id string) (slurm.Job, error) {
 	}
 }
 
-// interruptedError is the error of a check that was interrupted, whose job was canceled.
 type interruptedError struct {
 	job   string
 	cause error
@@ -291,7 +286,6 @@ func (e *interruptedError) Error() string {
 }
 func (e *interruptedError) Unwrap() error { return e.cause }
 
-// readReport reads the output of the job, which has ended.
 func (p *siteCheck) readReport(ctx context.Context, j slurm.Job) (*Report, error) {
 	var names []string
 	if p.job.Tasks == p.job.Nodes {
@@ -325,7 +319,6 @@ func (p *siteCheck) readReport(ctx context.Context, j slurm.Job) (*Report, error
 	return r, nil
 }
 
-// countEnded returns the number of ranks that have done all checks.
 func countEnded(ranks map[int]*rankOutput) int {
 	n := 0
 	for _, o := range ranks {

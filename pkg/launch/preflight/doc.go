@@ -11,6 +11,6 @@
 // the workers of a sweep do, by package rendezvous over TCP. They print their findings as lines of
 // JSON, which Slurm collects, because a report must also arrive from nodes that cannot join.
 //
-// A check takes less than a minute of run time, because each part has a time limit: 15 s for
-// the node itself, 20 s for the rendezvous, and 12 s for the network.
+// A check takes less than a minute, because each part has a time limit: 15 s for the node itself,
+// 20 s for the rendezvous, and 12 s for the network.
 package preflight

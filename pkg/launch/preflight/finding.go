@@ -26,8 +26,8 @@ type Finding struct {
 	Next   string `json:"next,omitempty"` // what to do, unless the result is ResultOK
 }
 
-// facts contains the properties of a task's node, for comparison with other nodes. Values that are
-// not known yet are zero.
+// facts contains the properties of a task's node, for comparison with other nodes. Values are zero
+// until they are known.
 type facts struct {
 	Node    string `json:"node"`
 	World   int    `json:"world"`
@@ -43,7 +43,7 @@ type facts struct {
 	Network *networkFacts `json:"network,omitempty"` // nil if the ranks did not join
 }
 
-// networkFacts contains the measurements between this rank and other ranks. The bandwidth between two
+// networkFacts contains the measurements between this rank and others. The bandwidth between two
 // neighboring ranks is in the facts of the lower rank.
 type networkFacts struct {
 	BytesPerSecond float64 `json:"bytes_per_second,omitempty"` // to the next rank; 0 for the last rank
@@ -64,7 +64,6 @@ type line struct {
 // longer lines, and lines of other tasks may come between the pieces.
 const maxTextBytes = 380
 
-// reporter writes the lines of a task.
 type reporter struct {
 	mu   sync.Mutex
 	out  io.Writer
@@ -72,7 +71,6 @@ type reporter struct {
 	rank int
 }
 
-// write writes a line.
 func (r *reporter) write(l line) {
 	l.ID, l.Rank = r.id, r.rank
 	var b strings.Builder
@@ -86,7 +84,6 @@ func (r *reporter) write(l line) {
 	_, _ = io.WriteString(r.out, b.String()) // without its output, a task can report nothing
 }
 
-// add reports a finding.
 func (r *reporter) add(f Finding) {
 	f.Detail, f.Next = shorten(f.Detail), shorten(f.Next)
 	r.write(line{Finding: &f})
@@ -111,8 +108,8 @@ type rankOutput struct {
 	findings []Finding
 }
 
-// maxKeptLines is the number of other lines of output, such as error messages of srun, that readLines
-// keeps.
+// maxKeptLines is the number of other lines of output, such as error messages of srun, that
+// readLines keeps.
 const maxKeptLines = 12
 
 // readLines reads the output of all tasks of the check with the given id. It returns the reports of
@@ -151,7 +148,6 @@ func readLines(r io.Reader, id string) (ranks map[int]*rankOutput, others []stri
 // maxFindings limits the findings of a rank; there are about 10 checks.
 const maxFindings = 100
 
-// passed returns a finding without a problem.
 func passed(check, format string, args ...any) Finding {
 	return Finding{Check: check, Result: ResultOK, Detail: fmt.Sprintf(format, args...)}
 }
@@ -161,8 +157,7 @@ func failed(check, detail, next string) Finding {
 	return Finding{Check: check, Result: ResultFailed, Detail: detail, Next: next}
 }
 
-// warning returns the finding of a problem that would not make a run fail, but probably make it slower
-// or its logs wrong.
+// warning returns the finding of a problem that would probably make a run slower or its logs wrong.
 func warning(check, detail, next string) Finding {
 	return Finding{Check: check, Result: ResultWarning, Detail: detail, Next: next}
 }

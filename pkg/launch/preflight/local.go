@@ -17,7 +17,6 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// The names of the checks.
 const (
 	checkRendezvous       = "rendezvous"
 	checkNetworkInterface = "interface"
@@ -41,12 +40,12 @@ func checkOrder() []string {
 	}
 }
 
-// markerName returns the name of the file by which the tasks of the check with the given id
-// recognize a folder that they share with the program that submits the job.
+// markerName returns the file by which the tasks of the check with the given id recognize a folder
+// that they share with the program that submits the job.
 func markerName(id string) string { return ".lockstep-doctor-" + id }
 
-// markerTimeout is how long a task waits for the marker file. Clients of a network file system
-// may keep an old list of files for some seconds.
+// markerTimeout is how long a task waits for the marker file. Clients of a network file system may
+// keep an old list of files for some seconds.
 const markerTimeout = 5 * time.Second
 
 // findFolders returns findings about whether this node has the same home folder and logs folder as
@@ -67,8 +66,7 @@ const (
 	adviceLogs = "runs are written there: set LOCKSTEP_LOGS to a folder that all nodes share and where you may write; the site's documentation names it"
 )
 
-// findMarker returns a finding about dir: whether it has the marker file, and whether this process may
-// write to it.
+// findMarker reports whether dir has the marker file, and whether this process may write to it.
 func findMarker(ctx context.Context, check, dir, id, next string) Finding {
 	path := filepath.Join(dir, markerName(id))
 	for deadline := time.Now().Add(markerTimeout); ; {
@@ -91,7 +89,6 @@ func findMarker(ctx context.Context, check, dir, id, next string) Finding {
 	return passed(check, "%s is shared", dir)
 }
 
-// findMPI returns the finding about the MPI libraries that the dynamic loader finds.
 func findMPI(s *clib.Search) Finding {
 	const use = "only --on mpi, LOCKSTEP_COLLECTIVE=mpi and programs that call MPI need it"
 	var found, unusable []string
@@ -120,8 +117,8 @@ func findMPI(s *clib.Search) Finding {
 	return passed(checkMPI, "%s", strings.Join(append(found, unusable...), "; "))
 }
 
-// findGPUs returns the findings about the GPUs of this task and about the NCCL library. driver is the
-// version of the GPUs' driver, or "" if there is no GPU.
+// findGPUs returns the findings about the GPUs of this task and about NCCL, and the version of the
+// GPUs' driver, or "".
 func findGPUs(o NodeOptions, getenv func(string) string) (found []Finding, driver string) {
 	m := engine.Devices()
 	for _, d := range m.Devices {

@@ -21,11 +21,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// localTasks is the number of processes that Local starts.
 const localTasks = 2
 
-// Local checks this machine with two processes, which join each other over the loopback
-// interface.
+// Local checks this machine with two processes, which join each other over the loopback interface.
 func Local(ctx context.Context) (*Report, error) {
 	r, err := checkMachine(ctx)
 	if err != nil {
@@ -34,7 +32,6 @@ func Local(ctx context.Context) (*Report, error) {
 	return r, nil
 }
 
-// checkMachine implements Local.
 func checkMachine(ctx context.Context) (*Report, error) {
 	logs, err := runs.ResolveLogs("logs")
 	if err != nil {
@@ -100,7 +97,6 @@ func checkMachine(ctx context.Context) (*Report, error) {
 	return r, nil
 }
 
-// taskEnvironment returns the environment of a task on this machine.
 func taskEnvironment(rank, port int, secret string) []string {
 	remove := append(rendezvous.RankVariables(), "LOCKSTEP_TOKEN")
 	all := slices.DeleteFunc(os.Environ(), func(entry string) bool {

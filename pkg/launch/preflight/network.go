@@ -17,7 +17,6 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// adviseJoin returns the next step after a rendezvous that has failed.
 func adviseJoin(env rendezvous.Env) string {
 	ip := net.ParseIP(env.MasterAddr)
 	switch {
@@ -29,13 +28,11 @@ func adviseJoin(env rendezvous.Env) string {
 	return fmt.Sprintf("first solve the problems of missing nodes, if there are any; otherwise ask the site whether all nodes can connect to %s on ports 20000 to 32767; to use another address, write MASTER_ADDR=… to exports in a copy of the profile", env.MasterAddr)
 }
 
-// An iface is a network interface of the node.
 type iface struct {
 	name      string
 	addresses []net.IP
 }
 
-// listInterfaces returns the interfaces that are up.
 func listInterfaces() ([]iface, error) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -61,9 +58,9 @@ func listInterfaces() ([]iface, error) {
 	return up, nil
 }
 
-// matchesInterface reports whether pattern, a value of NCCL_SOCKET_IFNAME, selects the interface with
-// the given name. A pattern is a list of prefixes of names. After = it is a list of complete names,
-// and after ^ it selects all other interfaces.
+// matchesInterface reports whether pattern, a value of NCCL_SOCKET_IFNAME, selects the interface
+// with the given name. A pattern is a list of prefixes of names. After = it is a list of complete
+// names, and after ^ it selects all other interfaces.
 func matchesInterface(pattern, name string) bool {
 	list, exclude := strings.CutPrefix(pattern, "^")
 	list, exact := strings.CutPrefix(list, "=")
@@ -73,8 +70,8 @@ func matchesInterface(pattern, name string) bool {
 	return listed != exclude
 }
 
-// checkInterface returns the finding about the interface through which this node is connected to rank
-// 0, and whether it is the interface in the site profile.
+// checkInterface returns the finding about the interface through which this node is connected to
+// rank 0, and whether it is the one in the site profile.
 func checkInterface(o NodeOptions, env rendezvous.Env) Finding {
 	all, err := listInterfaces()
 	if err != nil {
@@ -98,8 +95,8 @@ func checkInterface(o NodeOptions, env rendezvous.Env) Finding {
 	return compareInterface(o, used+interfaceSpeed("/sys/class/net", all[i].name), all[i].name, all)
 }
 
-// compareInterface returns the finding about the interface that the ranks use. name is its name, used
-// its description, and all contains all interfaces of the node.
+// compareInterface returns the finding about the interface that the ranks use. name is its name,
+// used its description, and all contains the node's interfaces.
 func compareInterface(o NodeOptions, used, name string, all []iface) Finding {
 	if o.Interface == "" || matchesInterface(o.Interface, name) {
 		return passed(checkNetworkInterface, "%s", used)
@@ -119,8 +116,6 @@ func compareInterface(o NodeOptions, used, name string, all []iface) Finding {
 		fmt.Sprintf("write MASTER_ADDR=… with the first node's address on %s to exports in a copy of the profile; until then, gradients pass through %s", wanted[0], name))
 }
 
-// interfaceSpeed returns the speed of an interface as ", N Gb/s", read from its file in dir, or "" if
-// the driver does not know it.
 func interfaceSpeed(dir, name string) string {
 	text, err := os.ReadFile(filepath.Join(dir, filepath.Base(name), "speed"))
 	if err != nil {
@@ -143,15 +138,15 @@ const (
 	bytesPerElement = 4
 )
 
-// measureNetwork measures the bandwidth to the next rank, and the difference to the clock of rank 0.
-// All ranks must call it.
+// measureNetwork measures the bandwidth to the next rank, and the difference to the clock of rank
+// 0. All ranks must call it.
 func measureNetwork(ctx context.Context, g collective.Group) (*networkFacts, error) {
 	n := &networkFacts{}
 	if err := compareClocks(ctx, g, n); err != nil {
 		return nil, fmt.Errorf("compare clocks: %w", err)
 	}
-	// First each even rank measures with the next rank, then each odd rank does, so that each rank
-	// takes part in one measurement at a time.
+	// First each even rank measures with the next rank, then each odd rank, so that each rank takes
+	// part in one measurement at a time.
 	for parity := range 2 {
 		next, previous := g.Rank()+1, g.Rank()-1
 		var err error
@@ -168,7 +163,6 @@ func measureNetwork(ctx context.Context, g collective.Group) (*networkFacts, err
 	return n, g.Barrier(ctx)
 }
 
-// sendNumbers sends numbers to a rank.
 func sendNumbers(ctx context.Context, g collective.Group, to int, numbers ...float64) error {
 	return g.Send(ctx, device.Buffer{F64: numbers}, to)
 }
@@ -224,8 +218,8 @@ func compareClocks(ctx context.Context, g collective.Group, n *networkFacts) err
 	return nil
 }
 
-// measureLink measures the latency and the bandwidth to the next rank, which must call answerLink at
-// the same time.
+// measureLink measures the latency and the bandwidth to the next rank, which must call answerLink
+// at the same time.
 func (n *networkFacts) measureLink(ctx context.Context, g collective.Group, next int) error {
 	shortest := math.Inf(1)
 	var answer float64

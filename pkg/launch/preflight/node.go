@@ -51,14 +51,13 @@ func ParseNodeOptions(text string) (NodeOptions, error) {
 	return o, nil
 }
 
-// argument returns the argument of lockstep doctor --node.
 func (o NodeOptions) argument() (string, error) {
 	text, err := json.Marshal(o)
 	return string(text), err
 }
 
-// RunNode examines this node as one task of a check, and writes its findings to out. A problem of the
-// node is no error of RunNode, because a launcher may end the other tasks if one task fails.
+// RunNode examines this node as one task of a check, and writes its findings to out. A problem of
+// the node is no error of RunNode, because a launcher may end the other tasks if one task fails.
 func RunNode(ctx context.Context, o NodeOptions, out io.Writer) error {
 	getenv := func(name string) string {
 		switch name {
@@ -110,8 +109,8 @@ func describeNode(env rendezvous.Env) *facts {
 	return f
 }
 
-// systemName returns the name of the operating system's distribution, such as
-// "Debian GNU/Linux 12 (bookworm)".
+// systemName returns the name of the operating system's distribution, such as "Debian GNU/Linux 12
+// (bookworm)".
 func systemName(read func(path string) ([]byte, error)) string {
 	text, err := read("/etc/os-release")
 	if err == nil {
@@ -124,9 +123,8 @@ func systemName(read func(path string) ([]byte, error)) string {
 	return runtime.GOOS
 }
 
-// checkNode runs the checks of the node itself at the same time, and reports each when it ends,
-// or that it has not ended within nodeTimeout. It returns the version of the GPUs' driver, or ""
-// if there is none.
+// checkNode runs the checks of the node itself at the same time, and reports each when it ends, or
+// that it has not ended within nodeTimeout. It returns the version of the GPUs' driver, or "".
 func checkNode(ctx context.Context, o NodeOptions, getenv func(string) string, r *reporter) (driver string) {
 	type result struct {
 		check    int
@@ -179,7 +177,6 @@ func checkNode(ctx context.Context, o NodeOptions, getenv func(string) string, r
 	return driver
 }
 
-// checkNetwork joins the other ranks and measures the network between them.
 func checkNetwork(ctx context.Context, o NodeOptions, env rendezvous.Env, r *reporter, f *facts) {
 	limit := joinTimeout
 	if o.Join > 0 {

@@ -23,8 +23,8 @@ type Report struct {
 	RunSeconds   float64   `json:"run_seconds"`
 	Nodes        []Node    `json:"nodes"` // by rank
 	Problems     []Problem `json:"problems"`
-	// Output has the last lines of the job's output that are no findings, such as messages of
-	// srun, if something failed.
+	// Output has the last lines of the job's output that are no findings, such as messages of srun,
+	// if something failed.
 	Output []string `json:"output,omitempty"`
 }
 
@@ -61,9 +61,9 @@ const (
 	slowBandwidth = 100e6 // bytes per second; less than a network of 1 Gb/s
 )
 
-// newReport makes the report of a check with the given number of tasks from their output. A task that
-// is missing in ranks has written nothing. names contains the name of each rank's node; it is shorter
-// if nodes are unknown.
+// newReport makes the report of a check with the given number of tasks from their output. A task
+// that is missing in ranks has written nothing. names contains the name of each rank's node; it is
+// shorter if nodes are unknown.
 func newReport(tasks int, names []string, ranks map[int]*rankOutput, others []string) *Report {
 	r := &Report{Problems: []Problem{}}
 	names = nodeNames(tasks, names, ranks)
@@ -97,8 +97,8 @@ func newReport(tasks int, names []string, ranks map[int]*rankOutput, others []st
 	return r
 }
 
-// nodeNames returns a unique name for each rank: the name of its node, followed by the rank if the
-// node has several tasks.
+// nodeNames returns a unique name for each rank: its node, followed by the rank if the node has
+// several tasks.
 func nodeNames(tasks int, known []string, ranks map[int]*rankOutput) []string {
 	names := make([]string, tasks)
 	count := map[string]int{}
@@ -135,7 +135,7 @@ func addNodeNames(text string, names []string) string {
 	})
 }
 
-// compareNode compares the facts of a rank with the facts of the other ranks, and returns the findings
+// compareNode compares the facts of a rank with those of the other ranks, and returns the findings
 // about that rank.
 func compareNode(rank int, names []string, ranks map[int]*rankOutput) []Finding {
 	f := ranks[rank].facts
@@ -168,7 +168,7 @@ func compareNode(rank int, names []string, ranks map[int]*rankOutput) []Finding 
 	return append(all, passed(checkClock, "%s", detail))
 }
 
-// aheadOrBehind returns "ahead of " or "behind " for a clock that differs by skew seconds.
+// aheadOrBehind returns "ahead of " or "behind " for a clock skew in seconds.
 func aheadOrBehind(skew float64) string {
 	if skew < 0 {
 		return "behind "
@@ -176,8 +176,8 @@ func aheadOrBehind(skew float64) string {
 	return "ahead of "
 }
 
-// compareVersions returns the finding about the software versions on a node. All nodes must have the
-// same build of lockstep as this program.
+// compareVersions returns the finding about the software versions on a node. All nodes must have
+// this program's build of lockstep.
 func compareVersions(rank int, names []string, ranks map[int]*rankOutput) Finding {
 	f := ranks[rank].facts
 	words := []string{"lockstep " + f.Build, f.Go, f.System, "kernel " + f.Kernel}
@@ -198,7 +198,6 @@ func compareVersions(rank int, names []string, ranks map[int]*rankOutput) Findin
 	return passed(checkVersions, "%s", detail)
 }
 
-// formatShort formats a time in s, ms or µs.
 func formatShort(seconds float64) string {
 	switch {
 	case seconds >= 1:
@@ -209,8 +208,8 @@ func formatShort(seconds float64) string {
 	return fmt.Sprintf("%.3g µs", seconds*1e6)
 }
 
-// collectProblems sets the problems of r from the findings, failures before warnings. It lists a
-// problem of several nodes once.
+// collectProblems sets the problems of r from the findings, failures before warnings, each with all
+// its nodes.
 func (r *Report) collectProblems() {
 	for _, n := range r.Nodes {
 		for _, f := range n.Findings {
@@ -237,8 +236,8 @@ func (r *Report) collectProblems() {
 	})
 }
 
-// addJobProblem adds the problem that the job itself has failed, after the problems of tasks that did
-// not report. If no task has reported anything, the failed job becomes the only problem.
+// addJobProblem adds the problem that the job itself has failed, after the problems of tasks that
+// did not report. If no task has reported anything, it becomes the only problem.
 func (r *Report) addJobProblem(reason string, others []string) {
 	p := Problem{Check: "job", What: reason, Next: "read the messages at the end of this report; if a module or a command is not found, correct it in a copy of the profile"}
 	begun := false
@@ -258,8 +257,7 @@ func (r *Report) addJobProblem(reason string, others []string) {
 	r.Output = others
 }
 
-// String formats the report as text: a line about the job, a table for each node, and the
-// problems.
+// String formats the report as text: a line about the job, a table for each node, and the problems.
 func (r *Report) String() string {
 	var b strings.Builder
 	round := func(seconds float64) time.Duration {

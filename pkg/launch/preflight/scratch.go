@@ -20,9 +20,8 @@ const (
 	slowScratch     = 20e6            // bytes per second; a data set is read for minutes below it
 )
 
-// measureScratch writes a file to the folder dir and reads it, and reports the speed. If dir is
-// "", it uses the folder for temporary files. site is the site whose profile names dir, or "" for
-// this machine.
+// measureScratch writes a file to the folder dir and reads it, and reports the speed. If dir is "", it
+// uses the folder for temporary files. site is the site whose profile names dir, or "" for this machine.
 func measureScratch(site, dir string) Finding {
 	name, other := dir, "write another folder where you may write, and that every node has, to scratch in a copy of the profile; the site's documentation names it"
 	switch {
@@ -54,8 +53,7 @@ func measureScratch(site, dir string) Finding {
 }
 
 // timeFile writes a file to dir, reads it, and removes it. It returns both speeds in bytes per
-// second. The file is on the disk before it is read, and the system is asked to forget its
-// content.
+// second. The file is on the disk before it is read, and the system is asked to forget its content.
 func timeFile(dir string) (write, read float64, err error) {
 	f, err := os.CreateTemp(dir, ".lockstep-doctor-")
 	if err != nil {
@@ -99,7 +97,6 @@ func timeFile(dir string) (write, read float64, err error) {
 	return write, float64(got) / max(time.Since(begin).Seconds(), 1e-9), nil
 }
 
-// formatRate formats bytes per second.
 func formatRate(bytesPerSecond float64) string {
 	if bytesPerSecond >= 1e9 {
 		return fmt.Sprintf("%.1f GB/s", bytesPerSecond/1e9)

@@ -48,9 +48,9 @@ const maxWorkers = 1 << 20
 // that is 0.
 //
 // A node gets as many workers as the profile allows (workers_per_node, and gpus_per_node if they
-// need GPUs). There are as few nodes as possible, and the numbers of tasks on two nodes differ by at
-// most one. With 2 workers per node this is the U-Net study's rule: one worker is 1 task on 1 node,
-// and N workers are 2 tasks on each of N/2 nodes.
+// need GPUs). There are as few nodes as possible, and the numbers of tasks on two nodes differ by
+// at most one. With 2 workers per node this is the U-Net study's rule: one worker is 1 task on 1
+// node, and N workers are 2 tasks on each of N/2 nodes.
 func (p *Profile) Place(j Job, workers, workersPerTask, gpusPerWorker int) (Job, error) {
 	workersPerTask = max(1, workersPerTask)
 	switch {
@@ -81,8 +81,8 @@ func (p *Profile) Place(j Job, workers, workersPerTask, gpusPerWorker int) (Job,
 }
 
 // GPUsByDefault reports whether a worker of a program should get a GPU unless the user decides
-// otherwise: if the partition is known to have GPUs. An empty partition is the default one. c may be
-// nil. reason is for people, such as "partition booster has 4 GPUs per node".
+// otherwise: if the partition, by default the default one, is known to have GPUs. c may be nil.
+// reason is for people, such as "partition booster has 4 GPUs per node".
 func (p *Profile) GPUsByDefault(partition string, c *Cluster) (gpus bool, reason string) {
 	part := c.Partition(p.Complete(Job{Partition: partition}).Partition)
 	switch has := p.GPUsPerNode.known(); {
@@ -99,7 +99,7 @@ func (p *Profile) GPUsByDefault(partition string, c *Cluster) (gpus bool, reason
 }
 
 // Complete returns j with the profile's values in place of missing ones: partition, reservation,
-// output, and the number of CPUs per task.
+// output, and CPUs per task.
 func (p *Profile) Complete(j Job) Job {
 	if j.Nodes == 0 {
 		j.Nodes = 1
@@ -122,8 +122,8 @@ func (p *Profile) Complete(j Job) Job {
 	return j
 }
 
-// cpusPerTask returns the number of CPUs of each task of j by the profile's rules, or 0 if there
-// is no rule. The rules cpus_by_gpus and divide_cores are for a node, whose CPUs the tasks share: a
+// cpusPerTask returns the number of CPUs of each task of j by the profile's rules, or 0 if there is
+// none. The rules cpus_by_gpus and divide_cores are for a node, whose CPUs the tasks share: a
 // single task gets all of them, as in the course at JSC, whatever the number of its GPUs.
 func (p *Profile) cpusPerTask(j Job) int {
 	if r := p.cpusRange(j.GPUsPerNode); r != nil {
@@ -135,8 +135,8 @@ func (p *Profile) cpusPerTask(j Job) int {
 	return p.CPUsPerTask.known() * max(1, j.CPUFactor)
 }
 
-// cpusRange returns the profile's rule for the CPUs of a job that has the given number of GPUs on each
-// node, or nil if there is none.
+// cpusRange returns the profile's rule for the CPUs of a job with the given number of GPUs on each
+// node, or nil.
 func (p *Profile) cpusRange(gpus int) *CPUsRange {
 	for i := range p.CPUsByGPUs {
 		if r := &p.CPUsByGPUs[i]; r.GPUs == gpus {
@@ -146,8 +146,7 @@ func (p *Profile) cpusRange(gpus int) *CPUsRange {
 	return nil
 }
 
-// checkSizes returns a problem if a size of j is negative or too large to be real, or nil if all sizes
-// are possible.
+// checkSizes returns a problem if a size of j is negative or too large to be real, or nil.
 func (j Job) checkSizes() *Problem {
 	for _, s := range []struct {
 		field, name string

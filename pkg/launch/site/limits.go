@@ -11,16 +11,15 @@ import (
 	"lockstep/pkg/internal/nearest"
 )
 
-// Account is an account of Slurm that the user may use, with the limits that Slurm applies to
-// the user's jobs in it.
+// Account is an account of Slurm that the user may use, with Slurm's limits for the user's jobs in it.
 type Account struct {
 	Name    string
 	Default bool // of jobs that name no account
 	Queued  int  // jobs of the user in the account that wait or run
 	Limits  []Limit
 
-	// OverridesPartitions reports whether Limits take precedence over the limits of partitions (flag
-	// OverPartQOS of the account's QOS). By default, the limits of partitions take precedence.
+	// OverridesPartitions reports whether Limits take precedence over the limits of partitions
+	// (flag OverPartQOS of the account's QOS).
 	OverridesPartitions bool
 }
 
@@ -32,14 +31,12 @@ type Limit struct {
 	Count    int           // of GPUs, CPUs, nodes or jobs
 	Time     time.Duration // of ResourceTime
 
-	// Group reports whether the limit is one of Slurm's Grp limits, for which it counts all jobs of
-	// an association or of a QOS together.
+	// Group is set for Slurm's Grp limits, which count all jobs of an association or of a QOS together.
 	Group bool
 }
 
-// WithPrecedence returns the limits that Slurm applies if first takes precedence over then, as the
-// limits of a QOS do over the limits of an account: all limits in first, and the limits in then of
-// kinds that first does not limit.
+// WithPrecedence returns the limits that Slurm applies if first takes precedence over then, as a QOS
+// does over an account: all limits in first, and those in then of kinds that first does not limit.
 func WithPrecedence(first, then []Limit) []Limit {
 	all := slices.Clone(first)
 	for _, l := range then {
@@ -51,7 +48,7 @@ func WithPrecedence(first, then []Limit) []Limit {
 }
 
 // isSameKind reports whether l and other limit the same resource in the same way, so that Slurm
-// applies only one of them.
+// applies only one.
 func (l Limit) isSameKind(other Limit) bool {
 	return l.Resource == other.Resource && l.Group == other.Group && (l.Group || l.Scope == other.Scope)
 }
@@ -96,8 +93,7 @@ func (l Limit) describe() string {
 	return fmt.Sprintf("%s allows all its users together %s at a time", l.Owner, amount)
 }
 
-// findAccount returns the account with the given name, or the default account if name is "". It
-// returns nil if there is none.
+// findAccount returns the account with the given name, or the default account for "", or nil.
 func (c *Cluster) findAccount(name string) *Account {
 	i := slices.IndexFunc(c.Accounts, func(a Account) bool { return a.Name == name || name == "" && a.Default })
 	if i < 0 {
@@ -106,8 +102,8 @@ func (c *Cluster) findAccount(name string) *Account {
 	return &c.Accounts[i]
 }
 
-// checkAccount returns a problem for each limit of j's account or partition that j would exceed even
-// if no other job ran.
+// checkAccount returns a problem for each limit of j's account or partition that j would exceed
+// even if no other job ran.
 func checkAccount(j Job, c *Cluster) []Problem {
 	a := c.findAccount(j.Account)
 	if a == nil {
@@ -153,16 +149,15 @@ func checkAccount(j Job, c *Cluster) []Problem {
 	return found
 }
 
-// sortLimits returns limits in ascending order, so that the most restrictive limit of a resource is
-// first.
+// sortLimits returns limits in ascending order, the most restrictive one of a resource first.
 func sortLimits(limits []Limit) []Limit {
 	return slices.SortedStableFunc(slices.Values(limits), func(a, b Limit) int {
 		return cmp.Or(cmp.Compare(a.Count, b.Count), cmp.Compare(a.Time, b.Time))
 	})
 }
 
-// amount returns how much of the resource r the job j asks for, and the name of the field of Job that
-// decides it. n is 0 if no field of Job counts r.
+// amount returns how much of the resource r the job j asks for, and the name of the field of Job
+// that decides it. n is 0 if no field of Job counts r.
 func (j Job) amount(r Resource) (field string, n int) {
 	switch r {
 	case ResourceGPU:
@@ -177,8 +172,8 @@ func (j Job) amount(r Resource) (field string, n int) {
 	return "", 0
 }
 
-// missingAccount returns the problem that the user has no account, or may not use the account of j. It
-// returns nil if Slurm requires no account.
+// missingAccount returns the problem that the user has no account, or may not use j's, or nil if
+// Slurm requires none.
 func missingAccount(j Job, c *Cluster) []Problem {
 	if !c.NeedsAccount {
 		return nil
@@ -199,9 +194,8 @@ func missingAccount(j Job, c *Cluster) []Problem {
 	return []Problem{p}
 }
 
-// CheckCount returns a problem if submitting the given number of jobs to the account would exceed a
-// limit on the number of jobs in the queue. An empty account is the default account. A nil Cluster
-// has no limits.
+// CheckCount returns a problem if submitting the given number of jobs would exceed a limit on the
+// number of jobs in the queue. An empty account is the default account. A nil Cluster has no limits.
 func (c *Cluster) CheckCount(jobs int, account string) []Problem {
 	if c == nil {
 		return nil

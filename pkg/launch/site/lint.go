@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/internal/nearest"
 )
 
-// Problem is something that Check found wrong with a job. What states what is wrong, and Next what to
-// do. Each is a sentence without a capital letter and a period.
+// Problem is something that Check found wrong with a job. What states what is wrong, and Next what
+// to do. Each is a sentence without a capital letter and a period.
 type Problem struct {
 	Field   string // of Job, or the key of the profile
 	What    string
@@ -53,8 +53,8 @@ type Reservation struct {
 	Start, End time.Time // zero if unknown
 }
 
-// Partition returns the partition with the given name, or the default partition if name is "".
-// It returns nil if c has none or c is nil.
+// Partition returns the partition with the given name, or the default partition for "", or nil. c
+// may be nil.
 func (c *Cluster) Partition(name string) *Partition {
 	if c == nil {
 		return nil
@@ -66,9 +66,8 @@ func (c *Cluster) Partition(name string) *Partition {
 	return &c.Partitions[i]
 }
 
-// Check returns what is wrong with j before it is submitted. c describes the cluster; if it is
-// nil, only the profile's rules are checked. Problems without Warning mean that the job would be
-// refused, wait for ever or fail.
+// Check returns what is wrong with j before it is submitted. If c, the cluster, is nil, only the profile's
+// rules are checked. Problems without Warning mean that the job would be refused, wait for ever or fail.
 func (p *Profile) Check(j Job, c *Cluster) []Problem {
 	for _, problem := range []*Problem{j.checkSizes(), j.checkTexts()} {
 		if problem != nil {
@@ -108,7 +107,6 @@ func (p *Profile) Check(j Job, c *Cluster) []Problem {
 	return found
 }
 
-// checkTasks returns what is wrong with the number of tasks of j.
 func (p *Profile) checkTasks(j Job) []Problem {
 	var found []Problem
 	if most := j.Nodes * j.TasksPerNode; j.Tasks > most {
@@ -133,7 +131,6 @@ func (p *Profile) checkTasks(j Job) []Problem {
 	return found
 }
 
-// checkCPUs returns what is wrong with the number of CPUs of j.
 func (p *Profile) checkCPUs(j Job) []Problem {
 	var found []Problem
 	perNode := j.TasksPerNode * j.CPUsPerTask
@@ -157,7 +154,6 @@ func (p *Profile) checkCPUs(j Job) []Problem {
 	return found
 }
 
-// checkGPUs returns what is wrong with the number of GPUs of j.
 func (p *Profile) checkGPUs(j Job) []Problem {
 	if j.GPUsPerNode == 0 {
 		return nil
@@ -193,7 +189,6 @@ func (p *Profile) checkGPUs(j Job) []Problem {
 	return append(found, p.checkVisibleDevices(j, need)...)
 }
 
-// fewerPerProcess returns what to do if a process uses more GPUs than a node has.
 func fewerPerProcess(has int) string {
 	return fmt.Sprintf("use at most %s per process, or a program with one process per GPU", english.Count(has, "GPU"))
 }
@@ -217,7 +212,7 @@ func (p *Profile) checkVisibleDevices(j Job, need int) []Problem {
 	return nil
 }
 
-// checkPartition returns a problem for each reason why the partition of j could not run j.
+// checkPartition returns a problem for each reason why j's partition could not run it.
 func (p *Profile) checkPartition(j Job, c *Cluster) []Problem {
 	part := c.Partition(j.Partition)
 	if part == nil {
@@ -255,8 +250,8 @@ func (p *Profile) checkPartition(j Job, c *Cluster) []Problem {
 	return found
 }
 
-// missingPartition returns the problem that c does not have the partition of j, or has no default
-// partition. It returns none if nothing is known about the partitions or about the site's choice.
+// missingPartition returns the problem that c lacks the partition of j, or a default partition. It
+// returns none if nothing is known about the partitions or the site's choice.
 func missingPartition(j Job, c *Cluster) []Problem {
 	if len(c.Partitions) == 0 || j.Partition == Unknown { // unknownProblem names the key
 		return nil
@@ -272,7 +267,6 @@ func missingPartition(j Job, c *Cluster) []Problem {
 	return []Problem{p}
 }
 
-// checkReservation returns what is wrong with the reservation of j.
 func checkReservation(j Job, c *Cluster) []Problem {
 	if j.Reservation == "" {
 		return nil

@@ -27,13 +27,13 @@ const (
 	AccountOptional = "optional"
 )
 
-// StartPlain is the value of Profile.Start for a site whose job scripts start the program
-// itself, as one process.
+// StartPlain is the value of Profile.Start for a site whose job scripts start the program itself,
+// as one process.
 const StartPlain = "plain"
 
 // Profile describes a site. Each field has the key of its tag in the profile's file;
-// environment/sites/README.md explains the keys. In general, an empty text or 0 leaves the
-// choice to Slurm or means that nothing is checked.
+// environment/sites/README.md explains the keys. In general, an empty text or 0 leaves the choice
+// to Slurm or means that nothing is checked.
 type Profile struct {
 	Name        string `yaml:"-"` // of the shipped profile, or the path of the file
 	Description string `yaml:"description"`
@@ -78,7 +78,6 @@ type CPUsRange struct {
 // Count is a number that may be unknown.
 type Count int
 
-// unknownCount is the Count that the literal Unknown is decoded to.
 const unknownCount Count = -1
 
 // UnmarshalYAML decodes a whole number of at least 0, or Unknown.
@@ -95,7 +94,6 @@ func (c *Count) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// known returns the number, or 0 if it is unknown.
 func (c Count) known() int { return max(0, int(c)) }
 
 // List is a list of texts. As a whole it may also be Unknown.
@@ -146,8 +144,8 @@ func Text(name string) ([]byte, error) {
 	return sites.Files.ReadFile(name + ".yaml")
 }
 
-// hint returns " (did you mean x?)" for a name that is similar to a shipped one, or is a part of
-// it, as "jsc" is. It returns "" for other names.
+// hint returns " (did you mean x?)" for a name that is similar to a shipped one, or a part of it,
+// as "jsc" is, or else "".
 func hint(name string) string {
 	if name != "" {
 		for _, n := range Names() {
@@ -184,7 +182,7 @@ func Parse(name string, text []byte) (*Profile, error) {
 	return p, nil
 }
 
-// lineOf returns the line of a top-level key in doc, or the first line if doc lacks the key.
+// lineOf returns the line of a top-level key in doc, or the first line.
 func lineOf(doc *yaml.Node, key string) int {
 	top := doc.Content[0].Content
 	for i := 0; i+1 < len(top); i += 2 {

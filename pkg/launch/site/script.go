@@ -11,13 +11,12 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// defaultOutput is the pattern for the name of a job's output if neither the profile nor the job
-// has one: the job's name and its number.
+// defaultOutput is the default pattern for the name of a job's output: the job's name and its number.
 const defaultOutput = "%x-%j.out"
 
-// Script returns the job script of j for sbatch. It returns an error if j depends on a value of
-// the profile that is Unknown, or has a value that cannot be written to a job script. It does not
-// check what the cluster has: see Check.
+// Script returns the job script of j for sbatch. It returns an error if j depends on a value of the
+// profile that is Unknown, or has a value that cannot be written to a job script. It does not check
+// what the cluster has: see Check.
 func (p *Profile) Script(j Job) (string, error) {
 	header, err := p.header(j)
 	if err != nil {
@@ -42,10 +41,10 @@ exec bash "$run"/%s
 `, process.QuoteArgument(list), process.QuoteArgument(script)), nil
 }
 
-// SequenceScript returns the script of a job for sbatch, with the errors of Script, that runs the script with the
-// given name in each folder of the file list, one after another. The output of each goes to a file in its
-// folder, and its exit code to the file exit there. If the job is requeued, it leaves out the folders whose
-// exit code is 0. j.Command and j.Environment are not used.
+// SequenceScript returns the script of a job for sbatch, with the errors of Script, that runs the
+// script with the given name in each folder of the file list, one after another. The output of each
+// goes to a file in its folder, and its exit code to the file exit there. If the job is requeued,
+// it leaves out the folders whose exit code is 0. j.Command and j.Environment are not used.
 func (p *Profile) SequenceScript(j Job, list, script, exit string) (string, error) {
 	j.Command = []string{list, script} // is checked like a command
 	header, err := p.header(j)
@@ -65,7 +64,7 @@ exit "$status"
 `, process.QuoteArgument(script), process.QuoteArgument(exit), process.QuoteArgument(list)), nil
 }
 
-// header returns the first lines of a script for sbatch: its interpreter and the options of j.
+// header returns the interpreter and the options of j, the first lines of a script.
 func (p *Profile) header(j Job) (string, error) {
 	fail := func(problem Problem) (string, error) {
 		return "", fmt.Errorf("write job script for site %s: %s", p.Name, problem)
@@ -88,7 +87,6 @@ func (p *Profile) header(j Job) (string, error) {
 	return b.String(), nil
 }
 
-// options returns the options of sbatch for j.
 func (p *Profile) options(j Job) []string {
 	var all []string
 	text := func(option, value string) {
@@ -125,8 +123,8 @@ func (p *Profile) options(j Job) []string {
 	if j.Requeue {
 		all = append(all, "--requeue")
 	}
-	// By default the job would get all limits (ulimit) of the process that submits it, such as those
-	// of memory and threads on a login node or in a JupyterHub. Only a forbidden core dump stays forbidden.
+	// By default the job would get all limits (ulimit) of the process that submits it, such as those of
+	// memory and threads on a login node or in a JupyterHub. Only a forbidden core dump stays forbidden.
 	all = append(all, "--propagate=CORE")
 	text("image", p.Image)
 	output, errors := p.Output, p.Error
@@ -162,8 +160,7 @@ func quoteOption(value string) string {
 	return `"` + strings.ReplaceAll(value, `"`, `\"`) + `"`
 }
 
-// formatLimit returns a time limit for sbatch, rounded up to seconds: hours:minutes:seconds, after
-// days- if it is more than a day.
+// formatLimit returns a time limit for sbatch, rounded up to seconds: [days-]hours:minutes:seconds.
 func formatLimit(limit time.Duration) string {
 	s := int64((limit + time.Second - 1) / time.Second)
 	clock := fmt.Sprintf("%02d:%02d:%02d", s/3600%24, s/60%60, s%60)
@@ -173,7 +170,6 @@ func formatLimit(limit time.Duration) string {
 	return clock
 }
 
-// setup returns the lines of the script that prepare the environment of the command.
 func (p *Profile) setup(j Job) []string {
 	var lines []string
 	if j.Begin != "" {
@@ -213,7 +209,6 @@ func (p *Profile) setup(j Job) []string {
 	return lines
 }
 
-// listNumbers returns the numbers from 0 to n-1, separated by commas.
 func listNumbers(n int) string {
 	numbers := make([]string, n)
 	for i := range numbers {
@@ -222,7 +217,6 @@ func listNumbers(n int) string {
 	return strings.Join(numbers, ",")
 }
 
-// commandLine returns the line that runs the command of j in all tasks.
 func (p *Profile) commandLine(j Job) string {
 	var words []string
 	if p.Time {
@@ -256,8 +250,8 @@ func (p *Profile) partOptions(j Job) []string {
 	return options
 }
 
-// startCommand returns the command that starts the tasks of j, such as srun. It returns
-// StartPlain if the job script runs the program directly.
+// startCommand returns the command that starts the tasks of j, such as srun, or StartPlain if the
+// job script runs the program directly.
 func (p *Profile) startCommand(j Job) string {
 	switch {
 	case j.MPI:

@@ -16,16 +16,15 @@ var (
 	// optionPattern matches the values of options that consist of names and numbers.
 	optionPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.,:;@%+=?&|*()\[\]/-]*$`)
 	// gpuFlagPattern matches Profile.GPUFlag.
-	gpuFlagPattern = regexp.MustCompile(`^--(gres=gpu:([A-Za-z0-9_.-]+:)?|gpus-per-node=([A-Za-z0-9_.-]+:)?)N$`)
-	// variablePattern matches NAME=VALUE.
+	gpuFlagPattern  = regexp.MustCompile(`^--(gres=gpu:([A-Za-z0-9_.-]+:)?|gpus-per-node=([A-Za-z0-9_.-]+:)?)N$`)
 	variablePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 )
 
 // errUnsafe is the error for a value that the shell would not read as one word in a job script.
 var errUnsafe = errors.New("use letters, digits and -_.,:/ without spaces")
 
-// invalidKey returns the first key of p with an invalid value, and what is wrong with the value.
-// It returns no error if all values are valid; a value may be Unknown.
+// invalidKey returns the first key of p with an invalid value, and what is wrong with it, or no
+// error. A value may be Unknown.
 func (p *Profile) invalidKey() (key string, err error) {
 	switch p.Account {
 	case AccountRequired, AccountOptional, Unknown:
@@ -101,10 +100,8 @@ func isPattern(key, text string) bool {
 	return (key == "output" || key == "error") && optionPattern.MatchString("x"+text)
 }
 
-// isControl reports whether c is a control character, such as a line break.
 func isControl(c rune) bool { return c < ' ' || c == 0x7f }
 
-// textsOf returns the texts in a field of Profile.
 func textsOf(v reflect.Value) []string {
 	switch f := v.Interface().(type) {
 	case string:
@@ -121,9 +118,8 @@ func textsOf(v reflect.Value) []string {
 	return nil
 }
 
-// Unknown returns the keys of p whose values are unknown and that the job j depends on. A
-// partition and an account that j has replace the profile's. Of start and mpi_command, j depends
-// on the one that starts its tasks.
+// Unknown returns the keys of p whose values are unknown and that j depends on. j's own partition and
+// account replace the profile's. Of start and mpi_command, j depends on the one that starts its tasks.
 func (p *Profile) Unknown(j Job) []string {
 	needless := map[string]bool{
 		"description": true, "source": true,
@@ -147,8 +143,8 @@ func (p *Profile) Unknown(j Job) []string {
 	return keys
 }
 
-// WithoutUnknown returns a copy of p for scripts that are only shown: unknown values are empty, but srun
-// stands for an unknown command that starts tasks, and --gres=gpu:N for an unknown flag for GPUs.
+// WithoutUnknown returns a copy of p for scripts that are only shown: unknown values are empty, but
+// srun stands for an unknown command that starts tasks, and --gres=gpu:N for an unknown flag for GPUs.
 func (p *Profile) WithoutUnknown() *Profile {
 	known := *p
 	fields := reflect.ValueOf(&known).Elem()
@@ -169,8 +165,7 @@ func (p *Profile) WithoutUnknown() *Profile {
 	return &known
 }
 
-// unknownProblem returns the problem that j depends on unknown values of p, or nil if it does
-// not.
+// unknownProblem returns the problem that j depends on unknown values of p, or nil.
 func (p *Profile) unknownProblem(j Job) *Problem {
 	keys := p.Unknown(j)
 	if len(keys) == 0 {

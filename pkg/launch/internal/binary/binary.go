@@ -16,20 +16,16 @@ import (
 	"lockstep/pkg/notebook"
 )
 
-// variable is the environment variable with the path of the lockstep command. The
-// notebook's kernelspec sets it to the command that was built together with the kernel.
+// variable is the environment variable with the path of the lockstep command. The notebook's
+// kernelspec sets it to the command that was built together with the kernel.
 const variable = "LOCKSTEP_BIN"
 
-// commandPackage is the lockstep command's main package.
 const commandPackage = "lockstep/pkg/cmd/lockstep"
 
 // buildIDTimeout limits how long queryBuildID waits for a command to print its build id.
 const buildIDTimeout = 20 * time.Second
 
-// Find returns the path of the lockstep command that the workers run: $LOCKSTEP_BIN, else
-// the running program if that is lockstep itself, else lockstep in the folder of the running
-// program. It returns an error if the command was not built from the same sources as the
-// running program.
+// Find returns the path of the lockstep command that the workers run, as launch.Binary documents.
 func Find(ctx context.Context) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -53,11 +49,11 @@ func Find(ctx context.Context) (string, error) {
 	return found, checkBuild(ctx, found)
 }
 
-// FindLauncher returns the path of the lockstep command that runs sweeps: lockstep in the
-// folder of the running program, else the lockstep command of the workers, or the result of Find if they run
-// another program and workers is "". It prefers the first to $LOCKSTEP_BIN, which may be a program of
-// the user that can only train. It does not ask the command for its build id, because a launcher refuses the
-// plan of another build.
+// FindLauncher returns the path of the lockstep command that runs sweeps: lockstep in the folder of
+// the running program, else workers, else the result of Find. workers is the lockstep command of
+// the workers, or "" if they run another program. $LOCKSTEP_BIN comes second, because it may be a
+// program of the user that can only train. FindLauncher does not ask for the build id, because a
+// launcher refuses the plan of another build.
 func FindLauncher(ctx context.Context, workers string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -90,7 +86,6 @@ func checkBuild(ctx context.Context, command string) error {
 	return nil
 }
 
-// isSameFile reports whether the paths a and b lead to the same file.
 func isSameFile(a, b string) bool {
 	s, err := os.Stat(a)
 	if err != nil {
@@ -100,7 +95,6 @@ func isSameFile(a, b string) bool {
 	return err == nil && os.SameFile(s, t)
 }
 
-// queryBuildID runs the lockstep command at path and returns its build id.
 func queryBuildID(ctx context.Context, path string) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, buildIDTimeout)
 	defer cancel()

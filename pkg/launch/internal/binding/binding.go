@@ -22,23 +22,23 @@ type State struct {
 	Machine topology.Machine // with the CPUs that this process may use
 	Taken   []int            // CPUs that other processes are bound to
 	Online  []int            // CPUs of the machine that are in use, also those that this process may not use
-	// Quota is the number of CPUs whose time this process may use; +Inf if not limited. QuotaGroup is the folder
-	// of the control group whose processes share that time.
+	// Quota is the number of CPUs whose time this process may use; +Inf if not limited. QuotaGroup
+	// is the folder of the control group that shares that time.
 	Quota      float64
 	QuotaGroup string
 	// JobCPUs is the number of CPUs on this machine that Slurm has given to the job; 0 if unknown.
 	JobCPUs int
-	// HasUnseenProcesses reports whether processes that this process cannot see may be using its
-	// CPUs. This is so in a container that may use all CPUs of the machine.
+	// HasUnseenProcesses reports whether processes that this process cannot see may use its CPUs,
+	// as in a container that may use all CPUs of the machine.
 	HasUnseenProcesses bool
 	Problem            string // why processes cannot be bound; "" if they can
-	// Claimed contains the CPUs that this user's sweep has taken while several users share the machine; nil if
-	// all CPUs that no process is bound to may be used.
+	// Claimed contains the CPUs that this user's sweep has taken if several users share the
+	// machine; nil means all that no process is bound to.
 	Claimed   []int
 	Disturbed string // why other users' sweeps disturb the sweep; "" if it has all cores that it needs
 }
 
-// Read reads the current state of the CPUs of this machine.
+// Read reads the current state of this machine's CPUs.
 func Read() State {
 	if runtime.GOOS != "linux" {
 		return State{Problem: "only Linux can bind processes to CPUs, not " + runtime.GOOS}
@@ -131,14 +131,12 @@ func (c State) Plan(q Request) (Binding, error) {
 	return b, nil
 }
 
-// reasonNotToBind returns why the workers should not be bound to cores unless the user
-// asks for it, or "" if they should. The answer is the same for all runs of a sweep, so that
-// their times can be compared.
+// reasonNotToBind returns why the workers should not be bound to cores unless the user asks for it,
+// or "". The answer is the same for all runs of a sweep, so that their times can be compared.
 //
-// Two processes that are bound to the same core are slower than two that the operating system
-// may move. So workers are bound only to cores that no other process is bound to, and only if
-// all processes that could do the same are visible: not in a container without CPUs of its
-// own, and not under a quota of CPU time.
+// Two processes that are bound to the same core are slower than two that the operating system may move. So
+// workers are bound only to cores that no other process is bound to, and only if all processes that could
+// do the same are visible: not in a container without CPUs of its own, and not under a quota of CPU time.
 func (c State) reasonNotToBind(q Request) string {
 	need := fmt.Sprintf("%s × %s", english.Count(q.Most, "worker"), english.Count(q.Threads, "thread"))
 	count := len(c.Machine.CPUs)
@@ -175,10 +173,10 @@ func (b Binding) CheckApplicable() error {
 	})
 }
 
-// WithThreadBinder calls do with a function bind, which binds the calling thread, and with it
-// the processes that the thread starts, to the CPUs of a rank. bind does nothing if the workers
-// are not bound. After do has returned, the thread may use the same CPUs as before. The calling
-// goroutine must be locked to its thread; Go does not start other threads from such a thread.
+// WithThreadBinder calls do with a function bind, which binds the calling thread, and with it the
+// processes that it starts, to the CPUs of a rank. bind does nothing if the workers are not bound.
+// After do has returned, the thread may use the same CPUs as before. The calling goroutine must be
+// locked to its thread; Go does not start other threads from such a thread.
 func (b Binding) WithThreadBinder(do func(bind func(rank int) error) error) (err error) {
 	if b.Lists == nil {
 		return do(func(int) error { return nil })
@@ -191,7 +189,7 @@ func (b Binding) WithThreadBinder(do func(bind func(rank int) error) error) (err
 	return do(func(rank int) error { return topology.BindThread(b.Lists[rank]) })
 }
 
-// EnvironmentEntry returns the entry of a worker's environment that contains the binding.
+// EnvironmentEntry returns the binding as an entry of a worker's environment.
 func (b Binding) EnvironmentEntry() string {
 	text, err := json.Marshal(b.Binding)
 	if err != nil {

@@ -8,22 +8,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WorkerAttr returns the attributes of a worker process: it gets a separate process group,
-// and the operating system kills it when the launcher ends, even by kill -9.
+// WorkerAttr gives a worker process a process group of its own; the operating system kills it when
+// the launcher ends, even by kill -9.
 func WorkerAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// TaskAttr returns the attributes of a program in the process group of this process. The operating
-// system kills it when the thread that started it ends, even by kill -9 of this process.
+// TaskAttr is for a program in the process group of this process. The operating system kills it
+// when the thread that started it ends, even by kill -9 of this process.
 func TaskAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
-// SessionAttr returns the attributes of a process in a separate session. The process gets no
-// signal when a notebook is interrupted or a terminal is closed.
+// SessionAttr gives a process a session of its own. It gets no signal when a notebook is
+// interrupted or a terminal is closed.
 func SessionAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
-// SignalGroup sends s to the process group that p leads. It sends nothing once p.Wait has
-// returned, because another process may have the ID then.
+// SignalGroup sends s to the process group that p leads. It sends nothing once p.Wait has returned,
+// because another process may have the ID then.
 func SignalGroup(p *os.Process, s unix.Signal) {
 	var err error
 	herr := p.WithHandle(func(pidfd uintptr) {

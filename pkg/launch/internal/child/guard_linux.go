@@ -17,16 +17,15 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// A program other than lockstep may start child processes at any depth, in separate sessions
-// and process groups. So the launcher does not start it directly: it starts this executable
-// again as a guard, which starts the program and is the subreaper (prctl(2)) of all its
-// descendants. When the program has ended, the guard kills the remaining descendants, and
-// then ends with the same exit code or signal. The operating system signals the guard when
-// the launcher ends, even by kill -9. If the guard itself is killed, its parent finds the
-// descendants by their environment; see EndLeftBehind.
+// A program other than lockstep may start child processes at any depth, in separate sessions and
+// process groups. So the launcher starts this executable again as a guard, which starts the program
+// and is the subreaper (prctl(2)) of all its descendants. When the program has ended, the guard
+// kills the remaining descendants, and then ends with the same exit code or signal. The operating
+// system signals the guard when the launcher ends, even by kill -9. If the guard itself is killed,
+// its parent finds the descendants by their environment; see EndLeftBehind.
 
-// guardName is the guard's argv[0]. The arguments after it are the launcher's pid, the
-// program's path and the program's argv.
+// guardName is the guard's argv[0]. The arguments after it are the launcher's pid, the program's
+// path and its argv.
 const guardName = "lockstep guard"
 
 // Signals from the launcher to a guard.
@@ -35,12 +34,12 @@ const (
 	guardStop = unix.SIGTSTP // stop them
 )
 
-// guardTimeout limits how long a guard tries to kill or stop the program's descendants. The
-// guard may lack the permission to signal some of them, such as processes of another user.
+// guardTimeout limits how long a guard tries to kill or stop the program's descendants. It may not
+// be allowed to signal some of them, such as processes of another user.
 const guardTimeout = 5 * time.Second
 
-// init runs the guard if this process was started as a guard, and then ends the process, so
-// that main does not run.
+// init runs the guard if this process was started as one, and then ends the process, so that main
+// does not run.
 func init() {
 	if len(os.Args) > 3 && os.Args[0] == guardName {
 		runGuard(os.Args[1], os.Args[2], os.Args[3:])
@@ -54,9 +53,8 @@ func AddGuard(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: guardKill}
 }
 
-// SignalGuard makes the guard p apply the signal s to its program and the program's
-// descendants. The guard leads the program's process group. A guard that has just been started
-// may miss the signal.
+// SignalGuard makes the guard p apply the signal s to its program and the program's descendants. The
+// guard leads the program's process group. A guard that has just been started may miss the signal.
 func SignalGuard(p *os.Process, s unix.Signal) {
 	switch s {
 	case unix.SIGKILL:
@@ -70,9 +68,9 @@ func SignalGuard(p *os.Process, s unix.Signal) {
 	}
 }
 
-// runGuard is the main function of a guard. It starts the program at path with argv,
-// kills the program's descendants when the program has ended, and ends with the same exit
-// code or signal. launcher is the pid of the launcher.
+// runGuard is the main function of a guard. It starts the program at path with argv, kills the
+// program's descendants when it has ended, and ends with the same exit code or signal. launcher is
+// the launcher's pid.
 func runGuard(launcher, path string, argv []string) {
 	asked := make(chan os.Signal, 8)
 	// All other signals reach the program itself, which is in this process group.
@@ -127,17 +125,16 @@ func runGuard(launcher, path string, argv []string) {
 	process.ExitWithStatus(ended)
 }
 
-// stopDescendants stops all descendants of this process. It repeats this until none of them
-// is running, because a process may start a child after the list is read and before the
-// process stops.
+// stopDescendants stops all descendants of this process, repeatedly until none is running, because
+// a process may start a child after the list is read and before it stops.
 func stopDescendants() {
 	for begin := time.Now(); signalDescendants(unix.SIGSTOP) > 0 && time.Since(begin) < guardTimeout; {
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// signalDescendants sends s to all descendants of this process. It returns the number of
-// those that were running; see parseStat.
+// signalDescendants sends s to all descendants of this process, and returns how many were running;
+// see parseStat.
 func signalDescendants(s unix.Signal) (running int) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -168,9 +165,9 @@ func signalDescendants(s unix.Signal) (running int) {
 	return running
 }
 
-// parseStat parses /proc/PID/stat of a process: its parent, and whether it is still, that is, stopped, ended or in an
-// uninterruptible sleep. A process that has been sent SIGSTOP stops when it wakes from such a sleep. One whose child
-// by vfork was stopped before its exec sleeps so until the child goes on.
+// parseStat parses /proc/PID/stat: the process's parent, and whether it is still, that is, stopped,
+// ended or in an uninterruptible sleep. A process that has been sent SIGSTOP stops when it wakes from
+// such a sleep. One whose child by vfork was stopped before its exec sleeps so until the child goes on.
 func parseStat(text string) (parent int, still, ok bool) {
 	// pid (name) state ppid …: the name may contain spaces and parentheses.
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])

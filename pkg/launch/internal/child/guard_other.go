@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddGuard does nothing, because only Linux has subreapers. When the program ends, the
-// launcher kills the program's process group.
+// AddGuard does nothing, because only Linux has subreapers. When the program ends, the launcher
+// kills its process group.
 func AddGuard(*exec.Cmd) {}
 
 // SignalGuard sends s to the process group of the program.
 func SignalGuard(p *os.Process, s unix.Signal) { SignalGroup(p, s) }
 
-// Environment returns LOCKSTEP_RUN with the run folder dir. Other variables would have no use, because
-// only Linux shows the environment of other processes.
+// Environment returns LOCKSTEP_RUN with the run folder dir. Only Linux shows the environment of
+// other processes, so other variables would have no use.
 func Environment(dir string) []string { return []string{"LOCKSTEP_RUN=" + dir} }
 
 // EndLeftBehind does nothing, because it finds processes by their environment.

@@ -16,9 +16,8 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// launcherVariable is the environment variable that identifies the launcher or the guard that has
-// started a process of a run. All descendants inherit it, so they can be found after the launcher
-// and the guard were killed.
+// launcherVariable identifies the launcher or the guard that has started a process of a run. All
+// descendants inherit it, so they can be found after the launcher and the guard were killed.
 const launcherVariable = "LOCKSTEP_LAUNCHER"
 
 // identity identifies a process of this machine, as the value of launcherVariable.
@@ -29,7 +28,6 @@ type identity struct {
 	boot      string
 }
 
-// ownIdentity returns the identity of this process.
 func ownIdentity() identity {
 	start, _ := process.Stat(os.Getpid())
 	return identity{os.Getpid(), start, process.PIDNamespace(), process.BootID()}
@@ -39,21 +37,19 @@ func (i identity) String() string {
 	return fmt.Sprintf("%d-%d-%d-%s", i.pid, i.startTime, i.namespace, i.boot)
 }
 
-// parseIdentity parses the result of String.
 func parseIdentity(text string) (i identity, ok bool) {
 	n, _ := fmt.Sscanf(text, "%d-%d-%d-%s", &i.pid, &i.startTime, &i.namespace, &i.boot)
 	return i, n == 4
 }
 
-// Environment returns the environment variables by which EndLeftBehind finds a process that this
-// process starts for the run in the folder dir, and the descendants of that process.
+// Environment returns the variables by which EndLeftBehind finds a process that this process starts
+// for the run in the folder dir, and the process's descendants.
 func Environment(dir string) []string {
 	return []string{"LOCKSTEP_RUN=" + dir, launcherVariable + "=" + ownIdentity().String()}
 }
 
-// EndLeftBehind kills the processes of the runs in the folders dirs whose launcher or guard has
-// ended, waits for their ends, and returns their pids. There are such processes only if that launcher
-// or guard was killed.
+// EndLeftBehind kills the processes of the runs in dirs whose launcher or guard has ended, waits for
+// their ends, and returns their pids. There are such processes only if that launcher or guard was killed.
 func EndLeftBehind(dirs ...string) (ended []int, err error) {
 	own := ownIdentity()
 	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
@@ -69,8 +65,8 @@ func EndLeftBehind(dirs ...string) (ended []int, err error) {
 	}
 }
 
-// killLeftBehind implements one attempt of EndLeftBehind in the process own. It returns the pids of
-// the processes that have not ended.
+// killLeftBehind is one attempt of EndLeftBehind in the process own. It returns the pids of
+// processes that have not ended.
 func killLeftBehind(own identity, dirs []string) (left []int) {
 	paths, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {
@@ -95,8 +91,8 @@ func killLeftBehind(own identity, dirs []string) (left []int) {
 	return left
 }
 
-// isLeftBehind reports whether EndLeftBehind must kill a process with the given environment. own is the
-// identity of this process.
+// isLeftBehind reports whether EndLeftBehind must kill a process with the given environment. own is
+// this process.
 func isLeftBehind(environment []byte, own identity, dirs []string) bool {
 	var dir, launcher string
 	for entry := range bytes.SplitSeq(environment, []byte{0}) {
@@ -114,11 +110,11 @@ func isLeftBehind(environment []byte, own identity, dirs []string) bool {
 	return start != l.startTime || !process.Exists(state)
 }
 
-// parentEnded is the signal that this process gets when its parent has ended; see EndWithParent.
+// parentEnded is the signal that this process gets when its parent has ended.
 const parentEnded = unix.SIGUSR1
 
-// EndWithParent makes this process end by SIGKILL as soon as its parent process has ended, even if
-// the parent was killed. The caller's goroutine must stay locked to its thread.
+// EndWithParent makes this process end by SIGKILL as soon as its parent has ended, even if the
+// parent was killed. The caller's goroutine must stay locked to its thread.
 func EndWithParent() {
 	parent := os.Getppid()
 	signals := make(chan os.Signal, 1)

@@ -33,8 +33,8 @@ const (
 const (
 	defaultLimit = 10 * time.Minute
 	interval     = 200 * time.Millisecond // between two looks of a waiting sweep
-	// settleTime is longer than a step of the clock from which files get their times. Of two files that were
-	// written at least this long after each other, the second has the later time.
+	// settleTime is longer than a step of the clock of file times: of two files written at least
+	// this long after each other, the second has the later time.
 	settleTime = 20 * time.Millisecond
 	// patience is how long a sweep may leave free cores that it waits for: its process may be stopped.
 	patience = 2 * time.Second
@@ -51,7 +51,7 @@ func Configured() (folder string, limit time.Duration, err error) {
 	return folder, limit, nil
 }
 
-// Check returns an error if this user cannot take part in sharing cores in the folder.
+// Check returns an error if this user cannot share cores in the folder.
 func Check(folder string) error {
 	uid := os.Geteuid()
 	dir, err := makeFolder(folder, uid)
@@ -73,10 +73,10 @@ var errHeld = errors.New("another sweep of this user has cores")
 
 // Claim is what the sweep of this user has or waits for.
 type Claim struct {
-	// CPUs are those that the sweep has. It is nil if it has none, and under a quota of CPU time, where only the
-	// number of cores counts.
+	// CPUs are those that the sweep has. It is nil if it has none, and under a quota of CPU time,
+	// where only the number of cores counts.
 	CPUs []int
-	// Until is the time at which the sweep starts at the latest.
+	// Until is the latest time at which the sweep starts.
 	Until time.Time
 
 	folder, dir      string
@@ -89,7 +89,7 @@ type Claim struct {
 	untouched map[int]time.Time // by user: since when the sweep leaves the free cores that it waits for
 }
 
-// NewClaim returns a claim for a sweep whose largest run has the given numbers of workers and threads per worker.
+// NewClaim returns a claim for a sweep by the workers and the threads per worker of its largest run.
 func NewClaim(folder string, limit time.Duration, machine binding.State, workers, threads int) (*Claim, error) {
 	c := &Claim{
 		Until: time.Now().Add(limit), folder: folder, machine: machine, workers: workers, threads: threads, limit: limit,
@@ -112,7 +112,6 @@ func NewClaim(folder string, limit time.Duration, machine binding.State, workers
 	return c, err
 }
 
-// write replaces the user's file.
 func (c *Claim) write(r record) error {
 	r.Since = time.Now()
 	f, changed, err := writeLocked(c.dir, r)
@@ -137,8 +136,8 @@ func (c *Claim) Close() error {
 // hasQuota reports whether a quota of CPU time limits the sweep, so that cores are only counted.
 func (c *Claim) hasQuota() bool { return c.machine.Quota < float64(len(c.machine.Machine.CPUs)) }
 
-// count returns the number of cores of m. If the threads of the sweep need more than all cores of this machine,
-// it returns the number of CPUs.
+// count returns the number of cores of m, or its number of CPUs if the sweep has more threads than
+// this machine has cores.
 func (c *Claim) count(m topology.Machine) int {
 	if cores := c.machine.Machine.CountParts().Cores; c.workers*c.threads <= cores {
 		return m.CountParts().Cores
@@ -146,7 +145,7 @@ func (c *Claim) count(m topology.Machine) int {
 	return len(m.CPUs)
 }
 
-// total returns the number of cores for all users, and needs how many of them the sweep needs.
+// total returns the number of cores for all users, and needs how many the sweep needs.
 func (c *Claim) total() int {
 	if c.hasQuota() {
 		return max(1, int(c.machine.Quota))
@@ -156,8 +155,8 @@ func (c *Claim) total() int {
 
 func (c *Claim) needs() int { return min(c.workers*c.threads, c.total()) }
 
-// free returns what the sweeps of other users have left: the CPUs of this machine, and the number of cores. Sweeps
-// under a quota count, but have no CPUs of their own.
+// free returns what the sweeps of other users have left: the CPUs of this machine, and the number
+// of cores. Sweeps under a quota count, but have no CPUs of their own.
 func (c *Claim) free(others []entry) (left topology.Machine, n int) {
 	left = c.machine.Machine
 	all, ofQuota := 0, 0
@@ -175,8 +174,8 @@ func (c *Claim) free(others []entry) (left topology.Machine, n int) {
 	return left, max(0, n)
 }
 
-// take claims n of the free cores; left contains their CPUs. ok is false if an earlier sweep has claimed one of
-// them at the same moment.
+// take claims n of the free cores; left contains their CPUs. ok is false if an earlier sweep has
+// claimed one of them at the same moment.
 func (c *Claim) take(left topology.Machine, n int) (ok bool, err error) {
 	r := record{Cores: n, Group: c.machine.QuotaGroup}
 	if !c.hasQuota() {
@@ -205,8 +204,8 @@ func (c *Claim) take(left topology.Machine, n int) (ok bool, err error) {
 	return ok, err
 }
 
-// Try takes the cores that the sweep needs if they are free and no earlier sweep waits for them. Otherwise it
-// returns false, and the sweep waits in the given place.
+// Try takes the cores that the sweep needs if they are free and no earlier sweep waits for them.
+// Otherwise it returns false, and the place in which the sweep waits.
 func (c *Claim) Try() (bool, Place, error) {
 	others, err := readEntries(c.folder, c.uid, c.machine.Online)
 	if err != nil {
@@ -225,8 +224,8 @@ func (c *Claim) Try() (bool, Place, error) {
 	return false, Place{c.needs(), free, c.total(), before + 1, before + 1 + after}, err
 }
 
-// Place describes what a sweep waits for: the numbers of cores that it needs, that are free, and of the machine, and
-// its place among the sweeps that wait, from 1.
+// Place describes a waiting sweep: the numbers of cores that it needs, that are free, and of the
+// machine, and its place among the sweeps that wait, from 1.
 type Place struct{ needs, free, total, place, waiting int }
 
 // String returns a message such as "2 cores: 1 of 2 are free, place 2 of 3".
@@ -234,9 +233,9 @@ func (p Place) String() string {
 	return fmt.Sprintf("%s: %d of %d are free, place %d of %d", english.Count(p.needs, "core"), p.free, p.total, p.place, p.waiting)
 }
 
-// countWaiting returns the numbers of sweeps of other users that wait, before and after this one. A sweep does not
-// count that should have started: because it has waited for the longest time, or because there are enough free
-// cores for it.
+// countWaiting returns the numbers of other users' sweeps that wait before and after this one.
+// Sweeps that should have started do not count: they have waited for the longest time, or there are
+// enough free cores for them.
 func (c *Claim) countWaiting(others []entry, free int) (before, after int) {
 	now := time.Now()
 	for _, o := range others {
@@ -258,8 +257,8 @@ func (c *Claim) countWaiting(others []entry, free int) (before, after int) {
 	return before, after
 }
 
-// Wait waits until the sweep has the cores that it needs, and calls show with its place. If too few are free at
-// Until, Wait takes the free ones, and returns a text that says why other sweeps disturb this one.
+// Wait waits until the sweep has the cores that it needs, and calls show with its place. If too few
+// are free at Until, Wait takes the free ones, and returns why other sweeps disturb this one.
 func (c *Claim) Wait(ctx context.Context, show func(Place)) (disturbed string, err error) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -280,8 +279,8 @@ func (c *Claim) Wait(ctx context.Context, show func(Place)) (disturbed string, e
 	}
 }
 
-// takeFree ends the waiting without the cores that the sweep needs. It takes those that are free, unless an earlier
-// sweep waits for them.
+// takeFree ends the waiting without the needed cores. It takes those that are free, unless an
+// earlier sweep waits for them.
 func (c *Claim) takeFree() (disturbed string, err error) {
 	others, err := readEntries(c.folder, c.uid, c.machine.Online)
 	if err != nil {

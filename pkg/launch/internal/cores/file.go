@@ -18,13 +18,13 @@ import (
 const (
 	fileName = "sweep.json" // of the user's file in the user's folder
 	newFiles = "new-*"      // names of files before they are complete
-	// maxFileBytes limits the size of a file in bytes, because it is read into memory.
+	// maxFileBytes limits the size of a file in bytes, which is read into memory.
 	maxFileBytes = 64 << 10
 	// maxReads limits how often a file is read that was replaced at the same moment.
 	maxReads = 10
 )
 
-// record is the content of a user's file: what the user's sweep has, or waits for.
+// record is the content of a user's file: what the sweep has, or waits for.
 type record struct {
 	CPUs  []int     `json:"cpus,omitempty"`  // that the sweep has
 	Cores int       `json:"cores,omitempty"` // number of cores that the sweep has, under a quota of CPU time
@@ -47,13 +47,12 @@ type entry struct {
 	changed time.Time // by the kernel's clock: no user can choose it
 }
 
-// isBefore reports whether e was written before o.
 func (e entry) isBefore(o entry) bool {
 	return e.changed.Before(o.changed) || e.changed.Equal(o.changed) && e.uid < o.uid
 }
 
-// readEntries returns the sweeps of all users in the folder except uid, in the order in which their files were
-// written.
+// readEntries returns the sweeps of all users in the folder except uid, in the order in which their
+// files were written.
 func readEntries(folder string, uid int, online []int) ([]entry, error) {
 	users, err := os.ReadDir(folder)
 	if err != nil {
@@ -78,9 +77,9 @@ func readEntries(folder string, uid int, online []int) ([]entry, error) {
 	return all, nil
 }
 
-// readEntry reads the file in the folder of the user uid. ok is false unless the file belongs to that user and a
-// living process holds its lock. Whatever a user may have put in place of the file, readEntry does not block: not
-// on a named pipe, nor on a lease (see fcntl(2)).
+// readEntry reads the file in the folder of the user uid. ok is false unless it belongs to that
+// user and a living process holds its lock. Whatever a user may have put in place of the file,
+// readEntry does not block: not on a named pipe, nor on a lease (see fcntl(2)).
 func readEntry(dir string, uid int) (e entry, ok bool) {
 	path := filepath.Join(dir, fileName)
 	for range maxReads {
@@ -102,7 +101,6 @@ func readEntry(dir string, uid int) (e entry, ok bool) {
 	return e, false
 }
 
-// readLocked implements readEntry for an open file.
 func readLocked(f *os.File, uid int) (e entry, ok bool) {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || ownerOf(info) != uid || info.Size() > maxFileBytes {
@@ -116,10 +114,8 @@ func readLocked(f *os.File, uid int) (e entry, ok bool) {
 	return e, err == nil && json.Unmarshal(text, &e.record) == nil
 }
 
-// ownerOf returns the id of the user to whom a file belongs.
 func ownerOf(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
-// makeFolder returns the folder of the user uid, which it creates if necessary.
 func makeFolder(folder string, uid int) (string, error) {
 	dir := filepath.Join(folder, strconv.Itoa(uid))
 	err := os.Mkdir(dir, 0o755)
@@ -136,8 +132,8 @@ func makeFolder(folder string, uid int) (string, error) {
 	return dir, err
 }
 
-// writeLocked replaces the user's file in dir by a new one, which it locks and returns with the time of its last
-// change. Nobody else can open the new file before it is locked, and lock it first.
+// writeLocked replaces the user's file in dir by a new one, which it locks and returns with the
+// time of its last change. Nobody else can open the new file before it is locked.
 func writeLocked(dir string, r record) (f *os.File, changed time.Time, err error) {
 	text, err := json.Marshal(r)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package estimate estimates how long runs take, from the runs that are done and from the epochs of a
-// run that is training.
+// Package estimate estimates how long runs take, from finished runs and from the epochs of a run
+// that is training.
 package estimate
 
 import (
@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/train"
 )
 
-// maxRuns limits the number of run folders that are read for estimates, because the logs
-// folder of a long project may be large and on a slow disk.
+// maxRuns limits the run folders that are read for estimates: the logs folder of a long project may
+// be large and slow.
 const maxRuns = 1000
 
 // Finished is a run that is done, from which the time of another run can be estimated.
@@ -24,8 +24,8 @@ type Finished struct {
 	info runs.Info
 }
 
-// ReadFinished returns finished runs: first those of the study in the folder dir, then those of the
-// other studies in the same logs folder. It leaves out folders that it cannot read, and runs of other machines.
+// ReadFinished returns finished runs: first those of the study in the folder dir, then those of other
+// studies in the same logs folder. It leaves out folders that it cannot read, and runs of other machines.
 func ReadFinished(dir string) []Finished {
 	ofStudy, _ := runs.Find(dir)
 	others, _ := runs.Find(filepath.Dir(dir))
@@ -51,9 +51,9 @@ type Run struct {
 	Threads int      // of each worker of that program
 }
 
-// Time returns how long the run will probably take, and a text that names the finished run from which
-// this was estimated: the run with the same config, or the same command, whose number of workers is
-// nearest. Time assumes that twice as many workers need half the time, so the run may take longer. It
+// Time returns how long the run will probably take, and the finished run from which this was
+// estimated: the one with the same config, or the same command, whose number of workers is nearest.
+// Time assumes that twice as many workers need half the time, so the run may take longer. It
 // returns 0 and "" if there is no such run.
 func (r Run) Time(all []Finished) (d time.Duration, source string) {
 	var nearest *Finished
@@ -78,13 +78,11 @@ func (r Run) Time(all []Finished) (d time.Duration, source string) {
 	return roundSeconds(time.Duration(seconds * float64(time.Second))), source
 }
 
-// roundSeconds rounds d up to seconds.
 func roundSeconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
 
-// isLike reports whether the run f trains like r, except for the numbers of workers and epochs and
-// the seed.
+// isLike reports whether f trains like r, except for the numbers of workers and epochs and the seed.
 func (r Run) isLike(f runs.Info) bool {
 	if len(r.Command) > 0 || len(f.Command) > 0 {
 		return slices.Equal(f.Command, r.Command) && f.ThreadsPerWorker == r.Threads
@@ -102,10 +100,10 @@ const (
 	shortestStall = 30 * time.Second
 )
 
-// End estimates the time at which a run ends: each remaining epoch takes the mean time of the epochs
-// done. last is the time at which the newest epoch ended, and total the number of all epochs. If the
-// current epoch already takes longer than the mean, End assumes that it ends now. The result is
-// zero if a number is unknown, or if the run has stalled.
+// End estimates the time at which a run ends: each remaining epoch takes the mean time of the
+// epochs done. last is the time at which the newest epoch ended, and total the number of all
+// epochs. If the current epoch already takes longer than the mean, End assumes that it ends now.
+// The result is zero if a number is unknown, or if the run has stalled.
 func End(done []runs.Epoch, total int, last time.Time) time.Time {
 	return endAt(time.Now(), done, total, last)
 }

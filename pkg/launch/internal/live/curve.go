@@ -10,16 +10,15 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// Curve is the speed-up over the number of workers, computed as package scaling does it for the
-// final figure.
+// Curve is the speed-up over the number of workers, as package scaling computes it.
 type Curve struct {
 	study   *scaling.Study
 	figure  *figure.Figure // nil unless it was drawn
 	partial bool           // whether runs are in progress
 }
 
-// NewCurve returns the speed-up of a study, or nil if no series has a speed-up at two worker counts.
-// If partial is true, the title says that the curve is the speed-up so far. If withFigure is true,
+// NewCurve returns the speed-up of a study, or nil if no series has one at two worker counts. If
+// partial is set, the title says that the curve is the speed-up so far. If withFigure is set,
 // NewCurve also draws the figure for a cell.
 func NewCurve(study *scaling.Study, partial, withFigure bool) (*Curve, error) {
 	counts := map[string]int{}
@@ -46,7 +45,6 @@ func NewCurve(study *scaling.Study, partial, withFigure bool) (*Curve, error) {
 	return c, err
 }
 
-// title returns the title of the curve.
 func (c *Curve) title() string {
 	title := "Speed-up"
 	if c.partial {

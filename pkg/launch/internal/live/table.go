@@ -22,8 +22,7 @@ type Row struct {
 	Workers int
 	Job     string // id of the job of Slurm; "" on this machine
 	State   string
-	// Note is the reason why the run waits or has failed, or the last line of output of a run
-	// without epochs.
+	// Note is why the run waits or has failed, or the last line of output of a run without epochs.
 	Note                        string
 	Epoch, Epochs               int // Epochs is 0 if unknown
 	SamplesPerSecond, Loss, IoU float64
@@ -44,18 +43,16 @@ type Table struct {
 	Notes   []string // shown below the rows
 }
 
-// unknownText is shown in place of an unknown value.
 const unknownText = "–"
 
-// column is a column of the table.
 type column struct {
 	name  string
 	left  bool // whether its text begins at the left
 	value func(Row) string
 }
 
-// columns returns the columns of the table. The column of job ids is left out if no run has one, and
-// the estimated end if all runs have ended.
+// columns returns the columns of the table: without job ids if no run has one, and without the
+// estimated end if all runs have ended.
 func (t Table) columns() []column {
 	all := []column{
 		{"run", true, func(r Row) string { return clean.Text(r.Run) }},
@@ -96,8 +93,8 @@ func formatNumber(format string, v float64) string {
 	return fmt.Sprintf(format, v)
 }
 
-// formatElapsed formats d with a precision that changes at most once a second, and for long
-// times once a minute.
+// formatElapsed formats d so that the text changes at most once a second, and for long times once a
+// minute.
 func formatElapsed(d time.Duration) string {
 	const short = 10 * time.Minute // below it, seconds are shown
 	switch s := int(d / time.Second); {
@@ -114,8 +111,8 @@ func formatElapsed(d time.Duration) string {
 	}
 }
 
-// formatClock formats the estimated time t: with seconds if it is less than ten minutes after
-// now, and with the date if it is on another day.
+// formatClock formats the estimated time t: with seconds if it is less than ten minutes after now,
+// and with the date if it is on another day.
 func formatClock(t, now time.Time) string {
 	t, now = t.Local(), now.Local()
 	switch {
@@ -129,8 +126,7 @@ func formatClock(t, now time.Time) string {
 	return t.Format("15:04")
 }
 
-// notes returns the lines below the table: the notes of the runs, and those of the table. Runs
-// with the same note share a line.
+// notes returns the lines below the table: the notes of the runs, equal ones once, and those of the table.
 func (t Table) notes() []string {
 	var order []string
 	names := map[string][]string{}
@@ -206,8 +202,8 @@ func (t Table) HTML() string {
 // String returns the table as text.
 func (t Table) String() string { return strings.Join(t.lines(math.MaxInt), "\n") }
 
-// lines returns the lines of the table as text. If there are more than height lines, it leaves out
-// rows and adds a line with their number. It leaves out runs that are done or waiting first.
+// lines returns the table as lines of text. If there are more than height, it leaves out rows,
+// first of runs that are done or waiting, and adds a line with their number.
 func (t Table) lines(height int) []string {
 	var heading []string
 	if t.Heading != "" {
@@ -234,8 +230,7 @@ func (t Table) lines(height int) []string {
 	return append(all, notes...)
 }
 
-// limitRows returns at most n rows (but at least 3), and a line that counts the rows that it left
-// out, or "" if it left out none.
+// limitRows returns at most n rows (but at least 3), and a line that counts the omitted ones, or "".
 func (t Table) limitRows(n int) (shown []Row, omitted string) {
 	const least = 3
 	leave := len(t.Rows) - max(n, least)

@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// View shows tables and curves, each in place of the previous one. It ignores errors of the
-// output, because a failed display must not end the sweep.
+// View shows tables and curves, each in place of the previous one. It ignores errors of the output,
+// because a failed display must not end the sweep.
 type View interface {
 	// Show shows t, and c below it unless it is nil. last is true for the last call.
 	Show(t Table, c *Curve, last bool)
@@ -41,7 +41,6 @@ func NewView(w io.Writer) View {
 	return &lineView{w: w, shown: map[string]shownRun{}}
 }
 
-// cellView shows an HTML table and a figure in a cell.
 type cellView struct {
 	table, curve *notebook.Live
 	shownTable   string
@@ -61,7 +60,6 @@ func (v *cellView) Show(t Table, c *Curve, _ bool) {
 	}
 }
 
-// terminalView redraws its lines in a terminal.
 type terminalView struct {
 	w     io.Writer
 	size  func() (width, height int)
@@ -103,7 +101,6 @@ func (v *terminalView) Show(t Table, c *Curve, last bool) {
 	_, _ = io.WriteString(v.w, b.String())
 }
 
-// truncate cuts s to at most n characters.
 func truncate(s string, n int) string {
 	if n < 1 || utf8.RuneCountInString(s) <= n {
 		return s
@@ -111,8 +108,8 @@ func truncate(s string, n int) string {
 	return string([]rune(s)[:n])
 }
 
-// lineView writes a line about a run when its state changes, when another tenth of its epochs is done,
-// and at the latest lineInterval after the previous line if the run has new epochs.
+// lineView writes a line about a run when its state changes, when another tenth of its epochs is
+// done, and at the latest lineInterval after the previous line if the run has new epochs.
 type lineView struct {
 	w       io.Writer
 	shown   map[string]shownRun
@@ -120,14 +117,12 @@ type lineView struct {
 	notes   string
 }
 
-// shownRun is the state of a run in the last line about it.
 type shownRun struct {
 	state, note string
 	epoch       int
 	at          time.Time
 }
 
-// lineInterval is the longest time between two lines about a run that has new epochs.
 const lineInterval = 30 * time.Second
 
 func (v *lineView) DrawsFigures() bool { return false }
@@ -164,7 +159,6 @@ func (v *lineView) Show(t Table, c *Curve, last bool) {
 	}
 }
 
-// line describes the run in one line.
 func (r Row) line() string {
 	parts := []string{r.State}
 	if r.Epoch > 0 {

@@ -26,11 +26,10 @@ const (
 	MPICH   = "MPICH" // and others whose launcher is Hydra, such as Intel MPI
 )
 
-// versionTimeout limits the time in which mpirun must print its version.
 const versionTimeout = 30 * time.Second
 
-// Records is the signal that asks the ranks to write the records of their collective operations. The
-// launcher sends it to mpirun, and both implementations of mpirun forward it to the ranks.
+// Records is the signal that asks the ranks to write the records of their collective operations.
+// Both implementations of mpirun forward it to the ranks.
 const Records = unix.SIGALRM
 
 // Launcher is an mpirun of this machine.
@@ -39,11 +38,9 @@ type Launcher struct {
 	Kind string // OpenMPI or MPICH
 }
 
-// installAdvice is the next step for a user without mpirun.
 const installAdvice = "install Open MPI (on Debian: apt install openmpi-bin) or MPICH (apt install mpich), load the cluster's module (module load openmpi), or name the program (MPIOptions.Command, --mpirun)"
 
-// Find returns the launcher with the given name or path. The default is mpirun, or mpiexec if there
-// is no mpirun.
+// Find returns the launcher with the given name or path, by default mpirun, or mpiexec if there is none.
 func Find(ctx context.Context, name string) (Launcher, error) {
 	names := []string{name}
 	if name == "" {
@@ -63,8 +60,7 @@ func Find(ctx context.Context, name string) (Launcher, error) {
 	return Launcher{}, fmt.Errorf("no %s on this machine: %s", names[0], installAdvice)
 }
 
-// readKind asks the mpirun at path for its version, and returns the implementation of MPI that it
-// belongs to.
+// readKind asks the mpirun at path for its version, and returns its implementation of MPI.
 func readKind(ctx context.Context, path string) (string, error) {
 	ctx, cancel := process.WithTimeout(ctx, versionTimeout)
 	defer cancel()
@@ -103,8 +99,8 @@ func (l Launcher) Arguments(j Job) []string {
 		if j.Hostfile != "" {
 			args = append(args, "-f", j.Hostfile)
 		}
-		// MPICH's mpirun (Hydra) passes on the whole environment, does not count slots, and does not
-		// bind the ranks.
+		// MPICH's mpirun (Hydra) passes on the whole environment, does not count slots, and does
+		// not bind the ranks.
 		return slices.Concat(args, []string{"-n", strconv.Itoa(j.Processes)}, j.Command)
 	}
 	if os.Geteuid() == 0 {
@@ -140,8 +136,8 @@ func (l Launcher) StopSignal() unix.Signal {
 // StopSignals returns the signals by which mpirun may ask a rank to end.
 func StopSignals() []os.Signal { return []os.Signal{unix.SIGTERM, unix.SIGUSR2} }
 
-// FirstHost returns the name of the first host in a hostfile, on which rank 0 is started: lines are
-// "node1 slots=4" for Open MPI and "node1:4" for MPICH.
+// FirstHost returns the first host in a hostfile, on which rank 0 is started: lines are "node1
+// slots=4" for Open MPI and "node1:4" for MPICH.
 func FirstHost(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -5,30 +5,27 @@ import (
 	"regexp"
 )
 
-// maxDumpBytes limits the size of a dump of goroutines in a worker's output. A Go program that
-// crashes writes the stacks of all its goroutines, which can be hundreds of MB.
+// maxDumpBytes limits a dump of goroutines in a worker's output: a Go program that crashes writes
+// the stacks of all its goroutines, which can be hundreds of MB.
 const maxDumpBytes = 1 << 20
 
 // dumpCut is the line in place of the rest of a dump.
 const dumpCut = "[the stacks of the other goroutines are left out]\n"
 
 // stackLine matches a line of a dump: the header of a goroutine, a call, a place in a file, or a
-// note of the runtime. Other lines of a program hardly match, and a match means nothing outside of
-// a dump.
+// note of the runtime. Other lines hardly match, and a match means nothing outside of a dump.
 var stackLine = regexp.MustCompile(`^(goroutine \d+ .*\]:|\t.*|[^\s(]+\(.*\)|panic\(.*\)|created by .*|\.\.\.\d* ?.*frames elided\.\.\.|runtime stack:|)\r?\n$`)
 
-// stackHeader begins each goroutine of a dump.
 var stackHeader = []byte("goroutine ")
 
-// dumpLimiter removes from a worker's output what exceeds maxDumpBytes in a dump of goroutines.
+// dumpLimiter removes what exceeds maxDumpBytes in a dump of goroutines.
 type dumpLimiter struct {
 	dumped    int    // bytes of the dump so far; 0: no dump
 	part      []byte // start of a line of a dump
 	midOfLine bool   // whether the last byte was in the middle of a line, outside of a dump
 }
 
-// limit returns the part of the output p that is to be kept. It holds back an incomplete line of a
-// dump until the line is complete.
+// limit returns the part of the output p that is to be kept. It holds back an incomplete line of a dump.
 func (d *dumpLimiter) limit(p []byte) []byte {
 	if d.dumped == 0 && !bytes.Contains(p, stackHeader) { // the usual case
 		d.midOfLine = len(p) > 0 && p[len(p)-1] != '\n' || len(p) == 0 && d.midOfLine
@@ -65,7 +62,6 @@ func (d *dumpLimiter) limit(p []byte) []byte {
 	return kept
 }
 
-// flush returns the incomplete line that limit has held back.
 func (d *dumpLimiter) flush() []byte {
 	part := d.part
 	if d.part = nil; d.dumped > maxDumpBytes {

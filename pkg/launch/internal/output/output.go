@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// KeptLines is the number of last lines of each worker that are kept for errors.
+// KeptLines is the number of last lines of each worker kept for errors.
 const KeptLines = 8
 
 // maxLineBytes limits the size of a line. Longer lines are split.
@@ -37,9 +37,8 @@ func (o *LineWriter) WriteLine(text string) {
 	_, _ = io.WriteString(o.w, text+"\n")
 }
 
-// Writer receives the output of one worker. It writes the output unchanged to the
-// worker's log and line by line to the shared output, and keeps the last lines. Only a dump of
-// goroutines is limited to maxDumpBytes.
+// Writer receives the output of one worker. It writes the output unchanged to the worker's log, except
+// for long dumps of goroutines, and line by line to the shared output, and keeps the last lines.
 type Writer struct {
 	prefix string
 	log    io.Writer
@@ -53,14 +52,14 @@ type Writer struct {
 	err   error // of writing to the log
 }
 
-// NewWriter returns a Writer for the output of a worker. prefix is the text before each line
-// in the shared output out.
+// NewWriter returns a Writer for the output of a worker. prefix is the text before each line in the
+// shared output out.
 func NewWriter(prefix string, log io.Writer, out *LineWriter) *Writer {
 	return &Writer{prefix: prefix, log: log, out: out}
 }
 
-// Write receives the next bytes of the worker's output. It always succeeds, so that a full
-// disk causes an error of the launcher and not a broken pipe in the worker.
+// Write receives output of the worker. It always succeeds, so that a full disk causes an error of
+// the launcher and not a broken pipe in the worker.
 func (l *Writer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,8 +87,6 @@ func (l *Writer) write(p []byte) {
 	}
 }
 
-// addLine writes a line to the shared output and keeps it as the last line. It leaves out
-// everything before the last carriage return in the line.
 func (l *Writer) addLine(text string) {
 	text = strings.TrimRight(text, "\r")
 	// A progress bar overwrites its line: only the last version counts.
@@ -101,8 +98,7 @@ func (l *Writer) addLine(text string) {
 	l.out.WriteLine(l.prefix + text)
 }
 
-// Flush adds a last line that has no line end. It returns the first error of writing to the
-// log.
+// Flush adds a last line that has no line end. It returns the first error of writing to the log.
 func (l *Writer) Flush() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,9 +152,9 @@ const LastLinesFollow = "its last lines:\n    "
 // KernelEnded is the text of the error of a sweep that ended because its notebook's kernel did.
 const KernelEnded = "ended with the notebook's kernel"
 
-// Summarize returns the first line of an error for a table, which has no room for the last lines of
-// a worker. It says in plain words that a user or the end of the kernel has stopped the sweep, and if resumable is
-// true, how to continue it.
+// Summarize returns the first line of an error for a table, which has no room for a worker's last
+// lines. It says in plain words that a user or the end of the kernel has stopped the sweep, and if
+// resumable is set, how to continue it.
 func Summarize(text string, resumable bool) string {
 	text, _, _ = strings.Cut(text, "\n")
 	announcement, _, _ := strings.Cut(LastLinesFollow, "\n")

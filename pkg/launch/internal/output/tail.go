@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Tail copies the lines that are appended to the log of a worker which another process
-// writes.
+// Tail copies the lines appended to a worker's log, which another process writes.
 type Tail struct {
 	Out *Writer // receives the lines
 
@@ -32,8 +31,7 @@ func (t *Tail) Skip() {
 	}
 }
 
-// Copy copies to Out what was appended to the log since the last call. It does nothing if the log
-// does not exist yet.
+// Copy copies to Out what was appended to the log, which need not exist, since the last call.
 func (t *Tail) Copy() {
 	f, err := os.Open(t.path)
 	if err != nil {
@@ -59,8 +57,8 @@ type LineCounter struct {
 	last   string
 }
 
-// Read reads the lines appended since the last call. It returns the number of
-// complete lines and the last of them.
+// Read reads the lines appended since the last call. It returns the number of complete lines and
+// the last of them.
 func (c *LineCounter) Read() (count int, last string) {
 	f, err := os.Open(c.Path)
 	if err != nil {

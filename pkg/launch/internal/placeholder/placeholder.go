@@ -20,16 +20,15 @@ type Values struct {
 	Run     string // path of the run folder
 }
 
-// pattern matches what may be a placeholder: braces around a word or a calculation with words and
-// numbers, and a dollar sign before it. JSON, regular expressions ({2}) and shells' brace expansions
-// do not match.
+// pattern matches what may be a placeholder: braces around a word or a calculation with words and numbers,
+// and a dollar sign before it. JSON, regular expressions ({2}) and shells' brace expansions do not match.
 var pattern = regexp.MustCompile(`\$?\{+([A-Za-z_]\w*|\w+( *[-+*/%] *\w+)+)\}+`)
 
-// Expand returns args with the values of a run in place of the placeholders {workers}, {gpus}, {seed} and
-// {run}. {gpus} is an error if the run has no GPUs. {16*workers} is a product, and {64/workers} a quotient,
-// which must be a whole number. Any other word or calculation in braces is an error. Two braces on each
-// side ({{seed}}, {{word}}) become one, without a replacement. Braces after a dollar sign (${seed}), or
-// with other characters in them, such as JSON, stay unchanged.
+// Expand returns args with the values of a run in place of the placeholders {workers}, {gpus},
+// {seed} and {run}. {gpus} is an error if the run has no GPUs. {16*workers} is a product, and
+// {64/workers} a quotient, which must be a whole number. Any other word or calculation in braces is
+// an error. Two braces on each side ({{seed}}, {{word}}) become one, without a replacement. Braces
+// after a dollar sign (${seed}), or with other characters in them, such as JSON, stay unchanged.
 func Expand(args []string, v Values) ([]string, error) {
 	var failed error
 	all := make([]string, len(args))
@@ -53,7 +52,6 @@ func Expand(args []string, v Values) ([]string, error) {
 	return all, failed
 }
 
-// names returns the words that are placeholders.
 func names() []string { return []string{"workers", "gpus", "seed", "run"} }
 
 // evaluate returns the value of a placeholder, given without its braces.
@@ -100,7 +98,7 @@ func (v Values) multiply(text, factor string) (string, error) {
 	return strconv.Itoa(n * v.Workers), nil
 }
 
-// parseNumber parses a number in the placeholder text: decimal digits without leading zeros.
+// parseNumber parses decimal digits without leading zeros in the placeholder text.
 func parseNumber(text, digits string) (int, error) {
 	n, err := strconv.Atoi(digits)
 	if err != nil || strconv.Itoa(n) != digits || n < 0 {

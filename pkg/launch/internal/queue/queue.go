@@ -22,9 +22,9 @@ import (
 // FolderVariable is the environment variable with the path of the locks folder.
 const FolderVariable = "LOCKSTEP_LOCKS"
 
-// Each sweep of a user on a machine has a file in the locks folder. The process of the sweep
-// locks the file until it ends, even by a kill. The extension of the file is the state of
-// the sweep. It is changed by a rename, which is one step and keeps the lock.
+// Each sweep of a user on a machine has a file in the locks folder. The process of the sweep locks
+// the file until it ends, even by a kill. The extension of the file is the state of the sweep,
+// changed by a rename, which is one step and keeps the lock.
 const (
 	EntryWaiting = ".waiting"
 	EntryRunning = ".running"
@@ -94,7 +94,6 @@ func findFolder(getenv func(string) string, temporary string) (string, error) {
 	return "", fmt.Errorf("create locks folder: %w; set %s to a folder on a local disk that belongs to you", errors.Join(errs...), FolderVariable)
 }
 
-// hostName returns the name of this machine.
 func hostName() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -128,8 +127,7 @@ type Entry struct {
 
 func (e Entry) path() string { return filepath.Join(e.Folder, e.ID+e.State) }
 
-// List returns the sweeps in the locks folder, in the order in which they were
-// launched.
+// List returns the sweeps in the locks folder, in the order in which they were launched.
 func List(folder string) ([]Entry, error) {
 	files, err := os.ReadDir(folder)
 	if err != nil {
@@ -152,8 +150,8 @@ func List(folder string) ([]Entry, error) {
 	return all, nil
 }
 
-// IsAlive reports whether the process of the sweep is alive. It also finds the file if the
-// process has changed the state, and with it the file's name, since the entry was listed.
+// IsAlive reports whether the process of the sweep is alive. It also finds the file if its name has
+// changed with the state since the entry was listed.
 func (e Entry) IsAlive() bool {
 	for _, state := range []string{e.State, EntryRunning, EntryEnded} {
 		e.State = state
@@ -168,9 +166,8 @@ func (e Entry) IsAlive() bool {
 	return false
 }
 
-// IsOpenIn reports whether the process pid has the file of the sweep open. The process of the sweep
-// keeps the file open to hold the lock, so pid is that process. known is false if the system does
-// not show the open files of a process.
+// IsOpenIn reports whether the process pid has the file of the sweep open, which only the sweep's process
+// does, to hold the lock. known is false if the system does not show the open files of a process.
 func (e Entry) IsOpenIn(pid int) (open, known bool) {
 	files := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(files)
@@ -199,8 +196,8 @@ type LockedEntry struct {
 	lock *os.File
 }
 
-// Add adds a sweep with the given id to the locks folder. record is the path of its
-// record. The caller has the queue's lock.
+// Add adds a sweep with the given id to the locks folder. record is the path of its record. The
+// caller has the queue's lock.
 func Add(folder, id, record, state string) (*LockedEntry, error) {
 	p := &LockedEntry{Entry: Entry{Folder: folder, ID: id, State: state, Record: record}}
 	text, err := json.Marshal(p.Entry)
@@ -241,8 +238,7 @@ func (p *LockedEntry) MarkEnded() error { return errors.Join(p.SetState(EntryEnd
 // Remove removes the entry and releases its lock.
 func (p *LockedEntry) Remove() error { return errors.Join(os.Remove(p.path()), p.lock.Close()) }
 
-// WithLock calls do while this process has the queue's lock, so that no other process
-// reads or changes the queue.
+// WithLock calls do while this process has the queue's lock: no other process reads or changes the queue.
 func WithLock(ctx context.Context, folder string, do func() error) (err error) {
 	f, err := os.OpenFile(filepath.Join(folder, queueFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -266,9 +262,8 @@ func WithLock(ctx context.Context, folder string, do func() error) (err error) {
 	}
 }
 
-// FindPredecessor returns the sweep that p waits for: a running sweep, else the first of the
-// waiting sweeps that were launched earlier. It returns nil if p may start. The caller has
-// the queue's lock.
+// FindPredecessor returns the sweep that p waits for: a running sweep, else the first waiting one
+// that was launched earlier, or nil if p may start. The caller has the queue's lock.
 func (p *LockedEntry) FindPredecessor() (*Record, error) {
 	all, err := List(p.Folder)
 	if err != nil {
@@ -294,8 +289,7 @@ func (p *LockedEntry) FindPredecessor() (*Record, error) {
 	return waiting, nil
 }
 
-// TryRun marks p as running and returns nil if no other sweep is before p. Otherwise it
-// returns the sweep that p waits for.
+// TryRun marks p as running and returns nil, or the sweep that p waits for.
 func (p *LockedEntry) TryRun(ctx context.Context) (first *Record, err error) {
 	err = WithLock(ctx, p.Folder, func() error {
 		if first, err = p.FindPredecessor(); err != nil || first != nil {
@@ -306,8 +300,8 @@ func (p *LockedEntry) TryRun(ctx context.Context) (first *Record, err error) {
 	return first, err
 }
 
-// RemoveOld removes the oldest entries of ended sweeps, so that Kept
-// remain. The caller has the queue's lock.
+// RemoveOld removes the oldest entries of ended sweeps, so that Kept remain. The caller has the
+// queue's lock.
 func RemoveOld(folder string) error {
 	all, err := List(folder)
 	if err != nil {
@@ -322,7 +316,8 @@ func RemoveOld(folder string) error {
 	return nil
 }
 
-// ErrKernelEnded is the cause of the end of a sweep whose notebook's kernel has ended. It is a context.Canceled.
+// ErrKernelEnded is the cause of the end of a sweep whose notebook's kernel has ended. It is a
+// context.Canceled.
 var ErrKernelEnded error = kernelEndedError{}
 
 type kernelEndedError struct{}
@@ -330,8 +325,8 @@ type kernelEndedError struct{}
 func (kernelEndedError) Error() string        { return output.KernelEnded }
 func (kernelEndedError) Is(target error) bool { return target == context.Canceled }
 
-// EndCause returns the error to report after ctx has ended: ErrKernelEnded or the time-out's error if there was
-// a time-out, otherwise context.Canceled.
+// EndCause returns the error to report after ctx has ended: ErrKernelEnded or a time-out's error,
+// otherwise context.Canceled.
 func EndCause(ctx context.Context) error {
 	if cause := context.Cause(ctx); errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause, ErrKernelEnded) {
 		return cause

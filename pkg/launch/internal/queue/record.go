@@ -1,6 +1,6 @@
 // Package queue keeps the sweeps of a user on a machine in order: the queue of the sweeps that wait
-// for each other, and the record of each sweep, by which other processes see its state. It also keeps
-// a list of the user's sweeps on Slurm.
+// for each other, and the record of each sweep, by which other processes see its state. It also
+// lists the user's sweeps on Slurm.
 package queue
 
 import (
@@ -18,20 +18,19 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// StateWaiting is the state of a sweep that waits for another, or for cores. A sweep's other states have the
+// StateWaiting is the state of a sweep that waits for another, or for cores. Other states have the
 // names of a run's, such as runs.StatusRunning.
 const StateWaiting = "waiting"
 
-// RecordsFolder is the folder, inside a study's folder, with the record of each sweep that
-// was launched. It also contains the logs of the processes that run sweeps of notebooks.
+// RecordsFolder is the folder, inside a study's folder, with the record of each launched sweep, and
+// the logs of the processes that run sweeps of notebooks.
 const RecordsFolder = ".launch"
 
-// Schema is the version of the records that this program writes. Records of programs that wrote no version
-// have 0 and are understood too.
+// Schema is the version of the records that this program writes. Records without a version have 0
+// and are understood too.
 const Schema = 1
 
-// Record is the state of a sweep. The process of the sweep writes it to a file for other
-// processes after each change.
+// Record is the state of a sweep. Its process writes it to a file for other processes after each change.
 type Record struct {
 	Schema  int       `json:"schema"`
 	Build   string    `json:"build"` // build id of the program that planned the sweep
@@ -43,7 +42,7 @@ type Record struct {
 	Started time.Time `json:"started"` // when it was launched
 	Ended   time.Time `json:"ended,omitzero"`
 	State   string    `json:"state"`
-	// WaitsFor describes the sweep that this one waits for, or the cores.
+	// WaitsFor describes the sweep or the cores that this sweep waits for.
 	WaitsFor string `json:"waits_for,omitempty"`
 	Error    string `json:"error,omitempty"`
 	Detach   bool   `json:"detach,omitempty"`
@@ -58,7 +57,7 @@ type Record struct {
 	Path string `json:"-"` // of its file
 }
 
-// Refusal is the answer of a process that has not started the sweep that a notebook's kernel sent to it.
+// Refusal is the answer of a process that has not started a notebook's sweep.
 type Refusal struct {
 	Error string `json:"error"`
 	Owned bool   `json:"owned,omitempty"` // whether another process trains the runs by now
@@ -89,8 +88,8 @@ type Run struct {
 	Ended   time.Time `json:"ended,omitzero"`
 	Epochs  int       `json:"epochs,omitempty"`
 	Job     string    `json:"job,omitempty"` // id of its job of Slurm
-	// StudyLogs is the folder for the run's study log if a process that attaches to the sweep
-	// must write it; otherwise it is "".
+	// StudyLogs is the folder for the study log that a process that attaches to the sweep must
+	// write, or "".
 	StudyLogs string `json:"study_logs,omitempty"`
 }
 
@@ -102,12 +101,11 @@ func NewID(now time.Time) string {
 // RecordPath returns the path of the record of the sweep id in the study's folder dir.
 func RecordPath(dir, id string) string { return filepath.Join(dir, RecordsFolder, id+".json") }
 
-// LogPath returns the path of the log of a sweep that a notebook launched, given the sweep's ID.
-// The log contains the output of all workers.
+// LogPath returns the path of the log, with the output of all workers, of a sweep that a notebook
+// launched.
 func LogPath(dir, id string) string { return filepath.Join(dir, RecordsFolder, id+".log") }
 
-// MaxRecordBytes limits the size of a sweep's record in bytes, because it is read into
-// memory.
+// MaxRecordBytes limits the size of a sweep's record in bytes, which is read into memory.
 const MaxRecordBytes = 64 << 20
 
 // ReadRecord reads a sweep's record.
@@ -140,8 +138,7 @@ func (r *Record) Write() error {
 	return err
 }
 
-// ReadRecords returns the sweeps of the study in dir, the last one first. Records that
-// cannot be read are left out.
+// ReadRecords returns the sweeps of the study in dir, the last one first. Unreadable records are left out.
 func ReadRecords(dir string) []*Record {
 	paths, err := filepath.Glob(filepath.Join(EscapeGlob(dir), RecordsFolder, "*.json"))
 	if err != nil {
@@ -172,8 +169,7 @@ func (r *Record) IsAlive() bool {
 	return err == nil && Entry{Folder: folder, ID: r.ID, State: EntryWaiting}.IsAlive()
 }
 
-// Describe returns the message that the sweep is running, with the pid and the start time if they
-// are known.
+// Describe says that the sweep is running, with the pid and the start time if they are known.
 func (r *Record) Describe() string {
 	if r.PID == 0 {
 		return r.Study + " is running"
@@ -201,8 +197,7 @@ func (r *Record) WaitNote() string {
 // ErrKilled is the cause of failure of a sweep whose process ended without writing a result.
 var ErrKilled = errors.New("process was killed")
 
-// AttachNote returns a message for the user who has launched a sweep and is shown the existing
-// sweep r instead.
+// AttachNote tells a user who has launched a sweep that the existing sweep r is shown instead.
 func (r *Record) AttachNote() string {
 	what := "already running"
 	if r.State == StateWaiting {
@@ -211,7 +206,7 @@ func (r *Record) AttachNote() string {
 	return fmt.Sprintf("%s since %s as pid %d%s; showing it", what, FormatTime(r.Started), r.PID, r.FormatHost())
 }
 
-// FormatHost returns " on " and the host name of the sweep, or "" if that is this machine.
+// FormatHost returns " on " and the sweep's host name, or "" for this machine.
 func (r *Record) FormatHost() string {
 	if host, err := os.Hostname(); err != nil || host == r.Host {
 		return ""
@@ -219,6 +214,6 @@ func (r *Record) FormatHost() string {
 	return " on " + r.Host
 }
 
-// IsOwn reports whether this process launched the sweep. It also returns true if a notebook's kernel
-// launched the sweep and has ended, because the sweep then belongs to nobody else.
+// IsOwn reports whether this process launched the sweep, or a notebook's kernel that has ended:
+// then the sweep belongs to nobody else.
 func (r *Record) IsOwn() bool { return r.Orphan || r.Kernel == os.Getpid() }

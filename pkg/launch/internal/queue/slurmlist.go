@@ -16,9 +16,9 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// The sweeps of this user on Slurm are listed in the folder lockstep/sweeps below
-// $XDG_STATE_HOME (default: ~/.local/state), which all login nodes share, one file per sweep.
-// The file names sort by the time of the launch.
+// The sweeps of this user on Slurm are listed in the folder lockstep/sweeps below $XDG_STATE_HOME
+// (default: ~/.local/state), which all login nodes share, one file per sweep. The file names sort
+// by the time of the launch.
 
 // slurmListFolder returns the path of the folder lockstep/sweeps, which may not exist.
 func slurmListFolder() (string, error) {
@@ -26,8 +26,7 @@ func slurmListFolder() (string, error) {
 	return filepath.Join(filepath.Dir(token), "sweeps"), err
 }
 
-// AddToSlurmList adds the sweep of the record r to the list, and removes the oldest ones beyond
-// Kept.
+// AddToSlurmList adds the sweep of r to the list, and removes the oldest ones beyond Kept.
 func AddToSlurmList(r *Record) error {
 	folder, err := slurmListFolder()
 	if err == nil {
@@ -50,7 +49,6 @@ func AddToSlurmList(r *Record) error {
 	return err
 }
 
-// listSlurmFiles returns the names of the files in the list, the oldest first.
 func listSlurmFiles(folder string) ([]string, error) {
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -69,8 +67,7 @@ func listSlurmFiles(folder string) ([]string, error) {
 	return names, nil
 }
 
-// ListSlurm returns the records of the listed sweeps on Slurm, the oldest first. It leaves out a sweep
-// whose study was deleted.
+// ListSlurm returns the records of the listed sweeps on Slurm, the oldest first, without deleted studies.
 func ListSlurm() ([]*Record, error) {
 	folder, err := slurmListFolder()
 	if err != nil {

@@ -21,9 +21,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Find returns the runs of the sweep with the given name, in the order in which a sweep executes them. The name names
-// a published table or a recorded study, such as "unet2d-cells" or "recorded/unet2d-cells". It is an
-// error if the logs lack what a replay needs; see findLack.
+// Find returns the runs of a sweep in the order of execution. name is a published table or a
+// recorded study, such as "unet2d-cells" or "recorded/unet2d-cells". It is an error if the logs
+// lack what a replay needs; see findLack.
 func Find(ctx context.Context, name string) ([]runs.Run, error) {
 	var names []string
 	for _, logs := range runs.ShippedLogs() {
@@ -41,7 +41,6 @@ func Find(ctx context.Context, name string) ([]runs.Run, error) {
 // ShortName returns the name of logs without their folder and extension, such as "unet2d-cells".
 func ShortName(logs string) string { return strings.TrimSuffix(path.Base(logs), ".csv") }
 
-// read reads logs that Lockstep ships.
 func read(ctx context.Context, logs string) ([]runs.Run, error) {
 	place, err := runs.LocateLogs(logs)
 	if err != nil {
@@ -64,8 +63,8 @@ func read(ctx context.Context, logs string) ([]runs.Run, error) {
 	return found.Runs, nil
 }
 
-// findLack describes what a run has instead of the seconds of at least two consecutive epochs. It returns "" if
-// the run can be replayed.
+// findLack describes what a run has instead of the seconds of at least two consecutive epochs, or
+// returns "".
 func findLack(epochs []runs.Epoch) string {
 	n := 0
 	for n < len(epochs) && epochs[n].Seconds > 0 && epochs[n].Epoch == epochs[0].Epoch+n {
@@ -90,8 +89,9 @@ func Seconds(e runs.Epoch) float64 {
 	return e.Seconds + e.ValSeconds
 }
 
-// Write writes the run folder dir as if r were being trained. It calls wait before it writes an epoch; if wait returns
-// an error, the run ends with it. The lines about epochs go to out.log and to rank0, the output of rank 0.
+// Write writes the run folder dir as if r were being trained. It calls wait before it writes an
+// epoch; if wait returns an error, the run ends with it. The lines about epochs go to out.log and
+// to rank0, the output of rank 0.
 func Write(r runs.Run, dir string, rank0 io.Writer, wait func(runs.Epoch) error) error {
 	info := r.Info
 	info.Status, info.Error, info.Started, info.Ended = "", "", time.Time{}, time.Time{}
@@ -115,7 +115,7 @@ func Write(r runs.Run, dir string, rank0 io.Writer, wait func(runs.Epoch) error)
 	return errors.Join(err, w.Finish(runfolder.StatusForError(err), err))
 }
 
-// logEpoch writes the lines about an epoch, in the wording of Lockstep's own training.
+// logEpoch writes the lines about an epoch, worded as in Lockstep's own training.
 func logEpoch(w *runs.Writer, rank0 io.Writer, e runs.Epoch) error {
 	lines := []string{fmt.Sprintf("Time taken for epoch %d is %v sec, avg %v samples/sec", e.Epoch, e.Seconds, e.SamplesPerSecond)}
 	for _, v := range []struct {

@@ -17,8 +17,8 @@ import (
 // that long logs do not slow the run down.
 const maxReadShare = 0.02
 
-// Reader reads the folder of a run repeatedly while another process writes it. The zero value is a
-// Reader that has read nothing yet.
+// Reader reads the folder of a run repeatedly while another process writes it. The zero value has
+// read nothing yet.
 type Reader struct {
 	Run  runs.Run  // as last read
 	Time time.Time // when the last epoch in Run ended
@@ -27,9 +27,9 @@ type Reader struct {
 	next  time.Time // while the run is running, the folder is not read again before this time
 }
 
-// Reread reads the run folder dir again if epochs.csv has changed, or for a program other than lockstep
-// (foreign is true) if one of its files has changed. While the run is running, Reread spends at most
-// maxReadShare of the time on reading, so as not to disturb the measurement.
+// Reread reads the run folder dir again if epochs.csv has changed, or any file of a program other
+// than lockstep (foreign). While the run is running, it spends at most maxReadShare of the time, so
+// as not to disturb the measurement.
 func (r *Reader) Reread(dir string, running, foreign bool) {
 	if foreign || len(r.Run.Info.Command) > 0 {
 		r.rereadLogs(dir, running)
@@ -58,8 +58,7 @@ func (r *Reader) Reread(dir string, running, foreign bool) {
 	}
 }
 
-// rereadLogs is Reread for a program other than lockstep: it reads the run folder with all logs if a
-// file in the folder has changed.
+// rereadLogs is Reread for a program other than lockstep: it reads the run folder with all logs.
 func (r *Reader) rereadLogs(dir string, running bool) {
 	now := time.Now()
 	if running && now.Before(r.next) {
@@ -77,8 +76,8 @@ func (r *Reader) rereadLogs(dir string, running bool) {
 	r.scheduleNext(now)
 }
 
-// scheduleNext sets the time before which the run folder is not read again. begin is the time at which
-// the reading that has just ended began.
+// scheduleNext sets the earliest time of the next reading. begin is the start of the one that has
+// just ended.
 func (r *Reader) scheduleNext(begin time.Time) {
 	r.next = time.Now().Add(time.Duration(float64(time.Since(begin)) / maxReadShare))
 }

@@ -17,9 +17,8 @@ import (
 // Make creates the folder dir and its parents if necessary.
 func Make(dir string) error { return WrapWriteError("create folder", os.MkdirAll(dir, 0o755)) }
 
-// WrapWriteError adds the action that failed to err, or returns nil if err is nil. If err
-// means that the folder cannot be written to, the result also says how to choose another
-// folder.
+// WrapWriteError adds the action that failed to err, unless it is nil. If the folder cannot be
+// written to, the result also says how to choose another folder.
 func WrapWriteError(action string, err error) error {
 	for _, cause := range []error{fs.ErrPermission, unix.EROFS, unix.ENOTDIR} {
 		if errors.Is(err, cause) {

@@ -6,15 +6,13 @@ import (
 	"strings"
 )
 
-// plainNamePattern matches names that are valid folder names and easy to type.
 var plainNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // IsPlain reports whether name is a valid folder name and easy to type.
 func IsPlain(name string) bool { return plainNamePattern.MatchString(name) }
 
-// PlainName returns a plain name for a file: its name without folder and extension, with
-// the characters that plainNamePattern does not allow replaced, or "run" if nothing
-// remains.
+// PlainName returns a plain name for a file: its name without folder and extension, with other
+// characters replaced, or "run" if nothing remains.
 func PlainName(path string) string {
 	base := filepath.Base(path)
 	base = strings.TrimSuffix(base, filepath.Ext(base))

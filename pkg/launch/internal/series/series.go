@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// Axes contains the fields of a sweep from which its series follow.
+// Axes contains the fields of a sweep that determine its series.
 type Axes struct {
 	Series     string   // the name of the only series, or the first part of the names; may be empty with Strategies
 	Strategies []string // each with its options, as strategy.Parse describes
@@ -26,9 +26,9 @@ type Variant struct {
 	Label  string   // prefix of its output lines; empty if there is only one series
 }
 
-// Variants returns the series, one for each combination of the strategies and the values in Vary. The
-// strategy changes slowest, then the value of the first key in Vary. Without Strategies and Vary
-// there is one series.
+// Variants returns the series, one for each combination of the strategies and the values in Vary.
+// The strategy changes slowest, then the value of the first key in Vary. Without Strategies and
+// Vary there is one series.
 func (a Axes) Variants() []Variant {
 	all := []Variant{{Series: a.Series}}
 	if len(a.Strategies) > 0 {
@@ -63,7 +63,7 @@ func (a Axes) Variants() []Variant {
 	return all
 }
 
-// cutLast splits s at the last sep, like strings.Cut. If s does not contain sep, after is s.
+// cutLast splits s at the last sep, like strings.Cut. Without sep, after is s.
 func cutLast(s, sep string) (before, after string, found bool) {
 	if i := strings.LastIndex(s, sep); i >= 0 {
 		return s[:i], s[i+len(sep):], true
@@ -71,7 +71,6 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return "", s, false
 }
 
-// splitVary splits an element of Axes.Vary, key=value,value…, into its key and values.
 func splitVary(vary string) (key string, values []string) {
 	key, list, _ := strings.Cut(vary, "=")
 	return key, strings.Split(list, ",")
@@ -111,8 +110,8 @@ func (a Axes) validateStrategies() error {
 	return nil
 }
 
-// validateVary returns an error if an element of Vary has no values or an empty value, if
-// its key is also in Set, or if two series would have the same name.
+// validateVary returns an error if an element of Vary has no values or an empty value, if its key
+// is also in Set, or if two series would have the same name.
 func (a Axes) validateVary() error {
 	for _, vary := range a.Vary {
 		if err := ValidateKey("vary", vary, "key=value,value"); err != nil {
@@ -140,7 +139,6 @@ func (a Axes) validateVary() error {
 	return nil
 }
 
-// describeVariants describes Strategies and Vary, for error messages.
 func (a Axes) describeVariants() string {
 	var parts []string
 	if len(a.Strategies) > 0 {
@@ -152,8 +150,8 @@ func (a Axes) describeVariants() string {
 	return strings.Join(parts, ", ")
 }
 
-// ValidateKey checks the key of an element of Set or Vary. assignment is the element, what
-// is "set" or "vary", and want is the expected form of the element.
+// ValidateKey checks the key of assignment, an element of Set or Vary. what is "set" or "vary", and
+// want is the expected form.
 func ValidateKey(what, assignment, want string) error {
 	switch key, _, ok := strings.Cut(assignment, "="); {
 	case !ok || key == "":

@@ -15,7 +15,7 @@ func TaskID(array string, task int) string { return array + "_" + strconv.Itoa(t
 // IsArrayTask reports whether id is the id of a task of a job array.
 func IsArrayTask(id string) bool { return strings.Contains(id, "_") }
 
-// jobsOf returns the ids of the jobs and job arrays to which the given ids belong, each once.
+// jobsOf returns the jobs and job arrays to which the ids belong, each once.
 func jobsOf(ids []string) []string {
 	var all []string
 	seen := map[string]bool{}
@@ -29,8 +29,8 @@ func jobsOf(ids []string) []string {
 	return all
 }
 
-// ShortenIDs returns ids with the tasks of each job array in one text, such as 17_[0-3,7], which
-// Slurm's commands accept.
+// ShortenIDs returns ids with the tasks of each job array in one text, such as 17_[0-3,7], as Slurm
+// accepts.
 func ShortenIDs(ids []string) []string {
 	tasks := map[string][]int{}
 	for _, id := range ids {
@@ -53,7 +53,7 @@ func ShortenIDs(ids []string) []string {
 }
 
 // expandID returns the ids of all tasks in a text such as 17_[0-3,7] or 17_[0-9%2], by which Slurm
-// reports tasks that have not started. Other ids are returned as they are.
+// reports tasks that have not started, or any other id unchanged.
 func expandID(id string) []string {
 	job, list, ok := strings.Cut(id, "_[")
 	list, _, _ = strings.Cut(strings.TrimSuffix(list, "]"), "%") // %2: at most two at a time
@@ -78,5 +78,4 @@ func expandID(id string) []string {
 	return all
 }
 
-// maxTasks is the largest number of tasks that Slurm can be configured to allow in an array.
 const maxTasks = 4_000_001

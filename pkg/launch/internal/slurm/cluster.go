@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/launch/site"
 )
 
-// sinfoFields are the fields that Cluster asks sinfo for: partition, state, nodes, CPUs, GRES,
-// time limit, partition with * if it is the default, and memory.
+// sinfoFields are the fields for Cluster: partition, state, nodes, CPUs, GRES, time limit,
+// partition with * if it is the default, and memory.
 const sinfoFields = "%R|%a|%D|%c|%G|%l|%P|%m"
 
 // Cluster returns the partitions and reservations of the cluster.
@@ -34,8 +34,7 @@ func (c Client) Cluster(ctx context.Context) (*site.Cluster, error) {
 
 var gpusPattern = regexp.MustCompile(`(?:^|,)gpu(?::[^:,(]+)*?:(\d+)`)
 
-// parseSinfo parses the output of sinfo with sinfoFields: one line for each group of equal nodes
-// of a partition.
+// parseSinfo parses sinfoFields: one line for each group of equal nodes of a partition.
 func parseSinfo(text string) ([]site.Partition, error) {
 	var all []site.Partition
 	index := map[string]int{}
@@ -71,7 +70,6 @@ func parseSinfo(text string) ([]site.Partition, error) {
 	return all, nil
 }
 
-// parseReservations parses the output of scontrol --oneliner show reservation.
 func parseReservations(text string) []site.Reservation {
 	var all []site.Reservation
 	for line := range strings.Lines(text) {
@@ -94,7 +92,6 @@ func parseReservations(text string) []site.Reservation {
 	return all
 }
 
-// parseLimit parses a time limit such as 1:00:00, 2-00:00:00 or infinite, for which it returns 0.
 func parseLimit(text string) time.Duration {
 	days, clock, ok := strings.Cut(text, "-")
 	if !ok {

@@ -1,6 +1,5 @@
-// Package slurm runs the commands of Slurm (sbatch, squeue, sacct, scancel) and reads what
-// they print. Every command has a time-out, because a command waits for minutes if the controller
-// does not answer.
+// Package slurm runs the commands of Slurm (sbatch, squeue, sacct, scancel) and reads what they print.
+// Every command has a time-out, because it waits for minutes if the controller does not answer.
 package slurm
 
 import (
@@ -16,8 +15,8 @@ import (
 	"time"
 )
 
-// DefaultTimeout is the time that the controller gets for an answer. A busy controller of a
-// large cluster takes some seconds.
+// DefaultTimeout is the time that the controller gets for an answer. A busy one of a large cluster
+// takes some seconds.
 const DefaultTimeout = 30 * time.Second
 
 // Client runs Slurm's commands.
@@ -25,15 +24,12 @@ type Client struct {
 	Timeout time.Duration // for each command; 0 means DefaultTimeout
 }
 
-// ErrNoAnswer is the cause of an error if the controller did not answer in time, so that the
-// state of the jobs is unknown.
+// ErrNoAnswer means that the controller did not answer in time, so that the state of the jobs is unknown.
 var ErrNoAnswer = errors.New("the Slurm controller does not answer")
 
-// noAnswerAdvice is the next step for a user if the controller does not answer.
 const noAnswerAdvice = "jobs that are waiting or running continue: repeat this in some minutes, and if the command sinfo gets no answer either, tell the site's support"
 
-// run runs a command and returns its standard output. The error contains what the command
-// wrote to standard error.
+// run runs a command and returns its standard output. The error contains its standard error.
 func (c Client) run(ctx context.Context, name string, args ...string) (string, error) {
 	timeout := c.Timeout
 	if timeout == 0 {
@@ -88,8 +84,7 @@ func (e *CommandError) Error() string {
 	return fmt.Sprintf("%s: %s", e.Name, strings.Join(lines, "; "))
 }
 
-// isNoAnswer reports whether message, the error output of a command, means that it could not
-// reach the controller.
+// isNoAnswer reports whether a command's error output means that it could not reach the controller.
 func isNoAnswer(message string) bool {
 	for _, text := range []string{"Unable to contact slurm controller", "Socket timed out", "Connection refused", "Communication connection failure"} {
 		if strings.Contains(message, text) {
@@ -99,15 +94,14 @@ func isNoAnswer(message string) bool {
 	return false
 }
 
-// firstLine returns the first line of text.
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	return strings.TrimSpace(line)
 }
 
-// submissionEnvironment returns the environment for Slurm's commands. By default, sbatch passes it to
-// the job. It leaves out the secret of a run, which the ranks read from the user's token file, and
-// the variables that describe the rank or the job of this process.
+// submissionEnvironment returns the environment for Slurm's commands, which sbatch by default
+// passes to the job. It leaves out the secret of a run, which the ranks read from the user's token
+// file, and the variables that describe the rank or the job of this process.
 func submissionEnvironment(all []string) []string {
 	describes := []string{
 		"LOCKSTEP_TOKEN", "LOCKSTEP_RUN", "LOCKSTEP_LAUNCHER", "LOCKSTEP_SEED", "LOCKSTEP_BINDING", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",

@@ -33,7 +33,6 @@ const (
 	stateFailed    = "FAILED"
 )
 
-// endStates returns the states of jobs that have ended and do not start again.
 func endStates() []string {
 	return []string{
 		stateCompleted, stateFailed, stateCanceled, "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "REVOKED",
@@ -52,21 +51,20 @@ func (j Job) Succeeded() bool { return j.State == stateCompleted }
 // IsCanceled reports whether a user canceled the job.
 func (j Job) IsCanceled() bool { return j.State == stateCanceled }
 
-// IsPending reports whether the job waits for its start, or for its next start after it was
-// requeued.
+// IsPending reports whether the job waits for its start, also after it was requeued.
 func (j Job) IsPending() bool {
 	return slices.Contains([]string{statePending, "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}, j.State)
 }
 
-// AsFailed returns the job as one whose script has ended with the given exit code, for a run that is a part of
-// a job.
+// AsFailed returns the job as one whose script has ended with the given exit code, for a run that
+// is a part of a job.
 func (j Job) AsFailed(code int) Job {
 	j.State, j.ExitCode, j.Signal = stateFailed, code, 0
 	return j
 }
 
-// DescribeEnd returns a description of why the job ended. output is the last part of the job's
-// output: Slurm reports some causes there, such as running out of memory.
+// DescribeEnd describes why the job ended. output is the last part of the job's output, in which
+// Slurm reports some causes, such as running out of memory.
 func (j Job) DescribeEnd(output string) string {
 	nodes := ""
 	if j.Nodes != "" {
@@ -120,14 +118,12 @@ func (f *taskFailure) String() string {
 	return text
 }
 
-// killedCode is the exit code by which a shell reports that SIGKILL ended a program.
 const killedCode = 128 + 9
 
-// taskFailurePattern matches the line of srun about tasks that ended with an exit code.
 var taskFailurePattern = regexp.MustCompile(`srun: error: ([^:\s]+): tasks? ([0-9,-]+): Exited with exit code ([0-9]+)`)
 
-// firstFailedTask returns the first failure of tasks in the output of a job script, or nil if
-// there is none. If one task fails, srun ends the others, whose failures have no exit code.
+// firstFailedTask returns the first failure of tasks in the output of a job script, or nil. If one
+// task fails, srun ends the others, whose failures have no exit code.
 func firstFailedTask(output string) *taskFailure {
 	m := taskFailurePattern.FindStringSubmatch(output)
 	if m == nil {
@@ -137,8 +133,8 @@ func firstFailedTask(output string) *taskFailure {
 	return &taskFailure{node: m[1], tasks: m[2], code: code}
 }
 
-// FirstFailedTask returns the number of the first task that ended with an exit code other than 0,
-// or 0 if the output of the job script, output, has no such task.
+// FirstFailedTask returns the number of the first task in the job script's output that ended with
+// an exit code other than 0, or 0.
 func FirstFailedTask(output string) int {
 	f := firstFailedTask(output)
 	if f == nil {
@@ -150,7 +146,7 @@ func FirstFailedTask(output string) int {
 }
 
 // DescribeWait describes why a job has not started, such as "Resources: waiting for free nodes". It
-// returns Slurm's reason unchanged if it does not know the reason.
+// returns an unknown reason of Slurm unchanged.
 func (j Job) DescribeWait() string {
 	meanings := map[string]string{
 		"Resources":              "waiting for free nodes",

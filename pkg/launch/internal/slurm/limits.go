@@ -22,9 +22,9 @@ const (
 )
 
 // AddAccounts adds to cluster the accounts that the user may use. Each account gets its own limits
-// and those of its parents and its default QOS, and each partition of cluster gets the limits of its
-// QOS. AddAccounts adds nothing if Slurm has no accounting or does not enforce it. It reads only the
-// limits of the resources in package site; Slurm applies all others at submission.
+// and those of its parents and its default QOS, and each partition those of its QOS. AddAccounts
+// adds nothing if Slurm has no accounting or does not enforce it. It reads only the limits of the
+// resources in package site; Slurm applies all others at submission.
 func (c Client) AddAccounts(ctx context.Context, cluster *site.Cluster) error {
 	text, err := c.run(ctx, "scontrol", "show", "config")
 	if err != nil {
@@ -58,7 +58,6 @@ func (c Client) AddAccounts(ctx context.Context, cluster *site.Cluster) error {
 	return nil
 }
 
-// configValue returns a value from the output of scontrol show config.
 func configValue(text, name string) string {
 	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(line, "=")
@@ -91,8 +90,8 @@ func parseRows(command, text, columns string) ([][]string, error) {
 	return rows, nil
 }
 
-// readAccounts returns the accounts of a user with the limits of the user's associations, and
-// the default QOS of each account, or "" if it is unknown.
+// readAccounts returns the accounts of a user with the limits of the user's associations, and the
+// default QOS of each account, or "".
 func (c Client) readAccounts(ctx context.Context, name string) (accounts []site.Account, qos []string, err error) {
 	rows, err := c.sacctmgr(ctx, userColumns, "user", "where", "name="+name, "withassoc")
 	if err != nil {
@@ -137,8 +136,8 @@ func defaultQOS(given string, all []string) string {
 	return ""
 }
 
-// addLimits adds to accounts the limits of their parents and their default QOS and the number of the
-// user's jobs, and adds to the partitions of cluster the limits of their QOS.
+// addLimits adds to accounts the limits of their parents and their default QOS and the number of
+// the user's jobs, and to cluster's partitions the limits of their QOS.
 func (c Client) addLimits(ctx context.Context, cluster *site.Cluster, accounts []site.Account, qos []string) error {
 	text, err := c.run(ctx, "scontrol", "--oneliner", "show", "partition")
 	if err != nil {
@@ -180,8 +179,8 @@ func (c Client) addLimits(ctx context.Context, cluster *site.Cluster, accounts [
 	return nil
 }
 
-// parsePartitionQOS returns the QOS of each partition that has one, from the output of scontrol
-// --oneliner show partition.
+// parsePartitionQOS returns the QOS of each partition that has one, from scontrol --oneliner show
+// partition.
 func parsePartitionQOS(text string) map[string]string {
 	all := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -224,7 +223,7 @@ func (c Client) readGroups(ctx context.Context, accounts []site.Account) (map[st
 	return groups, nil
 }
 
-// parentLimits returns the limits that the account and its parents set for all their users together.
+// parentLimits returns the limits of the account and its parents for all their users together.
 func parentLimits(account string, groups map[string][]string) []site.Limit {
 	var all []site.Limit
 	owner := "your account " + account
@@ -235,8 +234,8 @@ func parentLimits(account string, groups map[string][]string) []site.Limit {
 	return all
 }
 
-// qosOwner returns the name of an account's QOS for messages. class-limits creates a QOS with the
-// same name as the account; messages then name the account instead.
+// qosOwner returns the name of an account's QOS for messages. class-limits creates a QOS named as
+// the account; messages then name the account instead.
 func qosOwner(account, qos string) string {
 	if qos == account {
 		return "your account " + account
@@ -258,7 +257,6 @@ func qosLimits(owner, qos string, rows [][]string) []site.Limit {
 	)
 }
 
-// groupLimits parses GrpTRES and GrpSubmitJobs.
 func groupLimits(owner string, scope site.Scope, tres, jobs string) []site.Limit {
 	all := append(tresLimits(owner, scope, tres), jobLimit(owner, scope, jobs)...)
 	for i := range all {
@@ -289,8 +287,7 @@ func jobLimit(owner string, scope site.Scope, text string) []site.Limit {
 	return []site.Limit{{Owner: owner, Scope: scope, Resource: site.ResourceJob, Count: n}}
 }
 
-// timeLimit parses the longest time limit that a job of owner may have. It returns nil if text is
-// empty.
+// timeLimit parses the longest time limit of a job of owner. It returns nil if text is empty.
 func timeLimit(owner, text string) []site.Limit {
 	limit := parseLimit(text)
 	if limit == 0 {

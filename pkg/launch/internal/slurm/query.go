@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// squeueFields are the fields that Jobs asks squeue for, in this order. squeue prints each with
-// the separator after it. Its JSON is not used: in version 22.05, --json prints all jobs of the
-// cluster, whatever jobs were asked for (environment/adr/015-slurm.md).
+// squeueFields are the fields for Jobs, in this order. squeue prints each with the separator after
+// it. Its JSON is not used: in version 22.05, --json prints all jobs of the cluster, whatever jobs
+// were asked for (environment/adr/015-slurm.md).
 var squeueFields = []string{"JobArrayID", "State", "Reason", "NodeList", "RestartCnt", "exit_code", "TimeLimit", "StartTime", "EndTime"}
 
-// sacctFields are the fields that Jobs asks sacct for, in this order.
+// sacctFields are the fields for Jobs, in this order.
 var sacctFields = []string{"JobID", "State", "ExitCode", "NodeList", "Timelimit", "Start", "End"}
 
 const separator = "|"
@@ -75,7 +75,6 @@ func (c Client) Jobs(ctx context.Context, ids []string) (map[string]Job, error) 
 	return jobs, nil
 }
 
-// parseSqueue parses the output of squeue with squeueFields.
 func parseSqueue(text string) ([]Job, error) {
 	var all []Job
 	for line := range strings.Lines(text) {
@@ -99,8 +98,7 @@ func parseSqueue(text string) ([]Job, error) {
 	return all, nil
 }
 
-// parseSacct parses the output of sacct with sacctFields. One line of the output describes all tasks
-// of an array that have not started.
+// parseSacct parses sacctFields. One line describes all tasks of an array that have not started.
 func parseSacct(text string) ([]Job, error) {
 	var all []Job
 	for line := range strings.Lines(text) {
@@ -128,8 +126,7 @@ func parseSacct(text string) ([]Job, error) {
 	return all, nil
 }
 
-// parseTime parses a time of squeue or sacct, which is in the local time zone. It returns the
-// zero time if there is none.
+// parseTime parses a time in the local time zone, or returns the zero time.
 func parseTime(text string) time.Time {
 	t, err := time.ParseInLocation("2006-01-02T15:04:05", text, time.Local)
 	if err != nil {

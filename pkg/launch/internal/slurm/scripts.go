@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Scripts returns the ids of the jobs and job arrays of this user that wait or run, by the path of the
-// script that was submitted. If a script was submitted several times, the newest job counts.
+// Scripts returns the waiting and running jobs and job arrays of this user, by the path of the
+// submitted script. If a script was submitted several times, the newest job counts.
 func (c Client) Scripts(ctx context.Context) (map[string]string, error) {
 	text, err := c.run(ctx, "squeue", "--noheader", "--me", "--Format=ArrayJobID:"+separator+",Command:"+separator)
 	if err != nil {
@@ -16,7 +16,6 @@ func (c Client) Scripts(ctx context.Context) (map[string]string, error) {
 	return parseScripts(text), nil
 }
 
-// parseScripts parses the output of squeue in Scripts.
 func parseScripts(text string) map[string]string {
 	scripts := map[string]string{}
 	for line := range strings.Lines(text) {

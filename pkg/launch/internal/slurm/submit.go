@@ -10,14 +10,14 @@ import (
 
 var jobID = regexp.MustCompile(`^[0-9]+$`)
 
-// SubmitCommand returns the command that submits the job script at path. If the job is requeued,
-// Slurm appends to its output.
+// SubmitCommand returns the command that submits the job script at path. A requeued job appends to
+// its output.
 func SubmitCommand(path string) []string {
 	return []string{"sbatch", "--parsable", "--open-mode=append", path}
 }
 
-// Submit submits the job script at path and returns the id of the job or job array. It does not stop
-// when ctx ends: Slurm may already have accepted the job, and its id would be lost.
+// Submit submits the job script at path and returns the id of the job or job array. It does not
+// stop when ctx ends: Slurm may already have accepted the job, and its id would be lost.
 func (c Client) Submit(ctx context.Context, path string) (id string, err error) {
 	command := SubmitCommand(path)
 	text, err := c.run(context.WithoutCancel(ctx), command[0], command[1:]...)
@@ -35,8 +35,8 @@ func (c Client) Submit(ctx context.Context, path string) (id string, err error) 
 	return id, nil
 }
 
-// adviceOnRefusal returns the next step after sbatch has refused a job with the given message, as text
-// to append to that message. It returns "" if the message is clear enough.
+// adviceOnRefusal returns the next step after sbatch has refused a job, as text to append to its
+// message, or "" if the message is clear enough.
 func adviceOnRefusal(message string) string {
 	for _, a := range []struct{ message, advice string }{
 		{"dependency problem", "name jobs in the queue (squeue lists yours), as in afterok:17 (Dependency, --dependency)"},
@@ -54,8 +54,8 @@ func adviceOnRefusal(message string) string {
 	return ""
 }
 
-// Cancel cancels jobs. It returns no error if they have already ended. If atOnce is true, their
-// processes are killed without time to shut down.
+// Cancel cancels jobs, unless they have already ended. If atOnce is set, their processes are killed
+// without time to shut down.
 func (c Client) Cancel(ctx context.Context, ids []string, atOnce bool) error {
 	if len(ids) == 0 {
 		return nil

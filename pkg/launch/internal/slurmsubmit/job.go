@@ -1,6 +1,6 @@
-// Package slurmsubmit submits the runs of a sweep as jobs of Slurm: it writes their job scripts, makes one
-// job array of runs that need the same resources, and submits them. RunTask runs a program as a task
-// of such a job.
+// Package slurmsubmit submits the runs of a sweep as jobs of Slurm: it writes their job scripts,
+// makes one job array of runs that need the same resources, and submits them. RunTask runs a
+// program as a task of such a job.
 package slurmsubmit
 
 import (
@@ -50,15 +50,15 @@ type Run struct {
 	TFConfig     bool   // whether Command gets TF_CONFIG
 	Profiler     string // that starts Command and adds to its times; "" if none
 
-	// ID is the id of the job, or of the task of a job array, once the run was submitted; else "".
+	// ID is the id of the job, or of the task of a job array, after submission; else "".
 	ID string
 
 	job    site.Job // what it needs
 	script string   // text of the job script
 }
 
-// CompleteJob returns j, the job of r, with the environment variables and the logs of the workers and
-// with the withdrawal check added. j already contains the command of a worker process.
+// CompleteJob returns j, the job of r with the command of a worker process, with the workers'
+// environment variables and logs and the withdrawal check.
 func (b *Batch) CompleteJob(j site.Job, r *Run) site.Job {
 	j.Environment = []string{"LOCKSTEP_RUN=" + r.Dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.Seed, 10)}
 	if len(r.Command) > 0 {
@@ -70,8 +70,7 @@ func (b *Batch) CompleteJob(j site.Job, r *Run) site.Job {
 	return j
 }
 
-// MakeScript sets the job script of r from the job j, which CompleteJob has returned. It writes no
-// file.
+// MakeScript sets the job script of r from the result of CompleteJob. It writes no file.
 func (b *Batch) MakeScript(j site.Job, r *Run) (err error) {
 	r.job = j
 	if r.script, err = b.Profile.Script(j); err == nil {
@@ -80,9 +79,9 @@ func (b *Batch) MakeScript(j site.Job, r *Run) (err error) {
 	return err
 }
 
-// withdrawalCheck returns the first lines of the job script of a run, which end the job if its
-// submission was withdrawn. This is necessary because the controller may accept a job after sbatch
-// has stopped waiting for the answer, when the run may have been submitted again.
+// withdrawalCheck returns the first lines of a job script, which end the job if its submission was
+// withdrawn: the controller may accept a job after sbatch has stopped waiting for the answer, when
+// the run may have been submitted again.
 func (b *Batch) withdrawalCheck(r *Run) string {
 	return fmt.Sprintf(`if ! grep -qF %s %s; then
   echo "nothing to do: the submission of this job was withdrawn, and the run has no job or a later one"
@@ -90,8 +89,8 @@ func (b *Batch) withdrawalCheck(r *Run) string {
 fi`, process.QuoteArgument(fmt.Sprintf("%q: %q", "submission", b.ID)), process.QuoteArgument(filepath.Join(r.Dir, descriptionName)))
 }
 
-// requeueCommands are the end of each job script. The workers end with exit code
-// ExitRequeue if they have saved the run after the signal that announces the end of the job.
+// requeueCommands are the end of each job script. The workers end with ExitRequeue if they have
+// saved the run after the signal that announces the end of the job.
 var requeueCommands = fmt.Sprintf(`
 status=$?
 if [ "$status" -eq %d ]; then # the workers have saved the run after a signal: continue it later
@@ -100,12 +99,12 @@ fi
 exit "$status"
 `, ExitRequeue)
 
-// ExitRequeue is the exit code of a worker that has saved the run after SIGUSR1. It is EX_TEMPFAIL of
+// ExitRequeue is the exit code of a worker that has saved the run after SIGUSR1: EX_TEMPFAIL of
 // sysexits.h.
 const ExitRequeue = 75
 
-// OutputPath returns the path of the output of the job script of the run in the folder dir. id is the
-// id of its job. Slurm writes the outputs of all tasks of an array to one folder.
+// OutputPath returns the path of the job script's output of the run in the folder dir. id is the id
+// of its job. Slurm writes the outputs of all tasks of an array to one folder.
 func OutputPath(dir, id string) string {
 	if slurm.IsArrayTask(id) {
 		dir = filepath.Join(filepath.Dir(dir), queue.RecordsFolder)
@@ -113,11 +112,11 @@ func OutputPath(dir, id string) string {
 	return filepath.Join(dir, OutputName(id))
 }
 
-// OutputName returns the name of the file with the output of the job script. id is the id
-// of the job, or Slurm's pattern for it: %j, or %A_%a for a task of an array.
+// OutputName returns the file name of the job script's output. id is the id of the job, or Slurm's
+// pattern for it: %j, or %A_%a for a task of an array.
 func OutputName(id string) string { return "slurm-" + id + ".out" }
 
-// description describes the job of a run. It is in the run folder.
+// description describes the job of a run, in the run folder.
 type description struct {
 	Job     string   `json:"job,omitempty"` // id; "" until it was submitted
 	Site    string   `json:"site"`
@@ -134,13 +133,13 @@ type description struct {
 	TFConfig   bool   `json:"tf_config,omitempty"`   // whether Command gets TF_CONFIG
 	Profiler   string `json:"profiler,omitempty"`    // that starts Command
 
-	// Submission is the id of the sweep that submitted the job. A job script that contains another
-	// id does nothing; see withdrawalCheck.
+	// Submission is the id of the sweep that submitted the job. A job script with another id does
+	// nothing; see withdrawalCheck.
 	Submission string `json:"submission"`
 }
 
-// ReadJob returns the id of the job that an earlier sweep has submitted for the run in the folder dir,
-// or "" if there is none.
+// ReadJob returns the id of the job that an earlier sweep has submitted for the run in the folder
+// dir, or "".
 func ReadJob(dir string) (id string) {
 	f, err := readDescription(dir)
 	if err != nil {
@@ -149,8 +148,8 @@ func ReadJob(dir string) (id string) {
 	return f.Job
 }
 
-// ReadExit returns the exit code of the run in the folder dir, whose job executes several runs. ok is false if
-// the run has not ended.
+// ReadExit returns the exit code of the run in the folder dir, of a job that executes several runs.
+// ok is false if the run has not ended.
 func ReadExit(dir string) (code int, ok bool) {
 	text, err := safeopen.ReadFile(dir, filepath.Join(dir, exitName), queue.MaxRecordBytes)
 	if err != nil {
@@ -160,7 +159,6 @@ func ReadExit(dir string) (code int, ok bool) {
 	return code, err == nil
 }
 
-// readDescription reads the description of the job in a run folder.
 func readDescription(dir string) (description, error) {
 	var f description
 	text, err := safeopen.ReadFile(dir, filepath.Join(dir, descriptionName), queue.MaxRecordBytes)
@@ -173,7 +171,6 @@ func readDescription(dir string) (description, error) {
 	return f, nil
 }
 
-// writeDescription writes the description of the job of r to the run folder.
 func (b *Batch) writeDescription(r *Run) error {
 	text, err := json.MarshalIndent(description{
 		Job: r.ID, Site: b.Site, Study: b.Study, Series: r.Series, Workers: r.Workers, Nodes: r.job.Nodes, Seed: r.Seed,

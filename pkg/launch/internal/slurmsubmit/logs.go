@@ -8,18 +8,17 @@ import (
 	"lockstep/pkg/launch/site"
 )
 
-// workerLogPattern is the name of a worker's log (runs.WorkerLogName) with srun's pattern %t in
-// place of the rank.
+// workerLogPattern is runs.WorkerLogName with srun's pattern %t for the rank.
 const workerLogPattern = "worker-%t.log"
 
 // workerLogCommand is a shell command that runs a program with its output in worker-<rank>.log. Its
 // arguments are the run folder, the number of ranks of each process, and the program with its
-// arguments. The program replaces the shell (exec), so that signals reach the program.
+// arguments, which replaces the shell (exec), so that signals reach it.
 const workerLogCommand = `r=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-0}}}; log=$0/worker-$((r * $1)).log; shift; exec "$@" >>"$log" 2>&1`
 
-// writeWorkerLogs changes j, the job of r, so that each worker process has its own log, which is
-// named after the first rank of the process. srun can write these logs itself. For other commands,
-// such as mpirun, workerLogCommand writes them.
+// writeWorkerLogs gives each worker process of j, the job of r, its own log, named after the first
+// rank of the process. srun can write these logs itself; for other commands, such as mpirun,
+// workerLogCommand does.
 func (b *Batch) writeWorkerLogs(j *site.Job, r *Run) {
 	if r.Ranks > 1 || !b.Profile.StartsBySrun(*j) {
 		j.Command = append([]string{"bash", "-c", workerLogCommand, r.Dir, strconv.Itoa(r.Ranks)}, j.Command...)

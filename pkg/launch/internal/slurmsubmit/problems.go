@@ -7,14 +7,12 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// Problems lists problems of the runs of a sweep. A problem that several runs have is listed
-// once, with the names of these runs.
+// Problems lists problems of the runs of a sweep, each once with the names of its runs.
 type Problems struct {
 	texts []string            // in the order of Add
 	runs  map[string][]string // names of the runs with a problem, by its text
 }
 
-// maxProblemRuns is the largest number of runs that the line about a problem names.
 const maxProblemRuns = 4
 
 // IsEmpty reports whether there are no problems.

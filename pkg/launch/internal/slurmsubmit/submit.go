@@ -19,15 +19,14 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// defaultArraySize is the largest number of tasks of an array unless the user sets another one.
-// Slurm's default configuration allows 1001.
+// defaultArraySize is the default largest number of tasks of an array. Slurm's default
+// configuration allows 1001.
 const defaultArraySize = 1000
 
-// arrayName is the part of the name of an array's script before its number.
 const arrayName = "array-"
 
-// Submission is what one call of sbatch submits: the job script of one run, a job array of
-// runs that need the same resources, or one job that executes all runs one after another.
+// Submission is what one call of sbatch submits: the job script of one run, a job array of runs
+// that need the same resources, or one job that executes all runs one after another.
 type Submission struct {
 	Runs   []*Run
 	script string // path of the script for sbatch
@@ -39,7 +38,6 @@ type Submission struct {
 	isArray bool
 }
 
-// describe writes to b what would be submitted.
 func (n Submission) describe(b *strings.Builder) {
 	for i, r := range n.Runs {
 		if path := filepath.Join(r.Dir, scriptName); i == 0 {
@@ -60,8 +58,7 @@ func (n Submission) describe(b *strings.Builder) {
 	fmt.Fprintf(b, "# and submit it:\n# %s\n\n", strings.Join(slurm.SubmitCommand(process.QuoteArgument(n.script)), " "))
 }
 
-// Submissions shows submissions in a notebook before they are submitted. Its HTML form shows each
-// script once the user opens it.
+// Submissions shows submissions in a notebook before they are submitted, each script collapsed.
 type Submissions []Submission
 
 func (l Submissions) String() string {
@@ -92,9 +89,9 @@ func (n Submission) String() string {
 	return fmt.Sprintf("runs %s to %s (%d)", n.Runs[0].Name, n.Runs[len(n.Runs)-1].Name, len(n.Runs))
 }
 
-// PlanSubmissions groups the given runs, which have job scripts, into submissions. Runs that need the
-// same resources become one job array of at most size tasks, even if other runs are between them.
-// If size is 0, defaultArraySize is used.
+// PlanSubmissions groups the given runs, which have job scripts, into submissions. Runs that need
+// the same resources become one job array of at most size tasks (0 means defaultArraySize), even if
+// other runs are between them.
 func (b *Batch) PlanSubmissions(given []*Run, size int) (Submissions, error) {
 	if size == 0 {
 		size = defaultArraySize
@@ -102,7 +99,7 @@ func (b *Batch) PlanSubmissions(given []*Run, size int) (Submissions, error) {
 	var all Submissions
 	var resources []site.Job // of each submission
 	for _, r := range given {
-		// Remove the fields that differ between runs that need the same resources.
+		// The fields that differ between runs that need the same resources do not count.
 		needs := r.job
 		needs.Name, needs.Folder, needs.Environment, needs.Begin, needs.Command = "", "", nil, "", nil
 		needs.Estimate, needs.Source = 0, ""
@@ -130,8 +127,8 @@ func (b *Batch) PlanSubmissions(given []*Run, size int) (Submissions, error) {
 	return all, nil
 }
 
-// planArray turns n into a job array. number is the number of the array in the sweep, and j is the
-// job of its runs without the fields that differ between them.
+// planArray turns n into a job array. number is the number of the array in the sweep, and j the job
+// of its runs without the fields that differ.
 func (b *Batch) planArray(n *Submission, number int, j site.Job) (err error) {
 	folder := filepath.Join(b.Dir, queue.RecordsFolder)
 	name := filepath.Join(folder, fmt.Sprintf("%s-%s%d", b.ID, arrayName, number))
@@ -142,8 +139,8 @@ func (b *Batch) planArray(n *Submission, number int, j site.Job) (err error) {
 	return err
 }
 
-// PlanOneJob returns the submission of one job that executes the given runs, which have job scripts, one
-// after another. j is the job, with the resources of the largest run.
+// PlanOneJob returns the submission of one job that executes the given runs, which have job
+// scripts, one after another. j is the job, with the resources of the largest run.
 func (b *Batch) PlanOneJob(given []*Run, j site.Job) (Submissions, error) {
 	if len(given) == 0 {
 		return nil, nil
@@ -157,8 +154,8 @@ func (b *Batch) PlanOneJob(given []*Run, j site.Job) (Submissions, error) {
 	return Submissions{n}, err
 }
 
-// Submit submits all. If a submission fails, it cancels the jobs that it has submitted and removes the
-// files that it has written.
+// Submit submits all. On failure, it cancels the jobs that it has submitted and removes the files
+// that it has written.
 func (b *Batch) Submit(ctx context.Context, client slurm.Client, all Submissions) error {
 	for i, n := range all {
 		err := context.Cause(ctx)
@@ -174,7 +171,6 @@ func (b *Batch) Submit(ctx context.Context, client slurm.Client, all Submissions
 	return nil
 }
 
-// submit writes the files of a submission and submits it.
 func (b *Batch) submit(ctx context.Context, client slurm.Client, n Submission) error {
 	err := b.writeFiles(n)
 	if err != nil {
@@ -197,8 +193,8 @@ func (b *Batch) submit(ctx context.Context, client slurm.Client, n Submission) e
 	return nil
 }
 
-// Withdraw cancels the jobs of all, and removes the files that writeFiles has written for them, so
-// that a job that the controller accepts later does nothing.
+// Withdraw cancels the jobs of all, and removes the files of writeFiles, so that a job that the
+// controller accepts later does nothing.
 func (b *Batch) Withdraw(ctx context.Context, client slurm.Client, all Submissions) error {
 	var ids []string
 	var errs []error
@@ -250,12 +246,11 @@ func (b *Batch) writeFiles(n Submission) error {
 	return writeScript(n.script, n.text)
 }
 
-// writeScript writes a job script.
 func writeScript(path, text string) error {
 	return runfolder.WrapWriteError("write job script", wholefile.WriteBytes(path, []byte(text), 0o755))
 }
 
-// removeFiles removes the files that writeFiles has written, and the folders that become empty.
+// removeFiles removes the files of writeFiles, and the folders that become empty.
 func (b *Batch) removeFiles(n Submission) error {
 	var errs []error
 	remove := func(path string) {

@@ -22,9 +22,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// RunTask implements "lockstep launch --task". srun starts this process for the run in the folder
-// dir, and RunTask runs a program other than lockstep with the environment variables of a worker.
-// On rank 0 it also writes the run folder, as Local does. code is the exit code of the program.
+// RunTask implements "lockstep launch --task", as launch.RunTask documents.
 func RunTask(ctx context.Context, dir string, command []string) (code int, err error) {
 	f, err := readDescription(dir)
 	if err != nil {
@@ -59,8 +57,8 @@ func RunTask(ctx context.Context, dir string, command []string) (code int, err e
 		cmd.Env = append(cmd.Env, entry)
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// Slurm sends signals to all processes of a task. The program decides what to do, so this process
-	// ignores them.
+	// Slurm sends signals to all processes of a task. The program decides what to do, so this
+	// process ignores them.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGHUP)
 	defer signal.Stop(signals)
@@ -74,9 +72,9 @@ func RunTask(ctx context.Context, dir string, command []string) (code int, err e
 	return code, err
 }
 
-// runTask runs the program of a rank, and records the program's CPU, memory and network usage in the
-// run folder dir. code is the program's exit code, or 128 plus the number of the signal that ended
-// it. err is not nil if the program could not be run.
+// runTask runs the program of a rank, and records its CPU, memory and network usage in the run
+// folder dir. code is its exit code, or 128 plus the number of the signal that ended it. err is not
+// nil if the program could not be run.
 func runTask(dir string, rank int, cmd *exec.Cmd) (code int, err error) {
 	stop := runfolder.RecordUsage(dir, map[int]int{rank: os.Getpid()}, func(err error) { fmt.Fprintf(os.Stderr, "lockstep: note: %v\n", err) })
 	defer stop()
@@ -95,7 +93,6 @@ func runTask(dir string, rank int, cmd *exec.Cmd) (code int, err error) {
 	return exit.ExitCode(), nil
 }
 
-// runRank0 runs the program of rank 0 and writes the run folder dir.
 func (f description) runRank0(dir string, cmd *exec.Cmd) (code int, err error) {
 	w, err := f.openRun(dir)
 	if err != nil {
@@ -132,7 +129,6 @@ func taskJobID() string {
 	return os.Getenv("SLURM_JOB_ID")
 }
 
-// openRun creates the run folder, or opens it if the job was requeued.
 func (f description) openRun(dir string) (*runs.Writer, error) {
 	if restarts := os.Getenv("SLURM_RESTART_COUNT"); restarts != "" && restarts != "0" {
 		if _, err := runs.Read(dir); err == nil {

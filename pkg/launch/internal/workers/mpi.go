@@ -28,8 +28,8 @@ type MPIProcesses struct {
 	StopSignal unix.Signal // makes mpirun ask all ranks to end
 }
 
-// StartMPI starts mpirun, which starts the workers of the run, and returns the output of rank 0. The
-// caller's goroutine must stay locked to its thread, as with Group.Start.
+// StartMPI starts mpirun, which starts the workers of the run, and returns the output of rank 0.
+// The caller's goroutine must stay locked to its thread, as with Group.Start.
 func (c *Group) StartMPI(p MPIProcesses) (*output.Writer, error) {
 	m := &mpiOutput{out: output.NewWriter(c.run.linePrefix(mpirunName), io.Discard, c.run.Output), failed: make(chan struct{})}
 	for process := range p.Count {
@@ -58,16 +58,13 @@ func (c *Group) StartMPI(p MPIProcesses) (*output.Writer, error) {
 	return m.tails[0].Out, nil
 }
 
-// logInterval is the time between two readings of the ranks' logs.
 const logInterval = 300 * time.Millisecond
 
-// mpirunRank is the rank of the worker that represents mpirun in a Group.
 const mpirunRank = -1
 
-// mpirunName is the name of the worker that represents mpirun.
 const mpirunName = "mpirun"
 
-// mpiOutput receives the output of mpirun, and shows the logs that the ranks write.
+// mpiOutput receives the output of mpirun, and shows the logs of the ranks.
 type mpiOutput struct {
 	out     *output.Writer // of mpirun itself
 	tails   []*output.Tail // by process
@@ -82,7 +79,7 @@ type mpiOutput struct {
 	over    *sync.WaitGroup // of that goroutine
 }
 
-// Write receives the output of mpirun: lines for people, and the reports of ranks that failed.
+// Write receives lines for people, and the reports of ranks that failed.
 func (m *mpiOutput) Write(p []byte) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,7 +104,7 @@ func (m *mpiOutput) Write(p []byte) (int, error) {
 	}
 }
 
-// keepFirst keeps a line of mpirun if it is one of the first. It leaves out empty lines and rules. The
+// keepFirst keeps a line of mpirun if it is one of the first, without empty lines and rules. The
 // caller holds mu.
 func (m *mpiOutput) keepFirst(line string) {
 	if text := strings.TrimSpace(line); len(m.first) < output.KeptLines && strings.Trim(text, "-=") != "" {
@@ -115,7 +112,6 @@ func (m *mpiOutput) keepFirst(line string) {
 	}
 }
 
-// follow starts a goroutine that copies the new lines of the logs.
 func (m *mpiOutput) follow() {
 	m.stop, m.over = make(chan struct{}), &sync.WaitGroup{}
 	m.over.Go(func() {
@@ -132,7 +128,7 @@ func (m *mpiOutput) follow() {
 	})
 }
 
-// close copies the rest of the output. It is called after the end of mpirun.
+// close copies the rest of the output after the end of mpirun.
 func (m *mpiOutput) close() error {
 	close(m.stop)
 	m.over.Wait()
@@ -150,7 +146,6 @@ func (m *mpiOutput) close() error {
 	return errors.Join(append(errs, m.out.Flush())...)
 }
 
-// hasReports reports whether a rank has failed.
 func (m *mpiOutput) hasReports() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -163,7 +158,7 @@ func (m *mpiOutput) copyLogs() {
 	}
 }
 
-// describe returns how the ranks failed, or how mpirun ended if no rank has reported a failure.
+// describe returns how the ranks failed, or how mpirun ended if none has reported a failure.
 func (m *mpiOutput) describe(e Exit) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -25,11 +25,11 @@ import (
 )
 
 // mpirun starts this executable again for each rank. That process reads the rank from mpirun's
-// variables, starts the worker with its output in the worker's log, and passes signals on to it.
-// If the worker fails, it reports the failure to the launcher by a line that mpirun forwards.
+// variables, starts the worker with its output in the worker's log, and passes signals on to it. If
+// the worker fails, it reports this to the launcher by a line that mpirun forwards.
 
-// rankArgument is the first argument of a process that mpirun has started for a rank. The arguments
-// after it are a RankTask, encoded as JSON, and the argv of the worker.
+// rankArgument is the first argument of a process that mpirun has started for a rank. After it are
+// a RankTask as JSON, and the argv of the worker.
 const rankArgument = "lockstep rank"
 
 // init runs a rank if mpirun has started this process for one, and then ends the process, so that
@@ -53,14 +53,12 @@ type RankTask struct {
 	Disturbed   string   `json:"disturbed,omitempty"` // as in runs.Binding
 }
 
-// rankReport is the failure of a rank.
 type rankReport struct {
 	Process int    `json:"process"`
 	Reason  string `json:"reason"` // such as "rank 1 ended with exit code 2"
 }
 
-// rankReportMark begins a rankReport in the output of a process that mpirun has started. mpirun may
-// be configured to write a prefix before it.
+// rankReportMark begins a rankReport in the output. mpirun may be configured to write a prefix before it.
 const rankReportMark = "lockstep rank failed: "
 
 // String returns the line that reports the failure.
@@ -72,15 +70,14 @@ func (r rankReport) String() string {
 	return rankReportMark + string(text)
 }
 
-// parseRankReport returns the report in a line of mpirun's output. ok is false if the line contains no
-// report.
+// parseRankReport returns the report in a line of mpirun's output. ok is false if there is none.
 func parseRankReport(line string) (r rankReport, ok bool) {
 	_, text, ok := strings.Cut(line, rankReportMark)
 	return r, ok && json.Unmarshal([]byte(strings.TrimSpace(text)), &r) == nil && r.Reason != ""
 }
 
-// Command returns the command that mpirun starts for each process: this executable, which starts the
-// worker command argv.
+// Command returns the command that mpirun starts for each process: this executable, which starts
+// the worker command argv.
 func (t RankTask) Command(argv []string) ([]string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -95,9 +92,9 @@ func (t RankTask) Command(argv []string) ([]string, error) {
 
 // runRank runs the worker of a rank and returns the exit code of this process. text is a RankTask.
 //
-// If the worker fails, the launcher asks all ranks to end once it has the report. This process waits
-// for that, because mpirun of Open MPI kills the other ranks soon after one has ended with an error,
-// and mpirun of MPICH does not end them.
+// If the worker fails, the launcher asks all ranks to end once it has the report. This process
+// waits for that, because mpirun of Open MPI kills the other ranks soon after one has ended with an
+// error, and mpirun of MPICH does not end them.
 func runRank(text string, argv []string) (code int) {
 	// The worker is killed if the thread that starts it ends.
 	runtime.LockOSThread()
@@ -129,13 +126,12 @@ func runRank(text string, argv []string) (code int) {
 	return 1
 }
 
-// reportTimeout limits how long a rank that has failed waits until the launcher asks it to end. The
-// launcher needs less time than that.
+// reportTimeout limits how long a rank that has failed waits until the launcher asks it to end,
+// which takes less time.
 const reportTimeout = settleTime + 5*time.Second
 
-// run starts the worker and waits for its end. The error is a *Exit if the worker failed before
-// ctx was canceled. number counts the processes of the run from 0; it is -1 if it is unknown. When ctx
-// is canceled, run ends the worker.
+// run starts the worker, waits for its end, and ends it when ctx is canceled. The error is a *Exit if
+// the worker failed before that. number counts the processes of the run from 0; it is -1 if unknown.
 func (t RankTask) run(ctx context.Context, argv []string) (number int, err error) {
 	env, err := rendezvous.FromEnv(os.Getenv)
 	if err != nil {
@@ -182,8 +178,8 @@ func (t RankTask) run(ctx context.Context, argv []string) (number int, err error
 	return env.Rank, err
 }
 
-// MPIBinding returns the binding of workers that mpirun starts: the launcher does not bind them. disturbed is as in
-// runs.Binding.
+// MPIBinding returns the binding of workers that mpirun starts: the launcher does not bind them.
+// disturbed is as in runs.Binding.
 func MPIBinding(disturbed string) binding.Binding {
 	return binding.Binding{Binding: runs.Binding{Mode: binding.None, Reason: "mpirun starts them, and Lockstep does not bind them", Disturbed: disturbed}}
 }

@@ -1,5 +1,5 @@
-// Package workers starts the processes of a run, by itself or by mpirun, and ends them together: when
-// one worker fails, all others are ended.
+// Package workers starts the processes of a run, by itself or by mpirun, and ends them together:
+// when one worker fails, all others are ended.
 package workers
 
 import (
@@ -28,16 +28,14 @@ type Run struct {
 	KillNow     <-chan struct{} // closed when the workers are to be killed at once; nil: never
 }
 
-// logPath returns the path of the log of the process whose first rank is rank.
 func (r Run) logPath(rank int) string { return filepath.Join(r.Dir, runs.WorkerLogName(rank)) }
 
-// linePrefix returns the text before each line of a process in the shared output.
 func (r Run) linePrefix(process string) string {
 	return "[" + strings.TrimSpace(r.Label+" "+process) + "] "
 }
 
-// NewTail returns a Tail for the log of the process whose first rank is rank, if that process writes
-// the log itself.
+// NewTail returns a Tail for the log of the process whose first rank is rank, if that process
+// writes the log itself.
 func (r Run) NewTail(rank int) *output.Tail {
 	return output.NewTail(r.logPath(rank), r.linePrefix(nameRanks(rank, r.Ranks)), r.Output)
 }
@@ -50,16 +48,15 @@ func nameRanks(rank, n int) string {
 	return "rank " + strconv.Itoa(rank)
 }
 
-// ThreadVariables returns the environment variables that set the number of threads of a program other
-// than lockstep, and that make Python write each line at once.
+// ThreadVariables returns the environment variables that set the number of threads of a program
+// other than lockstep, and that make Python write each line at once.
 func ThreadVariables(threads int) []string {
 	t := strconv.Itoa(threads)
 	return []string{"OMP_NUM_THREADS=" + t, "OPENBLAS_NUM_THREADS=" + t, "MKL_NUM_THREADS=" + t, "GOMAXPROCS=" + t, "PYTHONUNBUFFERED=1"}
 }
 
-// ProgramEnvironment returns the environment of a program other than lockstep. srun or mpirun has
-// started this process for the rank in env. The result is the environment of this process, with the
-// variables of a worker added or replaced.
+// ProgramEnvironment returns this process's environment with the variables of a worker added or replaced,
+// for a program other than lockstep. srun or mpirun has started this process for the rank in env.
 func ProgramEnvironment(env rendezvous.Env, threads int) []string {
 	set := append([]string{
 		"RANK=" + strconv.Itoa(env.Rank), "WORLD_SIZE=" + strconv.Itoa(env.World),

@@ -20,16 +20,14 @@ import (
 )
 
 const (
-	// settleTime is the time that the other workers get to fail by themselves after one
-	// has failed, because the worker that caused the failure is not always the first to end.
+	// settleTime is the time that the other workers get to fail by themselves after one has failed,
+	// because the culprit is not always the first to end.
 	settleTime = 700 * time.Millisecond
-	// pipeTimeout limits how long a process that a worker left behind may keep the
-	// worker's output open.
+	// pipeTimeout limits how long a process that a worker left behind may keep the worker's output open.
 	pipeTimeout = time.Second
 )
 
-// worker is one process of a run. It contains ranks of the run with consecutive numbers,
-// usually one.
+// worker is one process of a run with consecutive ranks, usually one.
 type worker struct {
 	rank  int // the first of its ranks
 	ranks int // number of its ranks
@@ -58,8 +56,8 @@ func NewGroup(r Run) *Group {
 	return c
 }
 
-// Processes returns the pid of each worker's process, by the worker's first rank. Workers that mpirun
-// has started are left out.
+// Processes returns the pid of each worker's process, by its first rank, without workers that
+// mpirun has started.
 func (c *Group) Processes() map[int]int {
 	all := map[int]int{}
 	for _, w := range c.workers {
@@ -76,7 +74,6 @@ type Exit struct {
 	err error
 }
 
-// jobControlSignals returns the signals with which a shell stops and continues this process.
 func jobControlSignals() []os.Signal {
 	if signal.Ignored(unix.SIGTSTP) {
 		return []os.Signal{unix.SIGCONT}
@@ -84,10 +81,10 @@ func jobControlSignals() []os.Signal {
 	return []os.Signal{unix.SIGTSTP, unix.SIGCONT}
 }
 
-// Start starts the process whose first rank is rank with the arguments argv and the environment env,
-// and returns its output. A program other than lockstep gets a guard. The caller's goroutine must stay
-// locked to its thread while the process runs: the operating system kills a worker when the thread
-// that started it ends.
+// Start starts the process whose first rank is rank with the arguments argv and the environment
+// env, and returns its output. A program other than lockstep gets a guard. The caller's goroutine
+// must stay locked to its thread while the process runs: the operating system kills a worker when
+// the thread that started it ends.
 func (c *Group) Start(rank int, argv, env []string) (*output.Writer, error) {
 	mode := os.O_TRUNC
 	if c.run.Resume {
@@ -118,7 +115,7 @@ func (c *Group) Start(rank int, argv, env []string) (*output.Writer, error) {
 	return w.out, nil
 }
 
-// name returns the ranks of the worker, such as "rank 0" or "ranks 2-3".
+// name returns the worker's ranks, such as "rank 0" or "ranks 2-3".
 func (w *worker) name() string {
 	if w.rank == mpirunRank {
 		return mpirunName
@@ -126,10 +123,9 @@ func (w *worker) name() string {
 	return nameRanks(w.rank, w.ranks)
 }
 
-// Wait waits until all workers have ended. When a worker has failed or ctx has ended, Wait
-// signals the others to end. It returns the workers that failed before that signal, in the
-// order of their failures. While a shell has stopped this process, the workers are stopped
-// too.
+// Wait waits until all workers have ended. When a worker has failed or ctx has ended, Wait signals
+// the others to end. It returns the workers that failed before that signal, in the order of their
+// failures. While a shell has stopped this process, the workers are stopped too.
 func (c *Group) Wait(ctx context.Context) (failed []Exit, err error) {
 	defer signal.Stop(c.forwarded)
 	exits := make(chan Exit)
@@ -216,8 +212,8 @@ func (c *Group) Kill() error {
 	return err // the list of failed workers is of no interest
 }
 
-// requestRecords makes the workers write the records of their collective operations. SIGUSR2
-// would end another program.
+// requestRecords makes the workers of lockstep write the records of their collective operations.
+// SIGUSR2 would end another program.
 func (c *Group) requestRecords() {
 	for _, w := range c.workers {
 		switch {
@@ -232,7 +228,6 @@ func (c *Group) requestRecords() {
 	}
 }
 
-// signal sends s to the workers and their descendants.
 func (c *Group) signal(s syscall.Signal) {
 	for _, w := range c.workers {
 		switch {
@@ -245,8 +240,8 @@ func (c *Group) signal(s syscall.Signal) {
 	}
 }
 
-// wait waits until the worker has ended, and kills the rest of its process group. It returns
-// nil if the worker succeeded.
+// wait waits until the worker has ended, and kills the rest of its process group. It returns nil on
+// success.
 func (w *worker) wait() error {
 	err := w.cmd.Wait()
 	// Kill the processes that the worker left behind in its group.
@@ -257,7 +252,6 @@ func (w *worker) wait() error {
 	return err
 }
 
-// close writes the rest of the worker's output and closes its log.
 func (w *worker) close() error {
 	if w.mpi != nil {
 		return w.mpi.close()
@@ -269,7 +263,6 @@ func (w *worker) close() error {
 	return nil
 }
 
-// String describes how a worker ended, with its last lines of output.
 func (e Exit) String() string {
 	if e.mpi != nil {
 		return e.mpi.describe(e)
@@ -277,7 +270,6 @@ func (e Exit) String() string {
 	return appendLastLines(e.reason(), e.out.LastLines())
 }
 
-// appendLastLines appends the last lines of a worker to the description of its end.
 func appendLastLines(reason, lines string) string {
 	if lines == "" {
 		return reason + "; it wrote no output"
@@ -285,10 +277,9 @@ func appendLastLines(reason, lines string) string {
 	return reason + "; " + output.LastLinesFollow + lines
 }
 
-// Error returns the same text as String.
+// Error is String, so that an *Exit is an error.
 func (e *Exit) Error() string { return e.String() }
 
-// reason describes how a worker ended.
 func (e Exit) reason() string {
 	was := "was"
 	if e.ranks > 1 {
