@@ -8,13 +8,12 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// BindingVariable is the environment variable with which a launcher tells a worker to which
-// CPUs it has bound the workers of the run: a runs.Binding in JSON.
+// BindingVariable is the environment variable in which a launcher tells a worker the CPUs of the
+// run's workers: a runs.Binding in JSON.
 const BindingVariable = "LOCKSTEP_BINDING"
 
-// readBinding returns the binding in the environment of this worker. It returns nil if
-// there is none, or if it lists the CPUs of another number of workers than world. getenv is
-// os.Getenv except in tests.
+// readBinding returns the binding in this worker's environment, or nil if there is none, or if it
+// is for another number of workers than world. getenv is os.Getenv except in tests.
 func readBinding(getenv func(string) string, world int) *runs.Binding {
 	var b runs.Binding
 	if json.Unmarshal([]byte(getenv(BindingVariable)), &b) != nil || b.Mode == "" {
@@ -26,9 +25,8 @@ func readBinding(getenv func(string) string, world int) *runs.Binding {
 	return &b
 }
 
-// countWorkersSharingCPUs returns the number of workers that may run on the CPUs of the given rank:
-// those whose CPUs overlap with its own, or, if the workers are not bound, all localWorkers
-// on this machine.
+// countWorkersSharingCPUs returns the number of workers whose CPUs overlap with those of the given
+// rank, itself included, or all localWorkers of this machine if the workers are not bound.
 func countWorkersSharingCPUs(b *runs.Binding, rank, localWorkers int) int {
 	if b == nil || rank >= len(b.CPUs) {
 		return localWorkers
@@ -47,8 +45,8 @@ func countWorkersSharingCPUs(b *runs.Binding, rank, localWorkers int) int {
 	return n
 }
 
-// describeHost returns a description of this machine. For bound workers, its field Cores
-// counts the cores that all workers of the run may use, not only the cores of this worker.
+// describeHost describes this machine. For bound workers, Cores counts the cores of all workers of
+// the run, not only of this one.
 func describeHost(b *runs.Binding) runs.Host {
 	host := runs.DescribeHost()
 	if b != nil && len(b.CPUs) > 0 {

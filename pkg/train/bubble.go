@@ -8,9 +8,8 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// measureBubbles returns a line for the logs about the part of the epoch's steps in which each
-// stage of a pipeline was idle. It returns "" for other strategies and for a single stage. All
-// ranks must call it after each epoch.
+// measureBubbles returns a log line with the part of the epoch's steps in which each stage of a pipeline
+// was idle, or "" for other strategies and for a single stage. All ranks must call it after each epoch.
 func (t *Trainer) measureBubbles(ctx context.Context) (string, error) {
 	m, ok := t.strategy.(strategy.BubbleMeasurer)
 	if !ok || t.group.Size() == 1 {
@@ -27,7 +26,6 @@ func (t *Trainer) measureBubbles(ctx context.Context) (string, error) {
 	return formatBubbles(idle, own.Formula), nil
 }
 
-// formatBubbles formats the idle part of each stage, and the part that the formula gives.
 func formatBubbles(idle []float64, formula float64) string {
 	var list []string
 	for _, part := range idle {

@@ -22,13 +22,11 @@ import (
 	"lockstep/pkg/weights"
 )
 
-// checkpointFormat is the value of the key "format" in a checkpoint's metadata.
 const checkpointFormat = "lockstep checkpoint 1"
 
 // ErrNoCheckpoint is the error that OpenPredictor wraps if a run folder has no checkpoint.
 var ErrNoCheckpoint = errors.New("no checkpoint")
 
-// snapshot is the content of a checkpoint that is not written yet.
 type snapshot struct {
 	name     string // path of the checkpoint, relative to the run folder
 	tensors  []weights.Tensor
@@ -65,8 +63,8 @@ func (t *Trainer) takeSnapshot() (snapshot, error) {
 	return s, err
 }
 
-// saveIfDue takes a snapshot after an epoch, and saves it if Checkpoint.Every requires it.
-// Otherwise it keeps the snapshot in memory, to be saved if the run ends early.
+// saveIfDue takes a snapshot after an epoch. It saves it if Checkpoint.Every requires it, or else
+// keeps it in memory, to be saved if the run ends early.
 func (t *Trainer) saveIfDue(rec *recorder) error {
 	if t.options.Dir == "" {
 		return nil
@@ -85,7 +83,6 @@ func (t *Trainer) saveIfDue(rec *recorder) error {
 }
 
 // saveLastEpoch saves the snapshot of the last complete epoch, unless it is saved already.
-// The file is written completely or not at all.
 func (t *Trainer) saveLastEpoch(rec *recorder) error {
 	s := t.unsaved
 	if s == nil {
@@ -95,9 +92,8 @@ func (t *Trainer) saveLastEpoch(rec *recorder) error {
 	return t.writeCheckpoint(rec, *s)
 }
 
-// writeCheckpoint writes s to the run folder on rank 0, records it in run.json, and deletes
-// old checkpoints. It returns a *runs.LostError if another program has deleted the previous
-// checkpoint.
+// writeCheckpoint writes s on rank 0, completely or not at all, records it in run.json, and deletes old
+// checkpoints. It returns a *runs.LostError if another program has deleted the previous checkpoint.
 func (t *Trainer) writeCheckpoint(rec *recorder, s snapshot) error {
 	if t.group.Rank() != 0 {
 		return nil
@@ -116,16 +112,16 @@ func (t *Trainer) writeCheckpoint(rec *recorder, s snapshot) error {
 		return err
 	}
 	t.saved = s.name
-	// Record the new checkpoint before an older one is deleted: the recorded one, or a newer
-	// one, exists at any time.
+	// Record the new checkpoint before an older one is deleted, so that the recorded one, or a
+	// newer one, always exists.
 	if err := rec.writer.UpdateInfo(func(i *runs.Info) { i.Checkpoint = s.name }); err != nil {
 		return err
 	}
 	return t.deleteOldCheckpoints()
 }
 
-// persistentTensors returns the parameters, the running statistics, the optimizer's state,
-// and the averaged parameters if the config averages parameters.
+// persistentTensors returns the parameters, the running statistics, the optimizer's state, and the
+// averaged parameters if there are any.
 func (t *Trainer) persistentTensors() ([]weights.Tensor, error) {
 	p := t.train.Program()
 	shapes := map[string][]int{}
@@ -188,9 +184,9 @@ func (t *Trainer) persistentTensors() ([]weights.Tensor, error) {
 	return out, nil
 }
 
-// restoreCheckpoint restores the newest undamaged checkpoint of the run before, or initializes
-// the parameters if there is no checkpoint. before is nil if the run was never started. Every
-// rank reads the checkpoint. Nevertheless, New then broadcasts the tensors of rank 0.
+// restoreCheckpoint restores the newest undamaged checkpoint of before, or initializes the
+// parameters if there is none. before is the run to resume; nil: it was never started. Every rank
+// reads the checkpoint. Nevertheless, New then broadcasts the tensors of rank 0.
 func (t *Trainer) restoreCheckpoint(ctx context.Context, before *runs.Run) error {
 	var all []string
 	var err error
@@ -246,9 +242,8 @@ func (t *Trainer) restoreCheckpoint(ctx context.Context, before *runs.Run) error
 	return nil
 }
 
-// readNewestUndamaged reads the newest undamaged checkpoint of the run folder dir. all are
-// the paths of the checkpoints, oldest first; modelName is the name of the network. damaged
-// contains the errors of the damaged checkpoints that are newer than file, newest first.
+// readNewestUndamaged reads the newest undamaged checkpoint of the run folder dir. all are the paths of
+// the checkpoints, oldest first. damaged are the errors of the checkpoints newer than file, newest first.
 func readNewestUndamaged(ctx context.Context, dir string, all []string, modelName string) (file checkpoint, damaged []*weights.DamagedError, err error) {
 	for _, name := range slices.Backward(all) {
 		if file, err = readCheckpoint(ctx, filepath.Join(dir, name)); err == nil {
@@ -263,8 +258,8 @@ func readNewestUndamaged(ctx context.Context, dir string, all []string, modelNam
 	return checkpoint{}, nil, fmt.Errorf("all checkpoints are damaged: %w; restore a copy of one, or train again in another run folder", damaged[0])
 }
 
-// checkSameCheckpoint returns an error on all ranks unless all ranks resume from the same
-// checkpoint. c is the checkpoint of this rank. All ranks must call it.
+// checkSameCheckpoint returns an error on all ranks unless all resume from the same checkpoint. c
+// is this rank's checkpoint. All ranks must call it.
 func (t *Trainer) checkSameCheckpoint(ctx context.Context, c checkpoint) error {
 	size, rank := t.group.Size(), t.group.Rank()
 	if size == 1 {
@@ -285,7 +280,6 @@ func (t *Trainer) checkSameCheckpoint(ctx context.Context, c checkpoint) error {
 	return nil
 }
 
-// checkpoint is the content of a checkpoint file.
 type checkpoint struct {
 	path           string
 	network        string // name of the network
@@ -298,7 +292,6 @@ type checkpoint struct {
 	lossScale      string // loss scale of fp16 as JSON; empty if there is none
 }
 
-// readCheckpoint reads the checkpoint at path.
 func readCheckpoint(ctx context.Context, path string) (checkpoint, error) {
 	file, err := weights.ReadContext(ctx, path)
 	if err != nil {
@@ -339,7 +332,7 @@ func readCheckpoint(ctx context.Context, path string) (checkpoint, error) {
 	return c, nil
 }
 
-// checkNetwork returns an error if c is of another network than the one with the given name.
+// checkNetwork returns an error if c belongs to a network with another name.
 func (c checkpoint) checkNetwork(name string) error {
 	if c.network != name {
 		return fmt.Errorf("checkpoint %s: got network %q, want %q: use the config that the checkpoint was trained with", c.path, c.network, name)
@@ -347,8 +340,8 @@ func (c checkpoint) checkNetwork(name string) error {
 	return nil
 }
 
-// newMetadataError returns the error, with advice, for a checkpoint that is not damaged but
-// has invalid metadata. key is the name of the invalid value.
+// newMetadataError returns the error, with advice, for an undamaged checkpoint with an invalid
+// value of key in its metadata.
 func newMetadataError(path, key string, err error) error {
 	return fmt.Errorf("checkpoint %s: invalid %s: %w; this version of lockstep cannot read it: use the version that wrote it, or delete the file to continue from the checkpoint before it", path, key, err)
 }
@@ -373,8 +366,7 @@ func (c checkpoint) checkTensors(x engine.Executable) error {
 	return nil
 }
 
-// tensorOfRank returns the name of a tensor without the prefix that strategy.RankPrefix
-// returns, if it has one.
+// tensorOfRank removes the prefix of strategy.RankPrefix, if any, from a tensor's name.
 func tensorOfRank(name string) string {
 	if _, of, found := strings.Cut(name, "/"); found && ofOtherRank.MatchString(name) {
 		return of
@@ -382,12 +374,11 @@ func tensorOfRank(name string) string {
 	return name
 }
 
-// ofOtherRank matches the names of tensors of other ranks than rank 0; see
-// strategy.RankPrefix.
+// ofOtherRank matches names of tensors of ranks other than 0; see strategy.RankPrefix.
 var ofOtherRank = regexp.MustCompile(`^rank[0-9]+/`)
 
-// applyTo sets the tensors of x, an evaluation program, to the values in c. It returns an
-// error if c lacks a parameter or a running statistic of x.
+// applyTo sets the tensors of x, an evaluation program. It returns an error if c lacks a parameter
+// or a running statistic of x.
 func (c checkpoint) applyTo(x engine.Executable) error {
 	if err := c.checkTensors(x); err != nil {
 		return err
@@ -403,7 +394,6 @@ func (c checkpoint) applyTo(x engine.Executable) error {
 	return nil
 }
 
-// runningStatNames returns the names of the running statistics of batch norms.
 func (t *Trainer) runningStatNames() []string {
 	p := t.train.Program()
 	names := make([]string, len(p.States))
@@ -413,11 +403,10 @@ func (t *Trainer) runningStatNames() []string {
 	return names
 }
 
-// slotPrefix is the prefix of the optimizer's state tensors: optimizer.<slot>.<parameter>.
 const slotPrefix = "optimizer."
 
-// cutSlot splits the name of a state tensor of the optimizer into slot and parameter. ok is
-// false for other names.
+// cutSlot splits optimizer.SLOT.PARAMETER, the name of a state tensor of the optimizer. ok is false
+// for other names.
 func cutSlot(name string) (slot, param string, ok bool) {
 	if !isSlot(name) {
 		return "", "", false
@@ -426,5 +415,4 @@ func cutSlot(name string) (slot, param string, ok bool) {
 	return slot, param, true
 }
 
-// isSlot reports whether name is the name of a state tensor of the optimizer.
 func isSlot(name string) bool { return strings.HasPrefix(name, slotPrefix) }

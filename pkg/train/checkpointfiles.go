@@ -20,23 +20,22 @@ import (
 	"lockstep/pkg/weights"
 )
 
-// checkpointDir is the folder of checkpoints in a run folder.
 const checkpointDir = "checkpoints"
 
-// Suffixes that are appended to the names of checkpoints when a run is started or resumed.
-// Lockstep neither reads nor deletes files with such a suffix.
+// Suffixes for checkpoints set aside when a run is started or resumed. Lockstep neither reads nor
+// deletes such files.
 const (
 	damagedSuffix  = ".damaged"
 	otherRunSuffix = ".other-run" // the checkpoint was in the folder before the run was started
 )
 
-// checkpointPlace is the place in a run at which a checkpoint was saved.
+// checkpointPlace is the point of a run at which a checkpoint was saved.
 type checkpointPlace struct {
 	epochs int // complete epochs
 	steps  int // complete steps of the next epoch; 0 at the end of an epoch
 }
 
-// path returns the path of the checkpoint that is saved at p, relative to the run folder.
+// path returns the path of the checkpoint relative to the run folder.
 func (p checkpointPlace) path() string {
 	name := fmt.Sprintf("epoch-%04d.safetensors", p.epochs)
 	if p.steps > 0 {
@@ -45,18 +44,15 @@ func (p checkpointPlace) path() string {
 	return filepath.Join(checkpointDir, name)
 }
 
-// compare returns a negative number if p is before q, a positive one if p is after q, and 0
-// if they are equal.
+// compare returns a negative number if p is before q, and 0 if they are equal.
 func (p checkpointPlace) compare(q checkpointPlace) int {
 	return cmp.Or(cmp.Compare(p.epochs, q.epochs), cmp.Compare(p.steps, q.steps))
 }
 
-// checkpointNamePattern matches the names of checkpoints. Its groups are the epoch, and the
-// step of a checkpoint within that epoch.
+// checkpointNamePattern has two groups: the epoch, and the step if the checkpoint is within an epoch.
 var checkpointNamePattern = regexp.MustCompile(`^epoch-(\d+)(?:-step-(\d+))?\.safetensors$`)
 
-// parseCheckpointPath returns the place of the checkpoint with the given path. ok is false
-// unless path returns that name for the place.
+// parseCheckpointPath is the inverse of path. ok is false for names that path does not return.
 func parseCheckpointPath(path string) (p checkpointPlace, ok bool) {
 	m := checkpointNamePattern.FindStringSubmatch(filepath.Base(path))
 	if m == nil {
@@ -70,8 +66,8 @@ func parseCheckpointPath(path string) (p checkpointPlace, ok bool) {
 	return p, filepath.Base(p.path()) == filepath.Base(path)
 }
 
-// listCheckpoints returns the paths of the checkpoints in the run folder dir, relative to
-// dir, oldest first. Files whose name Lockstep does not write are left out.
+// listCheckpoints returns the paths of the checkpoints in the run folder dir, relative to dir,
+// oldest first. It omits files whose name Lockstep does not write.
 func listCheckpoints(dir string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(dir, checkpointDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -91,14 +87,13 @@ func listCheckpoints(dir string) ([]string, error) {
 	return found, nil
 }
 
-// deleteOldCheckpoints deletes all end-of-epoch checkpoints but the newest Checkpoint.Keep
-// ones. If Checkpoint.Keep is 0, it deletes none of them. It keeps a checkpoint within an
-// epoch while it is the newest or second newest checkpoint, because the newest one may be
-// damaged. After the end of that epoch, it deletes the checkpoint if there is an
-// end-of-epoch checkpoint of an earlier epoch.
+// deleteOldCheckpoints deletes all end-of-epoch checkpoints but the newest Checkpoint.Keep ones, or
+// none of them if Keep is 0. It keeps a checkpoint within an epoch while it is one of the two
+// newest, because the newest may be damaged. After that epoch, it deletes the checkpoint if there
+// is an end-of-epoch checkpoint of an earlier epoch.
 //
-// A checkpoint after the one that this process has just saved is not of this run. It is
-// neither counted nor deleted.
+// A checkpoint newer than the one just saved does not belong to this run. It is neither counted nor
+// deleted.
 func (t *Trainer) deleteOldCheckpoints() error {
 	all, err := listCheckpoints(t.options.Dir)
 	if err != nil {
@@ -129,9 +124,9 @@ func (t *Trainer) deleteOldCheckpoints() error {
 	return nil
 }
 
-// lastSaved returns the place of the newest checkpoint that the run is known to have saved,
-// or the zero checkpointPlace. If run.json does not record it, as in the recorded runs, the row
-// of an epoch was written after the checkpoints of all epochs before it.
+// lastSaved returns the place of the newest checkpoint that the run is known to have saved, or the
+// zero place. If run.json does not record it, as in the recorded runs, it follows from the rows of
+// epochs: each was written after the checkpoints of all earlier epochs.
 func lastSaved(run runs.Run) checkpointPlace {
 	last, _ := parseCheckpointPath(run.Info.Checkpoint)
 	if run.Info.Checkpoint != "" {
@@ -147,9 +142,8 @@ func lastSaved(run runs.Run) checkpointPlace {
 	return last
 }
 
-// listRunCheckpoints returns the paths of the checkpoints of the run, as listCheckpoints does.
-// It returns an error if the newest one is missing, or if there is one that the run cannot
-// have saved. The error for a missing one is an ErrNoCheckpoint.
+// listRunCheckpoints returns what listCheckpoints does. It returns an error if the newest
+// checkpoint is missing (an ErrNoCheckpoint), or if there is one that the run cannot have saved.
 func listRunCheckpoints(run runs.Run) ([]string, error) {
 	all, err := listCheckpoints(run.Dir)
 	if err != nil {
@@ -173,7 +167,6 @@ func listRunCheckpoints(run runs.Run) ([]string, error) {
 	return all, &missingCheckpointError{path: filepath.Join(run.Dir, saved.path()), epochs: lastEpoch(run.Epochs), advice: advice}
 }
 
-// missingCheckpointError reports that the newest checkpoint that a run has saved is missing.
 type missingCheckpointError struct {
 	path   string // of the checkpoint
 	epochs int    // in the record of the run
@@ -184,19 +177,17 @@ func (e *missingCheckpointError) Error() string {
 	return fmt.Sprintf("%s is missing, the newest checkpoint of a run that has recorded %s: %s", e.path, english.Count(e.epochs, "epoch"), e.advice)
 }
 
-// Is makes errors.Is(e, ErrNoCheckpoint) true.
 func (e *missingCheckpointError) Is(target error) bool { return target == ErrNoCheckpoint }
 
-// isSetAside reports whether the checkpoint of the place p in the run folder dir was damaged
-// and renamed. Then a resumed run was ended before it recorded the checkpoint from which it
-// continues.
+// isSetAside reports whether the checkpoint of place p was damaged and renamed, by a resumed run
+// that was ended before it recorded the checkpoint from which it continued.
 func isSetAside(dir string, p checkpointPlace) bool {
 	_, err := os.Lstat(filepath.Join(dir, p.path()) + damagedSuffix)
 	return err == nil
 }
 
-// checkRecord returns an error if a file that the run has written before c was saved is missing
-// from the run folder, because a resumed run would replace it by a shorter one.
+// checkRecord returns an error if a file that the run wrote before it saved c is missing, because a
+// resumed run would replace it by a shorter one.
 func (t *Trainer) checkRecord(c checkpoint) error {
 	var names []string
 	if c.epoch > 0 {
@@ -220,8 +211,8 @@ func (t *Trainer) checkRecord(c checkpoint) error {
 	return nil
 }
 
-// renameDamaged appends damagedSuffix to the names of the damaged checkpoints, on rank 0,
-// and adds a note for the logs for each.
+// renameDamaged appends damagedSuffix to the damaged checkpoints on rank 0, and adds a note for the
+// logs for each.
 func (t *Trainer) renameDamaged(damaged []*weights.DamagedError) error {
 	if t.group.Rank() != 0 {
 		return nil
@@ -236,9 +227,8 @@ func (t *Trainer) renameDamaged(damaged []*weights.DamagedError) error {
 	return nil
 }
 
-// renameCheckpointsOfOthers appends otherRunSuffix to the names of the checkpoints that are in
-// the run folder although the run has not begun, and adds a note for the logs for each. Only rank 0
-// calls it.
+// renameCheckpointsOfOthers appends otherRunSuffix to the checkpoints that are in the folder of a
+// run that has not begun, and adds a note for the logs for each. Only rank 0 calls it.
 func (t *Trainer) renameCheckpointsOfOthers() error {
 	all, err := listCheckpoints(t.options.Dir)
 	if err != nil {
@@ -261,15 +251,15 @@ func (t *Trainer) renameCheckpointsOfOthers() error {
 	return nil
 }
 
-// checkpointOwnerFile is the name of a file in a folder of checkpoints that is not in its run
-// folder, but a link there leads to it. It contains the path of the run folder.
+// checkpointOwnerFile is a file in a folder of checkpoints to which a run folder has a link. It
+// contains the path of the run folder.
 const checkpointOwnerFile = "run-folder.txt"
 
-// maxOwnerFileBytes limits the size of a checkpointOwnerFile, because it is read into memory.
+// maxOwnerFileBytes limits what is read into memory of a checkpointOwnerFile.
 const maxOwnerFileBytes = 1 << 16
 
 // claimCheckpoints returns an error if another run has the same folder of checkpoints, which is
-// possible if checkpoints is a link. Without a link, it does nothing. Only rank 0 calls it.
+// possible if checkpoints is a link. Only rank 0 calls it.
 func (t *Trainer) claimCheckpoints(ctx context.Context) error {
 	own, err := filepath.EvalSymlinks(t.options.Dir)
 	if err == nil {

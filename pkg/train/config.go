@@ -44,21 +44,18 @@ type Config struct {
 	Recompute  bool             `yaml:"recompute" json:"recompute"`   // recompute activations in the backward pass: needs less memory, computes the same bits
 	Checkpoint CheckpointConfig `yaml:"checkpoint" json:"checkpoint"`
 	// SyncBatchNorm makes batch norms use the statistics of the global batch, like
-	// torch.nn.SyncBatchNorm, so that N workers compute the same as one worker with an
-	// N-fold batch. Each batch norm then exchanges its statistics once in the forward pass
-	// and once in the backward pass.
+	// torch.nn.SyncBatchNorm, so that N workers compute the same as one with an N-fold batch. It
+	// costs each batch norm an exchange in the forward pass and one in the backward pass.
 	SyncBatchNorm bool `yaml:"sync_batchnorm" json:"sync_batchnorm"`
-	// Strategy is the strategy by which workers make one update, with its options; see
-	// strategy.Kinds. The zero value is strategy.NameDDP, which run.json omits.
+	// Strategy is how workers make one update, with options; see strategy.Kinds. The zero value is
+	// strategy.NameDDP, which run.json omits.
 	Strategy strategy.Config `yaml:"strategy,omitempty" json:"strategy,omitzero"`
 	// TimeoutJoin is how long the workers wait for each other at the start, such as 30s or 5m;
-	// empty: rendezvous.DefaultTimeout. The jobs of a cluster may need more if its nodes start at
-	// different times.
+	// empty: rendezvous.DefaultTimeout. Increase it if a cluster's nodes start at different times.
 	TimeoutJoin string `yaml:"timeout_join,omitempty" json:"timeout_join,omitempty"`
-	// TimeoutCollective is how long a worker waits for another worker in one exchange, such
-	// as 30s or 5m; empty: collective.DefaultTimeout. It limits the wait for workers that
-	// are stopped or slow. The end of a worker process is detected at once, and the loss of
-	// its machine within 10 s.
+	// TimeoutCollective is how long a worker waits for a stopped or slow worker in one exchange,
+	// such as 30s or 5m; empty: collective.DefaultTimeout. The end of a worker process is detected
+	// at once, and the loss of its machine within 10 s.
 	TimeoutCollective string `yaml:"timeout_collective,omitempty" json:"timeout_collective,omitempty"`
 }
 
@@ -68,8 +65,8 @@ type ModelConfig = model.Config
 // DataConfig describes where the samples come from, and how images are cut into tiles.
 type DataConfig = data.Config
 
-// LoaderDevice is the kind of loader that keeps the training set in GPU memory. Training
-// fails if the GPU cannot hold the set. On another engine, it means data.LoaderInMem.
+// LoaderDevice is the loader that keeps the training set in GPU memory; training fails if it does
+// not fit. On another engine, it means data.LoaderInMem.
 const LoaderDevice = "device"
 
 // LoaderConfig describes how batches are loaded.
@@ -78,10 +75,9 @@ type LoaderConfig struct {
 	Workers  int      `yaml:"workers" json:"workers"`                 // loading goroutines per training worker; 0: load within the step
 	Prefetch int      `yaml:"prefetch" json:"prefetch"`               // number of batches loaded ahead
 	Order    []string `yaml:"order,omitempty" json:"order,omitempty"` // order of the loader's stages, see data.LoaderOptions; empty: the default order
-	// DeviceMiB is the largest size, in MiB, of an 8-bit training set that is copied to the
-	// GPU's memory. The GPU then cuts, rotates and normalizes samples itself, with the same
-	// bits as the CPU. A larger set, or one that is not 8-bit, is loaded batch by batch. 0:
-	// always load batches.
+	// DeviceMiB is the largest size, in MiB, of an 8-bit training set that is copied to the GPU's
+	// memory. The GPU then cuts, rotates and normalizes samples, with the same bits as the CPU.
+	// Other sets are loaded batch by batch, as are all if it is 0.
 	DeviceMiB float64 `yaml:"device_mib" json:"device_mib"`
 }
 
@@ -110,7 +106,6 @@ func DefaultConfig() Config {
 	}
 }
 
-// validNamePattern matches valid names of configs, which are also names of folders in logs/.
 var validNamePattern = regexp.MustCompile(`^([\pL\pN][\pL\pN ._+-]*)?$`)
 
 // Validate returns an error for the first invalid value, with a valid value to use instead.
@@ -207,10 +202,9 @@ func (c Config) LoweringOptions() plan.Options {
 	return plan.Options{Fuse: c.Engine.Fuse, BucketBytes: c.Strategy.BucketBytes(int(c.BucketMiB * (1 << 20))), Recompute: c.Recompute, SyncBatchNorm: c.SyncBatchNorm}
 }
 
-// JoinOptions returns the options with which a worker joins the run, and of the group that then
-// connects the workers.
+// JoinOptions returns the options with which a worker joins the run, and those of its group.
 func (c Config) JoinOptions() rendezvous.Options {
-	// An empty time-out is 0, which means the default: Validate rejects all other invalid values.
+	// Empty means 0, the default; Validate rejects all other invalid values.
 	join, _ := time.ParseDuration(c.TimeoutJoin)
 	exchange, _ := time.ParseDuration(c.TimeoutCollective)
 	return rendezvous.Options{
@@ -222,7 +216,6 @@ func (c Config) JoinOptions() rendezvous.Options {
 // batchesPerStep returns the number of batches per optimizer step.
 func (c Config) batchesPerStep() int { return max(1, c.Accumulate) }
 
-// strategyName returns the name of the config's strategy, also if it is the default.
 func (c Config) strategyName() string { return cmp.Or(c.Strategy.Name, strategy.NameDDP) }
 
 // runFolder returns the default run folder of a run with the given number of workers.
@@ -230,7 +223,7 @@ func (c Config) runFolder(workers int) string {
 	return fmt.Sprintf("logs/%s/%s-n%d-s%d", c.Name, c.strategyName(), workers, c.Seed)
 }
 
-// With returns a copy of c with the given overrides "key=value". It validates the result.
+// With returns a validated copy of c with the given overrides "key=value".
 func (c Config) With(overrides ...string) (Config, error) {
 	c, err := c.override(overrides)
 	if err != nil {
@@ -242,9 +235,8 @@ func (c Config) With(overrides ...string) (Config, error) {
 	return c, nil
 }
 
-// override returns a copy of c with the given overrides "key=value", without validating it.
-// It sets model.kind and the name of the strategy first, because a new kind resets the other
-// fields of the model, and a new strategy resets the options.
+// override is With without validation. It sets model.kind and the strategy's name first, because
+// they reset the other fields of the model and the options.
 func (c Config) override(overrides []string) (Config, error) {
 	setsKind := func(o string) bool {
 		key, _, _ := strings.Cut(o, "=")
@@ -260,7 +252,7 @@ func (c Config) override(overrides []string) (Config, error) {
 	return c, nil
 }
 
-// ConfigOf returns the validated config in info, the content of run.json, without the options of the
+// ConfigOf returns the validated config in info, the content of run.json, without options of the
 // strategy that Lockstep no longer has.
 func ConfigOf(info runs.Info) (Config, error) {
 	doc := info.Config
@@ -283,8 +275,8 @@ func ConfigOf(info runs.Info) (Config, error) {
 	return c, c.Validate()
 }
 
-// ForData returns c with the settings of the network that the data determine, and of the data that
-// the network determines.
+// ForData returns c with the settings that the data determine for the network, and the network for
+// the data.
 func (c Config) ForData() (Config, error) {
 	c.Data.SideMultiple = c.Model.SideMultiple()
 	if c.Data.Kind != data.KindPairs || c.Model.Kind != model.KindUNet2D {
@@ -301,8 +293,8 @@ func (c Config) ForData() (Config, error) {
 	return c, nil
 }
 
-// defaultsForModel returns the default config for a model of the given kind. The default
-// sizes of the network apply only to the default kind; for other kinds they are zero.
+// defaultsForModel returns the default config for a model of the given kind. Only the default kind
+// has default sizes of the network; those of the others are zero.
 func defaultsForModel(kind string) Config {
 	c := DefaultConfig()
 	if c.Model.Kind != kind {
@@ -311,13 +303,11 @@ func defaultsForModel(kind string) Config {
 	return c
 }
 
-// maxExactInteger is 2^53. A float64, and so every JSON reader, represents all integers up to
-// it exactly.
+// maxExactInteger is 2^53: a float64, and so every JSON reader, represents all integers up to it exactly.
 const maxExactInteger = 1 << 53
 
-// checkExactIntegers returns an error if v contains an integer that run.json cannot
-// represent exactly. With such a number, a run could not be resumed or verified. key is the
-// path of v in the config, for the error.
+// checkExactIntegers returns an error if v contains an integer that run.json cannot represent
+// exactly, because the run could not be resumed or verified. key is the path of v in the config.
 func checkExactIntegers(v reflect.Value, key string) error {
 	switch {
 	case v.CanInt():

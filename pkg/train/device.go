@@ -8,7 +8,6 @@ import (
 	"lockstep/pkg/model"
 )
 
-// deviceDataset is a training set in the memory of the engine's device.
 type deviceDataset struct {
 	engine engine.DatasetHolder
 	values []float32 // one target per stored sample, such as its class; nil if targets are masks
@@ -16,8 +15,7 @@ type deviceDataset struct {
 	bytes  int64     // memory of the set
 }
 
-// appendTargets appends the target of each of the given samples, the index of its class, to
-// the slice to, and returns the result.
+// appendTargets appends the targets (class indices) of the given samples to the slice to.
 func (d *deviceDataset) appendTargets(to []float32, samples []int) []float32 {
 	for _, i := range samples {
 		to = append(to, d.values[d.stored[i]])
@@ -25,9 +23,9 @@ func (d *deviceDataset) appendTargets(to []float32, samples []int) []float32 {
 	return to
 }
 
-// copySamplesToDevice copies the training set to the engine's device if the device supports
-// this and the set has 8-bit values and is not too large. Otherwise batches are loaded, and
-// copySamplesToDevice sets t.hostReason, or returns an error with loader.kind device.
+// copySamplesToDevice copies an 8-bit training set that is not too large to the engine's device, if
+// the device supports this. Otherwise batches are loaded, and copySamplesToDevice sets
+// t.hostReason, or returns an error with loader.kind device.
 func (t *Trainer) copySamplesToDevice(ctx context.Context) error {
 	device, ok := t.train.(engine.DatasetHolder)
 	c := t.cfg.Loader
@@ -57,8 +55,8 @@ func (t *Trainer) copySamplesToDevice(ctx context.Context) error {
 	return nil
 }
 
-// describeDataPlacement returns a log line with the reason why the GPU holds the training set
-// or does not. It returns "" if the engine or the config does not support this.
+// describeDataPlacement returns a log line that says why the GPU holds the training set or does
+// not. It returns "" if the engine or the config does not support this.
 func (t *Trainer) describeDataPlacement() string {
 	if d := t.deviceSet; d != nil {
 		return fmt.Sprintf("the training set is in the memory of the GPU: %d samples, %.1f MiB", t.samples.Train.Len(), float64(d.bytes)/(1<<20))

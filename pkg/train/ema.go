@@ -10,8 +10,7 @@ import (
 
 // AverageConfig configures the exponential moving average of the parameters (EMA, Polyak and
 // Juditsky 1992): a ← d·a + (1−d)·w after an optimizer step, where w are the parameters. The
-// averages are evaluated after each epoch, in addition to the parameters, and saved in
-// checkpoints.
+// averages are evaluated after each epoch, beside the parameters, and saved in checkpoints.
 type AverageConfig struct {
 	Decay float64 `yaml:"decay" json:"decay"` // d; 0: no average
 	Every int     `yaml:"every" json:"every"` // optimizer steps per update; 0: 1
@@ -28,8 +27,7 @@ func (a AverageConfig) Validate() error {
 	return nil
 }
 
-// movingAverage computes the averages that AverageConfig configures. A nil movingAverage does
-// nothing.
+// movingAverage computes what AverageConfig configures. A nil movingAverage does nothing.
 type movingAverage struct {
 	config  AverageConfig
 	updates int                  // number of updates so far
@@ -37,11 +35,9 @@ type movingAverage struct {
 	values  map[string][]float64 // averages by the name of the parameter
 }
 
-// averagePrefix is the prefix of the names of averages in a checkpoint: ema.<parameter>.
 const averagePrefix = model.AveragePrefix
 
-// newAverage returns a movingAverage that starts with the current parameters of exe, or nil
-// if c.Decay is 0.
+// newAverage starts with the current parameters of exe. It returns nil if c.Decay is 0.
 func newAverage(c AverageConfig, exe engine.Executable) (*movingAverage, error) {
 	if c.Decay == 0 {
 		return nil, nil
@@ -58,8 +54,7 @@ func newAverage(c AverageConfig, exe engine.Executable) (*movingAverage, error) 
 	return a, nil
 }
 
-// startAverage starts the moving average, or restores it from the checkpoint of a resumed
-// run. It does nothing if the config averages no parameters.
+// startAverage starts the moving average, or restores it from the checkpoint of a resumed run.
 func (t *Trainer) startAverage() (err error) {
 	if t.average, err = newAverage(t.cfg.EMA, t.train); err != nil || t.average == nil || t.resumed == nil || !t.resumed.hasAverages {
 		t.resumed = nil // its tensors are not needed anymore
@@ -77,10 +72,9 @@ func (t *Trainer) startAverage() (err error) {
 	return nil
 }
 
-// update updates the averages after the given optimizer step, unless AverageConfig.Every
-// skips this step. As in TensorFlow's ExponentialMovingAverage, the decay after u updates
-// is at most (1+u)/(10+u), so that the random initial values do not dominate the averages
-// of a short run.
+// update updates the averages after the given step, unless AverageConfig.Every skips it. As in
+// TensorFlow's ExponentialMovingAverage, the decay after u updates is at most (1+u)/(10+u), so that
+// the random initial values do not dominate the averages of a short run.
 func (a *movingAverage) update(step int, exe engine.Executable) error {
 	if a == nil || step%max(1, a.config.Every) != 0 {
 		return nil
@@ -101,8 +95,7 @@ func (a *movingAverage) update(step int, exe engine.Executable) error {
 	return nil
 }
 
-// evaluateAverage evaluates the network with the averaged parameters. It sets them before
-// the evaluation, and restores the trained parameters after it.
+// evaluateAverage evaluates the network with the averaged parameters, then restores the trained ones.
 func (t *Trainer) evaluateAverage(ctx context.Context) (Scores, error) {
 	trained := map[string][]float64{}
 	swap := func(values map[string][]float64) error {

@@ -9,12 +9,11 @@ import (
 	"lockstep/pkg/monitor"
 )
 
-// seedVariable is the environment variable with which a launcher sets the seed of a training
-// program.
+// seedVariable is the environment variable with which a launcher sets a run's seed.
 const seedVariable = "LOCKSTEP_SEED"
 
 // CheckEnvironment returns an error if an environment variable that workers read has an invalid
-// value, so that nothing is started with it. getenv is os.Getenv except in tests.
+// value, before anything starts. getenv is os.Getenv except in tests.
 func CheckEnvironment(getenv func(string) string) error {
 	if err := rendezvous.CheckVariables(getenv); err != nil {
 		return err
@@ -29,7 +28,6 @@ func CheckEnvironment(getenv func(string) string) error {
 	return err
 }
 
-// readSeed returns the seed in the environment, or def if there is none.
 func readSeed(getenv func(string) string, def int64) (int64, error) {
 	text := getenv(seedVariable)
 	if text == "" {

@@ -11,10 +11,9 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// Evaluate evaluates the network on the complete held-out set, one shard per rank, and
-// returns the scores of all ranks together. As in PyTorch's DDP, all ranks use the running
-// statistics of rank 0, so the evaluated network is the network in the checkpoints. All ranks
-// must call it.
+// Evaluate evaluates the network on the complete held-out set, one shard per rank, and returns the
+// scores of all ranks together. As in PyTorch's DDP, all ranks use the running statistics of rank
+// 0, so this is the network in the checkpoints. All ranks must call it.
 func (t *Trainer) Evaluate(ctx context.Context) (Scores, error) {
 	if err := strategy.BroadcastTensors(ctx, t.train, t.group, t.runningStatNames()); err != nil {
 		return Scores{}, fmt.Errorf("broadcast running statistics: %w", err)
@@ -31,8 +30,7 @@ func (t *Trainer) Evaluate(ctx context.Context) (Scores, error) {
 	return s, s.check()
 }
 
-// evaluateShard evaluates the shard of ds that belongs to the given rank of world ranks. exe
-// is an evaluation program.
+// evaluateShard evaluates one rank's shard of ds. exe is an evaluation program.
 func evaluateShard(ctx context.Context, exe engine.Executable, task model.Task, ds data.Dataset, world, rank int) (Scores, error) {
 	batch, outputs, err := batchAndOutputSize(exe.Program())
 	if err != nil {
@@ -65,7 +63,7 @@ func evaluateShard(ctx context.Context, exe engine.Executable, task model.Task, 
 	return s, nil
 }
 
-// batchAndOutputSize returns a program's batch size, and its number of outputs per sample.
+// batchAndOutputSize returns p's batch size, and its number of outputs per sample.
 func batchAndOutputSize(p *plan.Program) (batch, outputs int, err error) {
 	in, out := p.Lookup(plan.Input, model.ImageInput), p.Lookup(plan.Output, model.LogitsOutput)
 	if in < 0 || out < 0 {
@@ -75,7 +73,6 @@ func batchAndOutputSize(p *plan.Program) (batch, outputs int, err error) {
 	return batch, p.Tensors[out].Elements() / batch, nil
 }
 
-// numElements returns the number of values in a tensor of the given shape.
 func numElements(shape []int) int {
 	n := 1
 	for _, d := range shape {
@@ -84,12 +81,10 @@ func numElements(shape []int) int {
 	return n
 }
 
-// allReduce replaces v by its element-wise sum over all ranks.
 func (t *Trainer) allReduce(ctx context.Context, v []float64) error {
 	return strategy.AllReduceFloat64s(ctx, t.group, v)
 }
 
-// runForward runs the evaluation program exe on one batch, and copies its output to logits.
 func runForward(ctx context.Context, exe engine.Executable, image, target, logits []float32) error {
 	if err := exe.SetInput(model.ImageInput, image); err != nil {
 		return err

@@ -16,15 +16,14 @@ type exchanged struct {
 	oldest    float64 // largest staleness
 }
 
-// add adds a step of this rank.
 func (x *exchanged) add(s runs.Step) {
 	x.sent += float64(s.Sent)
 	x.staleness += float64(s.Staleness)
 	x.oldest = max(x.oldest, float64(s.Staleness))
 }
 
-// countSent returns the number of bytes that this rank has sent since the previous call, or 0 with
-// NCCL, which does not report what it sends.
+// countSent returns the bytes that this rank has sent since the previous call, or 0 with NCCL,
+// which does not report them.
 func (t *Trainer) countSent() int64 {
 	if t.usesNCCL() {
 		return 0
@@ -35,14 +34,14 @@ func (t *Trainer) countSent() int64 {
 	return int64(n)
 }
 
-// usesNCCL reports whether NCCL exchanges the gradients, and not the group.
+// usesNCCL reports whether NCCL, not the group, exchanges the gradients.
 func (t *Trainer) usesNCCL() bool {
 	_, ok := t.strategy.(*strategy.NCCL)
 	return ok
 }
 
-// sentFormula returns the mean number of bytes that a worker sends in a step according to the
-// formula of the strategy, or 0 if there is none or nothing to compare it with.
+// sentFormula returns the bytes that a worker sends in a step according to the strategy's formula,
+// averaged over the workers, or 0 if there is no formula or nothing to compare it with.
 func (t *Trainer) sentFormula() float64 {
 	if t.usesNCCL() {
 		return 0
@@ -61,9 +60,8 @@ func (t *Trainer) sentFormula() float64 {
 	return bytes
 }
 
-// describeSent returns a line for the logs about the bytes that all workers have sent in an epoch.
-// It returns "" if there are none, and for ddp without options, whose logs are those of older
-// versions.
+// describeSent returns a log line about the bytes that all workers have sent in an epoch. It
+// returns "" if there are none, and for ddp without options, to keep its logs as in older versions.
 func (t *Trainer) describeSent(sent float64) string {
 	steps := float64(t.group.Size() * t.stepsPerEpoch())
 	switch {
@@ -79,8 +77,8 @@ func (t *Trainer) describeSent(sent float64) string {
 	return line
 }
 
-// logExchanged logs the bytes that the workers have sent, after the first epoch of a process,
-// and the staleness of their gradients, after each epoch of an asynchronous strategy.
+// logExchanged logs the bytes that the workers have sent, after the first epoch of a process, and
+// with an asynchronous strategy the staleness of the gradients, after each epoch.
 func (r *recorder) logExchanged() error {
 	t, x := r.t, r.t.progress.exchanged
 	if line := t.describeSent(x.sent); line != "" && !r.sentLogged {

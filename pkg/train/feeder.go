@@ -29,8 +29,8 @@ type batchFeeder struct {
 	deviceErr error   // first error of the engine that holds the set
 }
 
-// newBatchFeeder returns a batchFeeder for the batches of the current epoch, starting with
-// batch number batch, counted from 0. The caller must call stop.
+// newBatchFeeder provides the batches of the current epoch from number batch on, counted from 0.
+// The caller must call stop.
 func (t *Trainer) newBatchFeeder(ctx context.Context, batch int) *batchFeeder {
 	f := &batchFeeder{needTargets: t.net.Task() == model.Classification, device: t.deviceSet, epoch: t.epoch}
 	if f.device != nil {
@@ -45,8 +45,8 @@ func (t *Trainer) newBatchFeeder(ctx context.Context, batch int) *batchFeeder {
 	return f
 }
 
-// prefetch returns the inputs of the next batch by name, or nil at the end of the epoch.
-// The engine calls it during a step.
+// prefetch returns the inputs of the next batch by name, or nil at the end of the epoch. The engine
+// calls it during a step.
 func (f *batchFeeder) prefetch() map[string][]float32 {
 	f.requested, f.hasNext = true, f.batches.Next()
 	if !f.hasNext {
@@ -59,8 +59,7 @@ func (f *batchFeeder) prefetch() map[string][]float32 {
 	return map[string][]float32{model.ImageInput: b.Image, model.TargetInput: b.Target}
 }
 
-// next waits for the next batch. It returns false at the end of the epoch or after an
-// error; see err.
+// next waits for the next batch. It returns false at the end of the epoch or after an error.
 func (f *batchFeeder) next() bool {
 	if f.device != nil {
 		return f.selectSamples()
@@ -80,8 +79,8 @@ func (f *batchFeeder) next() bool {
 	return true
 }
 
-// selectSamples passes the sample indexes of the next batch to the engine whose device
-// holds the training set. It returns false at the end of the epoch or after an error.
+// selectSamples passes the sample indexes of the next batch to the engine whose device holds the
+// training set. It returns false at the end of the epoch or after an error.
 func (f *batchFeeder) selectSamples() bool {
 	if len(f.remaining) == 0 || f.deviceErr != nil {
 		return false
@@ -97,7 +96,7 @@ func (f *batchFeeder) selectSamples() bool {
 	return true
 }
 
-// err returns the error that ended the batches early, or nil if there was none.
+// err returns the error that ended the batches early, or nil.
 func (f *batchFeeder) err() error {
 	if f.device != nil {
 		return f.deviceErr
@@ -105,8 +104,7 @@ func (f *batchFeeder) err() error {
 	return f.batches.Err()
 }
 
-// batch returns the image and target of the current batch, or nil, nil if the engine
-// already has them.
+// batch returns the image and target of the current batch, or nil, nil if the engine has them.
 func (f *batchFeeder) batch() (image, target []float32) {
 	if f.engineHasBatch {
 		return nil, nil
@@ -115,8 +113,8 @@ func (f *batchFeeder) batch() (image, target []float32) {
 	return b.Image, b.Target
 }
 
-// batchTargets returns the targets of the current batch. They are valid until the next call
-// of next, and only if f.needTargets is set.
+// batchTargets returns the targets of the current batch, valid until the next call of next, and
+// only if f.needTargets is set.
 func (f *batchFeeder) batchTargets() []float32 {
 	if f.engine != nil || f.device != nil {
 		return f.targets
@@ -124,7 +122,6 @@ func (f *batchFeeder) batchTargets() []float32 {
 	return f.batches.Batch().Target
 }
 
-// stop stops loading and prefetching.
 func (f *batchFeeder) stop() {
 	if f.engine != nil {
 		f.engine.SetPrefetch(nil)

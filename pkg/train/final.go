@@ -19,7 +19,7 @@ import (
 )
 
 // NewImageScores returns empty scores of complete images, for a segmentation with the given number
-// of logits per pixel; see AddImage.
+// of logits per pixel.
 func NewImageScores(planes int) Scores {
 	s := Scores{pixels: 1} // each pixel has the same weight
 	if planes > 1 {
@@ -28,7 +28,7 @@ func NewImageScores(planes int) Scores {
 	return s
 }
 
-// AddImage adds the scores of an image with the given logits [planes,H,W] and mask [H,W] to s, which
+// AddImage adds an image with the given logits [planes,H,W] and mask [H,W] to s, which
 // NewImageScores has made.
 func (s *Scores) AddImage(logits, mask []float32) error {
 	sum := s.Loss * s.weight()
@@ -45,9 +45,9 @@ func (s *Scores) AddImage(logits, mask []float32) error {
 	return nil
 }
 
-// scoreFinal scores the network on the complete images of the test part after the training, and records
-// the scores. Without a test part beside the validation part, it does nothing. All ranks
-// must call it; each applies the network to its share of the images.
+// scoreFinal scores the trained network on the complete images of the test part, and records the
+// scores. It does nothing unless the data have a test part besides the validation part. All ranks
+// must call it and score a share of the images each.
 func (t *Trainer) scoreFinal(ctx context.Context, r *recorder) error {
 	ds := t.samples.Final
 	if ds == nil {
@@ -77,7 +77,6 @@ func (t *Trainer) scoreFinal(ctx context.Context, r *recorder) error {
 	return r.writer.UpdateInfo(func(i *runs.Info) { i.Final = &test })
 }
 
-// planes returns the number of the network's logits per pixel.
 func (t *Trainer) planes() int {
 	_, outputs, err := batchAndOutputSize(t.eval.Program())
 	if err != nil {
@@ -86,7 +85,6 @@ func (t *Trainer) planes() int {
 	return outputs / numElements(t.samples.Test.TargetShape())
 }
 
-// addFinalImages adds the scores of this rank's share of the images in ds to s.
 func (t *Trainer) addFinalImages(ctx context.Context, ds data.Dataset, s *Scores) (err error) {
 	network := inference.Network{
 		Program: func(image, target []int) (*plan.Program, error) {

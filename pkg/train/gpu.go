@@ -19,20 +19,18 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// gpuSampleInterval is the interval at which a GPU's utilization and power are sampled.
 const gpuSampleInterval = time.Second
 
-// gpuSampler samples the utilization and power of a worker's GPU, and writes them to
-// gpu-<rank>.csv in the run folder. The zero value does nothing.
+// gpuSampler samples the utilization and power of a worker's GPU into gpu-<rank>.csv of the run
+// folder. The zero value does nothing.
 type gpuSampler struct {
 	device  engine.GPUEngine
 	sampler *monitor.Sampler
 	file    *os.File
 }
 
-// startGPUSampler starts to sample the device of e, and returns a zero gpuSampler if e does
-// not compute on a GPU. If the GPU cannot be sampled, it returns a note for the log in
-// place of an error.
+// startGPUSampler starts to sample the device of e, and returns a zero gpuSampler if e does not use
+// a GPU. If the GPU cannot be sampled, it returns a note for the log instead of an error.
 func startGPUSampler(e engine.Engine, dir string, rank int) (w gpuSampler, note string, err error) {
 	d, ok := e.(engine.GPUEngine)
 	if !ok {
@@ -50,8 +48,7 @@ func startGPUSampler(e engine.Engine, dir string, rank int) (w gpuSampler, note 
 	return w, "", nil
 }
 
-// newGPUFile creates gpu-<rank>.csv in dir, or gpu-<rank>.2.csv and so on for a resumed
-// run, whose folder has the earlier files.
+// newGPUFile creates gpu-<rank>.csv in dir, or gpu-<rank>.2.csv and so on for a resumed run.
 func newGPUFile(dir string, rank int) (*os.File, error) {
 	for part := 1; ; part++ {
 		name := fmt.Sprintf("gpu-%d.csv", rank)
@@ -65,7 +62,7 @@ func newGPUFile(dir string, rank int) (*os.File, error) {
 	}
 }
 
-// checkFile returns a *runs.LostError if the file with the samples was deleted.
+// checkFile returns a *runs.LostError if the samples' file was deleted.
 func (w *gpuSampler) checkFile() error {
 	if w.sampler == nil {
 		return nil
@@ -73,8 +70,8 @@ func (w *gpuSampler) checkFile() error {
 	return runs.CheckNotLost(w.file)
 }
 
-// stop ends the sampling and returns a summary of the samples, which is zero if nothing was
-// sampled. The error is a *runs.LostError if the file with the samples was deleted.
+// stop ends the sampling and summarizes it; the summary is zero if nothing was sampled. The error
+// is a *runs.LostError if the samples' file was deleted.
 func (w *gpuSampler) stop() (monitor.Summary, error) {
 	if w.sampler == nil {
 		return monitor.Summary{}, nil
@@ -85,15 +82,14 @@ func (w *gpuSampler) stop() (monitor.Summary, error) {
 	return s, errors.Join(lost, err, w.file.Close())
 }
 
-// stopAll ends the sampling on all ranks. It returns this rank's summary, and the energy of
-// all devices together in joules, in which a device shared by several ranks counts once.
-// The energy is 0 if the device of any rank does not measure it. All ranks must call
-// stopAll.
+// stopAll ends the sampling on all ranks. It returns this rank's summary, and the joules of all
+// devices together; a device shared by several ranks counts once. The energy is 0 if any rank's
+// device does not measure it. All ranks must call stopAll.
 func (w *gpuSampler) stopAll(ctx context.Context, group collective.Group) (monitor.Summary, float64, error) {
 	d := w.device
 	s, err := w.stop()
-	// Three numbers per rank: an identifier of its device, as two numbers that a float64
-	// represents exactly (0, 0: none), and the device's joules.
+	// Three numbers per rank: its device's identifier, as two numbers that a float64 represents
+	// exactly (0, 0: none), and the device's joules.
 	n := group.Size()
 	all := make([]float64, 3*n)
 	if d != nil {
@@ -125,8 +121,8 @@ func (w *gpuSampler) stopAll(ctx context.Context, group collective.Group) (monit
 	return s, sum, err
 }
 
-// formatGPUUsage formats the utilization and power of rank 0's GPU, and the energy of all
-// GPUs, for out.log. It returns "" if nothing was measured.
+// formatGPUUsage formats rank 0's utilization and power, and the energy of all GPUs, for out.log.
+// It returns "" if nothing was measured.
 func formatGPUUsage(s monitor.Summary, joules float64) string {
 	var parts []string
 	if s.Utilization > 0 {
@@ -144,10 +140,9 @@ func formatGPUUsage(s monitor.Summary, joules float64) string {
 	return "GPU of rank 0: " + strings.Join(parts, ", ")
 }
 
-// lossScaleKey is the key of the loss scale, which fp16 needs, in a checkpoint's metadata.
 const lossScaleKey = "loss_scale"
 
-// marshalLossScale returns the loss scale of x as JSON, or "" if x has none.
+// marshalLossScale returns the loss scale of x, which fp16 needs, as JSON, or "" if x has none.
 func marshalLossScale(x engine.Executable) (string, error) {
 	scaler, ok := x.(engine.LossScaler)
 	if !ok {
@@ -161,9 +156,8 @@ func marshalLossScale(x engine.Executable) (string, error) {
 	return string(text), err
 }
 
-// restoreLossScale sets the loss scale of x from text, the JSON in a checkpoint. It does
-// nothing if x has no loss scale, or if text is empty: a run with another precision, or of
-// an early version of Lockstep, has no loss scale in its checkpoints.
+// restoreLossScale sets the loss scale of x from the JSON in a checkpoint, if x has one. text is
+// empty if the run had another precision, or was made by an early version of Lockstep.
 func restoreLossScale(x engine.Executable, text string) error {
 	scaler, ok := x.(engine.LossScaler)
 	if !ok || text == "" {
@@ -179,9 +173,8 @@ func restoreLossScale(x engine.Executable, text string) error {
 	return scaler.SetLossScale(s)
 }
 
-// openEngineOrCPU opens the engine for o.Device. If that is a GPU that this machine cannot
-// use, or a CPU with a precision that this processor lacks, it opens the CPU engine in fp32
-// instead, and note is a message for the log; otherwise note is empty.
+// openEngineOrCPU opens the engine for o.Device, or the CPU engine in fp32 if this machine cannot
+// use that GPU, or its processor lacks that precision. note then is a message for the log.
 func openEngineOrCPU(o engine.Options) (e engine.Engine, note string, err error) {
 	e, err = OpenEngine(o, 0)
 	here := engine.DefaultOptions()

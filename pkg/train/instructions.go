@@ -13,10 +13,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// openCommonEngine opens the engine for the config's device. On the CPU, all ranks use the
-// same instruction set, so that they compute the same bits. It is the instruction set of the
-// resumed run if the processors of all ranks support it, else the best one that all support.
-// LOCKSTEP_CPU restricts the instruction sets of a rank.
+// openCommonEngine opens the engine for the config's device. On the CPU, all ranks use the same
+// instruction set, so that they compute the same bits: the resumed run's if all processors support
+// it, else the best one that all support. LOCKSTEP_CPU restricts those of a rank.
 func (t *Trainer) openCommonEngine(ctx context.Context) (engine.Engine, error) {
 	if t.options.Open != nil {
 		return t.options.Open(t.cfg.Engine, t.options.LocalRank)
@@ -60,9 +59,8 @@ func (t *Trainer) openCommonEngine(ctx context.Context) (engine.Engine, error) {
 	return cpu.NewWithInstructionSet(t.cfg.Engine, set)
 }
 
-// instructionSetNote returns a note for the log if the engine that trained a run and the
-// current engine, which continues or evaluates it, use different CPU instruction sets.
-// Otherwise it returns "". The arguments are the names of the engines.
+// instructionSetNote returns a note for the log if the engine that trained a run and the one that
+// continues or evaluates it use different CPU instruction sets, else "". The arguments are engine names.
 func instructionSetNote(trainedOn, current string) string {
 	if trainedOn == current || cpu.ParseInstructionSet(trainedOn) == "" || cpu.ParseInstructionSet(current) == "" {
 		return ""
@@ -70,10 +68,8 @@ func instructionSetNote(trainedOn, current string) string {
 	return fmt.Sprintf("trained on %s, now on %s: results differ in their last bits", trainedOn, current)
 }
 
-// openMatchingEngine opens the engine for o.Device. On the CPU, it uses the instruction set
-// of trainedOn, the name of the engine on which the run was trained, if this processor
-// supports it. If it must use another engine or instruction set, note is a message for the
-// log; otherwise it is empty.
+// openMatchingEngine opens the engine for o.Device. On the CPU, it uses the instruction set of trainedOn,
+// the name of the run's engine, if this processor supports it. Otherwise note is a message for the log.
 func openMatchingEngine(o engine.Options, trainedOn string) (e engine.Engine, note string, err error) {
 	sets, err := cpu.InstructionSets(o.Precision)
 	if set := cpu.ParseInstructionSet(trainedOn); err == nil && o.Device == "cpu" && slices.Contains(sets, set) {

@@ -9,10 +9,9 @@ import (
 	"lockstep/pkg/monitor"
 )
 
-// newLoadMeter returns a meter of the load that other processes cause on the machine of rank
-// 0. It ignores the processes of this run: the launcher of rank 0, the ranks on its machine,
-// and all their child processes. The meter is nil on the other ranks, and if rank 0 cannot
-// see the processes of all ranks on its machine. All ranks must call newLoadMeter.
+// newLoadMeter returns a meter of the load that processes outside this run cause on rank 0's machine.
+// Inside are the launcher of rank 0, the ranks on its machine, and their child processes. The meter is
+// nil on the other ranks, and if rank 0 cannot see all these processes. All ranks must call newLoadMeter.
 func (t *Trainer) newLoadMeter(ctx context.Context) (*monitor.LoadMeter, error) {
 	const perRank = 3 // pid, machine, PID namespace
 	n, rank := t.group.Size(), t.group.Rank()

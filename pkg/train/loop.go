@@ -25,17 +25,15 @@ type Result struct {
 	Test   runs.Test    // final scores
 }
 
-// Run trains for the configured number of epochs, evaluates the network on the complete
-// held-out set after each epoch, and writes the run folder if WorkerOptions.Dir is set.
+// Run trains for the configured number of epochs, evaluates the network on the complete held-out
+// set after each epoch, and writes the run folder if WorkerOptions.Dir is set.
 //
 // If ctx is canceled, Run completes the current step and saves a checkpoint. A resumed run
-// continues with the next step, and its results are bitwise equal to those of a run without
-// interruption. After any other end, such as a kill, a resumed run continues from the
-// newest checkpoint and repeats the steps after it; Checkpoint.Every and
-// Checkpoint.EverySteps limit how many steps it repeats.
+// continues with the next step, and its results are bitwise equal to those without interruption.
+// After any other end, such as a kill, a resumed run continues from the newest checkpoint;
+// Checkpoint.Every and Checkpoint.EverySteps limit how many steps it repeats.
 //
-// If a resumed run has no epochs left, and its checkpoints were deleted, Run does nothing and
-// returns the recorded result.
+// If a resumed run has no epochs left, and its checkpoints were deleted, Run returns the recorded result.
 func (t *Trainer) Run(ctx context.Context) (Result, error) {
 	if t.finished != nil {
 		return t.finishedResult(), nil
@@ -53,8 +51,7 @@ func (t *Trainer) Run(ctx context.Context) (Result, error) {
 	return res, addDiskAdvice(rec.close(ctx, err), t.options.Dir)
 }
 
-// finishedResult returns the recorded result of the run t.finished, and writes a note to the
-// terminal.
+// finishedResult returns the recorded result of t.finished, and says so on the terminal.
 func (t *Trainer) finishedResult() Result {
 	if t.options.Log != nil {
 		t.options.Log("note: the run is done already; its checkpoints are missing, so that it is not evaluated again")
@@ -66,9 +63,8 @@ func (t *Trainer) finishedResult() Result {
 	return res
 }
 
-// saveAfterEarlyEnd saves a checkpoint after err has ended the run. If the run was
-// interrupted, it saves the state after the last step. Otherwise it saves the snapshot of
-// the last complete epoch, unless that is saved already.
+// saveAfterEarlyEnd saves a checkpoint after err has ended the run: after an interrupt, the state
+// after the last step; otherwise the last complete epoch, unless it is saved already.
 func (t *Trainer) saveAfterEarlyEnd(ctx context.Context, rec *recorder, err error) error {
 	interrupted := ctx.Err() != nil || errors.Is(err, context.Canceled)
 	if !interrupted || !t.progress.savable {
@@ -78,8 +74,8 @@ func (t *Trainer) saveAfterEarlyEnd(ctx context.Context, rec *recorder, err erro
 	return t.saveMidEpoch(rec)
 }
 
-// addDiskAdvice adds advice to an error about a full or read-only disk. It returns other
-// errors unchanged. dir is the run folder; its checkpoints may be on another disk.
+// addDiskAdvice adds advice to an error about a full or read-only disk. dir is the run folder; its
+// checkpoints may be on another disk.
 func addDiskAdvice(err error, dir string) error {
 	var file *fs.PathError
 	if errors.As(err, &file) {
@@ -94,7 +90,6 @@ func addDiskAdvice(err error, dir string) error {
 	return err
 }
 
-// trainAndEvaluate trains, evaluates and records the remaining epochs.
 func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, error) {
 	res := Result{Epochs: rec.epochs}
 	untrained := rec.untrained
@@ -157,8 +152,8 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, 
 		}
 		t.epoch++
 		res.Epochs = append(res.Epochs, row)
-		// Write the row before the checkpoint. If the run is killed between the two, a
-		// resumed run trains the epoch again; in the other order, the row would be lost.
+		// Write the row before the checkpoint. After a kill between the two, a resumed run trains
+		// the epoch again; in the other order, the row would be lost.
 		if err := rec.measureWriting(func() error { return rec.writeEpoch(row, last.classScores(t.classNames(last))) }); err != nil {
 			return res, err
 		}
@@ -189,8 +184,8 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, 
 			}
 		}
 	}
-	// The run was resumed after its last epoch. This condition must not depend on the
-	// earlier rows, which only rank 0 has: all ranks must take the same branch.
+	// The run was resumed after its last epoch. Do not test the earlier rows, which only rank 0
+	// has: all ranks must take the same branch.
 	if res.Test.Samples == 0 {
 		begin := time.Now()
 		var err error
@@ -211,8 +206,8 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, 
 	return res, rec.writeTest(res.Test)
 }
 
-// trainEpoch does the remaining steps of the current epoch. It returns the epoch's row for
-// epochs.csv without the scores of the evaluation.
+// trainEpoch does the remaining steps of the current epoch. It returns the epoch's row without the
+// scores of the evaluation.
 func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, error) {
 	row := runs.Epoch{Epoch: t.epoch + 1, Accuracy: math.NaN(), ValAccuracy: math.NaN()}
 	work, end := withDelayedCancel(ctx, stepGracePeriod)
@@ -233,8 +228,8 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	if t.group.Rank() == 0 { // before.right is the sum over all ranks
 		right = before.right
 	}
-	// Start all ranks together. Otherwise, the time that rank 0 alone spends before the
-	// epoch, for example on a checkpoint, would be part of the first step of the others.
+	// Start all ranks together. Otherwise, rank 0's work before the epoch, such as a checkpoint,
+	// would be part of the others' first step.
 	rec.usage.SetEpoch(t.epoch + 1)
 	rec.startLoadMeasurement()
 	if err := t.group.Barrier(work); err != nil {
@@ -306,8 +301,8 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	return row, nil
 }
 
-// countsSamples reports whether this rank counts the samples and the loss of its batches. Of
-// the stages of a pipeline, which train on the same batches, only the first does.
+// countsSamples reports whether this rank counts its samples and losses. Of the stages of a
+// pipeline, which train on the same batches, only the first does.
 func (t *Trainer) countsSamples() bool { return !t.cfg.Strategy.Staged() || t.group.Rank() == 0 }
 
 // equalize makes the parameters equal on all ranks, at the end of an epoch.
@@ -319,8 +314,8 @@ func (t *Trainer) equalize(ctx context.Context) error {
 }
 
 // runOptimizerStep does optimizer step i of the epoch, counted from 0, on the next
-// Config.Accumulate batches. It adds the number of correctly classified samples to *right,
-// and returns the step's times and mean loss.
+// Config.Accumulate batches. It adds the number of correctly classified samples to *right, and
+// returns the step's times and mean loss.
 func (t *Trainer) runOptimizerStep(ctx context.Context, feed *batchFeeder, i int, rate float64, right *float64) (runs.Step, error) {
 	parts := min(t.cfg.batchesPerStep(), t.sampler.Steps()-i*t.cfg.batchesPerStep())
 	span := runs.Step{Epoch: t.epoch + 1, Samples: parts * t.cfg.Batch}
@@ -361,8 +356,8 @@ func (t *Trainer) hasOutputs() bool {
 	return !staged || x.HasOutputs()
 }
 
-// countCorrect returns how many samples of the last batch the network classified correctly,
-// before its parameters were updated. labels are the classes of these samples.
+// countCorrect returns how many samples of the last batch, whose classes are labels, the network
+// classified correctly before its parameters were updated.
 func (t *Trainer) countCorrect(labels []float32) (float64, error) {
 	n := len(t.outputs) / len(labels)
 	if err := t.train.Output(model.LogitsOutput, t.outputs); err != nil {
@@ -372,10 +367,9 @@ func (t *Trainer) countCorrect(labels []float32) (float64, error) {
 	return float64(h.Right), err
 }
 
-// Step does one optimizer step on a batch of this rank with the learning rate rate, and adds
-// its times in seconds and its loss to span, which may be nil. For segmentation, image has
-// the shape [batch,C,H,W] and target [batch,1,H,W]. image is nil if the engine already has
-// the batch, for example because it has prefetched it.
+// Step does one optimizer step on a batch of this rank with the given learning rate, and adds its
+// times in seconds and its loss to span, which may be nil. For segmentation, image is [batch,C,H,W]
+// and target [batch,1,H,W]. image is nil if the engine has the batch, for example by prefetching.
 func (t *Trainer) Step(ctx context.Context, image, target []float32, rate float64, span *runs.Step) error {
 	if span == nil {
 		span = &runs.Step{}
@@ -383,14 +377,13 @@ func (t *Trainer) Step(ctx context.Context, image, target []float32, rate float6
 	return t.trainBatch(ctx, image, target, t.newStep(1, 1, rate), span)
 }
 
-// newStep returns the description of the given batch, counted from 1, of the next optimizer
-// step, which uses the given number of batches and the learning rate rate.
+// newStep describes the given batch, counted from 1, of the next optimizer step.
 func (t *Trainer) newStep(batch, batches int, rate float64) strategy.Step {
 	return strategy.Step{Batch: batch, Batches: batches, Update: t.cfg.Optimizer.Update(rate, t.step+1)}
 }
 
-// trainBatch computes the gradients of one batch of an optimizer step, and adds its times
-// and loss to span. After the last batch, it also updates the parameters.
+// trainBatch computes the gradients of one batch, and adds its times and loss to span. After the
+// last batch of the step, it also updates the parameters.
 func (t *Trainer) trainBatch(ctx context.Context, image, target []float32, step strategy.Step, span *runs.Step) error {
 	begin := time.Now()
 	if t.started.IsZero() {

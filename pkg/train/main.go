@@ -39,8 +39,7 @@ func Main(cfg Config, build model.Builder) {
 	os.Exit(runMain(os.Args[1:], cfg, build, os.Stdout, os.Stderr))
 }
 
-// runMain does the work of Main with the given arguments, standard output and standard
-// error, and returns the exit code.
+// runMain does the work of Main and returns the exit code.
 func runMain(args []string, cfg Config, build model.Builder, out, errs io.Writer) int {
 	if len(args) > 0 && args[0] == "version" { // a launcher calls this to compare builds
 		err := json.NewEncoder(out).Encode(map[string]string{"build_id": buildid.ID})
@@ -103,8 +102,8 @@ func (w *Worker) registerFlags(f *flag.FlagSet) {
 	f.BoolVar(&w.AcceptChangedData, "accept-changed-data", w.AcceptChangedData, "let --resume continue with other data than the run was trained on, and record it")
 }
 
-// reportError writes err to errs unless it is nil, and returns the exit code of the process.
-// ctx is done if the process was interrupted.
+// reportError writes a non-nil err to errs, and returns the exit code. ctx is done if the process
+// was interrupted.
 func reportError(ctx context.Context, err error, errs io.Writer) int {
 	if err == nil {
 		return 0

@@ -13,31 +13,28 @@ import (
 	"lockstep/pkg/model"
 )
 
-// MirrorOptions are the options of Mirror: the devices, each of which trains one replica of
-// the network, and the number of samples per pass. The zero value selects all devices of the
-// config's kind, each with the config's batch.
+// MirrorOptions are the devices of Mirror, each of which trains one replica of the network, and the samples
+// per pass. The zero value selects all devices of the config's kind, each with the config's batch.
 type MirrorOptions struct {
-	// Devices are the names of the devices, such as "cpu:0" and "cpu:1", or "cuda:0" and
-	// "cuda:2". Replicas on the CPU share its cores and have engine.threads threads each, so
-	// the number after "cpu:" only distinguishes them. nil: the first Count devices.
+	// Devices are names of devices, such as "cpu:0" and "cpu:1", or "cuda:0" and "cuda:2"; nil: the
+	// first Count devices. Replicas on the CPU share its cores and have engine.threads threads
+	// each, so the number after "cpu:" only distinguishes them.
 	Devices []string
 	// Count selects the first Count devices of the config's kind (engine.device). 0: all
 	// devices, unless Devices names some; on the CPU, one per engine.threads cores.
 	Count int
-	// GlobalBatch is the number of samples per pass over all replicas, which share them
-	// evenly. 0: the config's batch times the number of replicas.
+	// GlobalBatch is the number of samples per pass over all replicas. 0: the config's batch times
+	// the number of replicas.
 	GlobalBatch int
 }
 
-// Mirror trains in this process with one replica of the network per device, as
-// TensorFlow's MirroredStrategy does: the replicas share each global batch evenly and
-// average their gradients, so all have equal parameters after each step. The results are
-// bitwise equal to a run with one worker per replica and the replica's batch. build builds
-// the network (nil: the config's network).
+// Mirror trains in this process with one replica of the network per device, like TensorFlow's
+// MirroredStrategy: the replicas share each global batch evenly and average their gradients. The
+// results are bitwise equal to a run with one worker per replica and the replica's batch. build
+// builds the network (nil: the config's network).
 //
-// Mirror returns an error for a global batch that the replicas cannot share evenly. A config
-// with schedule.scaling: linear multiplies the learning rate by the number of replicas.
-// Mirror writes no run folder.
+// Mirror returns an error for a global batch that the replicas cannot share evenly. With schedule.scaling:
+// linear, the learning rate is multiplied by the number of replicas. Mirror writes no run folder.
 func Mirror(ctx context.Context, cfg Config, build model.Builder, m MirrorOptions) (*Outcome, error) {
 	devices, err := m.deviceNames(cfg)
 	if err != nil {
@@ -67,8 +64,7 @@ func Mirror(ctx context.Context, cfg Config, build model.Builder, m MirrorOption
 	return o, nil
 }
 
-// nearestMultiples returns the multiples of n just below and above batch, such as "6 or 8".
-// It omits the multiple below batch if that is 0.
+// nearestMultiples formats the multiples of n next to batch, such as "6 or 8", without 0.
 func nearestMultiples(batch, n int) string {
 	above := (batch/n + 1) * n
 	if batch < n {
@@ -77,8 +73,7 @@ func nearestMultiples(batch, n int) string {
 	return fmt.Sprintf("%d or %d", above-n, above)
 }
 
-// deviceNames returns the names of the devices in the order of the replicas. cfg provides
-// the kind of device if m.Devices is nil.
+// deviceNames returns the devices' names by replica. cfg provides their kind if m.Devices is nil.
 func (m MirrorOptions) deviceNames(cfg Config) ([]string, error) {
 	switch {
 	case m.Count < 0:
@@ -118,8 +113,8 @@ func (m MirrorOptions) deviceNames(cfg Config) ([]string, error) {
 	return names, nil
 }
 
-// checkDevices returns an error for the first name that is invalid, is a duplicate, or names
-// a device of another kind than the first name.
+// checkDevices returns an error for the first name that is invalid, a duplicate, or of another kind
+// than the first name.
 func checkDevices(names []string) error {
 	if len(names) == 0 {
 		return errors.New("the list of devices is empty: name at least one device, or use nil for all")

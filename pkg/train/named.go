@@ -33,7 +33,7 @@ func Names() []string {
 	return names
 }
 
-// shippedFiles returns the path in shipped of each config's file, by the config's name.
+// shippedFiles returns the path in shippedConfigs of each config's file, by the config's name.
 func shippedFiles() map[string]string {
 	files, err := fs.Glob(shippedConfigs, "configs/*.yaml")
 	if err != nil {
@@ -60,10 +60,9 @@ func shippedFiles() map[string]string {
 	return in
 }
 
-// configsByName returns the configs in a file with several configs, by name. The top-level
-// keys of such a file are the names, and none of them is a key of Config. Keys that begin
-// with _ are not configs but parts that configs merge. The result is nil if the file has
-// only one config.
+// configsByName returns the configs in a file with several, by name, or nil if the file is one
+// config. The top-level keys of a file with several are names, and none is a key of Config. Keys
+// that begin with _ are parts that configs merge.
 func configsByName(doc *yaml.Node) map[string]*yaml.Node {
 	if doc.Kind != yaml.DocumentNode || doc.Content[0].Kind != yaml.MappingNode {
 		return nil
@@ -89,10 +88,9 @@ func configsByName(doc *yaml.Node) map[string]*yaml.Node {
 	return members
 }
 
-// Named returns the shipped config with the given name. A name that ends in .yaml or .yml is
-// the path of a file with one config, and FILE:NAME a config in a file with several. The
-// overrides, such as "batch=8" or "optimizer.learning_rate=0.01", change the config. Named
-// validates it.
+// Named returns the shipped config with the given name. A name that ends in .yaml or .yml is the
+// path of a file with one config, and FILE:NAME a config in a file with several. Named applies the
+// overrides, such as "batch=8" or "optimizer.learning_rate=0.01", and validates the config.
 func Named(name string, overrides ...string) (Config, error) {
 	c, err := loadConfig(name)
 	if err != nil {
@@ -101,8 +99,7 @@ func Named(name string, overrides ...string) (Config, error) {
 	return c.With(overrides...)
 }
 
-// loadConfig returns the config with the given name, like Named. It checks the keys but not
-// the values.
+// loadConfig is like Named, but checks only the keys, not the values.
 func loadConfig(name string) (Config, error) {
 	file, member := name, ""
 	if i := strings.LastIndex(name, ":"); i >= 0 && isYAML(name[:i]) {
@@ -131,20 +128,19 @@ func loadConfig(name string) (Config, error) {
 	return c, nil
 }
 
-// isYAML reports whether name ends in .yaml or .yml.
 func isYAML(name string) bool {
 	ext := filepath.Ext(name)
 	return ext == ".yaml" || ext == ".yml"
 }
 
-// Parse decodes a config from YAML, with the values of DefaultConfig for missing keys,
-// applies the overrides, and validates it. file is the name of the file in error messages.
+// Parse decodes a config from YAML, with DefaultConfig's values for missing keys, applies the
+// overrides, and validates it. file is its name in error messages.
 func Parse(file string, text []byte, overrides ...string) (Config, error) {
 	return parseNamedConfig(file, "", text, overrides...)
 }
 
-// parseNamedConfig is like Parse for the config with the name member in a file with several
-// configs. For a file with one config, member is ignored.
+// parseNamedConfig is like Parse for the config member in a file with several; for a file with one
+// config, member is ignored.
 func parseNamedConfig(file, member string, text []byte, overrides ...string) (Config, error) {
 	c, err := decodeConfig(file, member, text)
 	if err != nil {
@@ -153,8 +149,7 @@ func parseNamedConfig(file, member string, text []byte, overrides ...string) (Co
 	return c.With(overrides...)
 }
 
-// decodeConfig decodes the config with the name member in a file with several configs. For a
-// file with one config, member is ignored. It checks the keys but not the values.
+// decodeConfig decodes what parseNamedConfig parses. It checks the keys but not the values.
 func decodeConfig(file, member string, text []byte) (Config, error) {
 	bad := func(err error) (Config, error) { return Config{}, fmt.Errorf("parse config %s: %w", file, err) }
 	c := DefaultConfig()

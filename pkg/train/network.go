@@ -10,9 +10,9 @@ import (
 // maxNetworkSide limits the size of the images that Config.Network tries, in pixels.
 const maxNetworkSide = 1 << 12
 
-// Network returns the network of c for the samples of c's data, of which it reads only the outline. If
-// the data cannot be read and are pictures, it is the network for the smallest square ones that it
-// accepts, of which the weights of most networks are independent.
+// Network returns the network of c for the samples of c's data, of which it reads only the outline.
+// If the data are pictures that cannot be read, it assumes the smallest square ones that the
+// network accepts: the weights of most networks do not depend on their size.
 func (c Config) Network(ctx context.Context) (model.Network, error) {
 	c, err := c.ForData()
 	if err != nil {

@@ -10,11 +10,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Rank 0 writes two outputs for other programs: out.log, with the lines of the SC21
-// tutorial's trainer, which log readers search for, and scalars for TensorBoard, with the
-// tags of that trainer.
+// Rank 0 writes two outputs for other programs: out.log, with the lines of the SC21 tutorial's
+// trainer, which log readers search for, and TensorBoard scalars with that trainer's tags.
 
-// logToFile writes a line to out.log, but not to the terminal.
 func (r *recorder) logToFile(format string, a ...any) error {
 	if r.writer == nil {
 		return nil
@@ -22,15 +20,14 @@ func (r *recorder) logToFile(format string, a ...any) error {
 	return r.writer.Log(format, a...)
 }
 
-// logToTerminal passes a line to WorkerOptions.Log on rank 0, but does not write it to
-// out.log.
+// logToTerminal passes a line to WorkerOptions.Log on rank 0, but does not write it to out.log.
 func (r *recorder) logToTerminal(format string, a ...any) {
 	if r.t.options.Log != nil && r.t.group.Rank() == 0 {
 		r.t.options.Log(fmt.Sprintf(format, a...))
 	}
 }
 
-// writeLogHeader writes the first lines of out.log. A resumed run writes them again.
+// writeLogHeader writes the first lines of out.log, also when a run is resumed.
 func (r *recorder) writeLogHeader() error {
 	if err := r.logToFile("Configuration name: %s", r.t.cfg.Name); err != nil {
 		return err
@@ -38,7 +35,6 @@ func (r *recorder) writeLogHeader() error {
 	return r.logToFile("global_batch_size %d", r.t.globalBatch())
 }
 
-// logEpoch writes the log lines of a finished epoch with the scores of its classes, which may be nil.
 func (r *recorder) logEpoch(row runs.Epoch, classes []runs.NamedScores) error {
 	taken := fmt.Sprintf("Time taken for epoch %d is %v sec, avg %v samples/sec", row.Epoch, row.Seconds, row.SamplesPerSecond)
 	r.logToTerminal("%s", taken)
@@ -60,8 +56,8 @@ func (r *recorder) logEpoch(row runs.Epoch, classes []runs.NamedScores) error {
 	return nil
 }
 
-// formatScores formats the scores of an epoch: short for the terminal, long for out.log.
-// Both are empty for regression. Only short names the classes: readers of out.log expect one IoU.
+// formatScores formats an epoch's scores: short for the terminal, long for out.log, both empty for
+// regression. Only short names the classes: readers of out.log expect one IoU.
 func (r *recorder) formatScores(row runs.Epoch, classes []runs.NamedScores) (short, long string) {
 	switch r.t.net.Task() {
 	case model.Segmentation:
@@ -77,7 +73,7 @@ func (r *recorder) formatScores(row runs.Epoch, classes []runs.NamedScores) (sho
 	return "", ""
 }
 
-// listClassIoUs lists the IoU of each class, or of the first eight.
+// listClassIoUs lists the IoUs of the first eight classes.
 func listClassIoUs(classes []runs.NamedScores) string {
 	const most = 8
 	var parts []string
@@ -94,11 +90,10 @@ func listClassIoUs(classes []runs.NamedScores) string {
 	return strings.Join(parts, ", ")
 }
 
-// exactRate returns seconds and the rate samples/seconds, adjusted so that their product in
-// float64 is exactly samples: readers of the log multiply the two numbers. Because of
-// rounding, samples/seconds alone does not always have this property. exactRate then tries
-// the neighboring float64 values of both numbers, and finally changes the seconds by up to
-// 4e-9 of their value, which is needed in rare cases (29 samples in 176385.25 s).
+// exactRate returns seconds and the rate samples/seconds, adjusted so that their product in float64,
+// which readers of the log compute, is exactly samples. Because of rounding, samples/seconds alone is
+// not always enough. exactRate then tries the neighboring float64 values of both numbers, and finally
+// changes the seconds by up to 4e-9 of their value, which is rarely needed (29 samples in 176385.25 s).
 func exactRate(samples int, seconds float64) (exactSeconds, rate float64) {
 	n := float64(samples)
 	if !(seconds > 0) || math.IsInf(seconds, 1) || samples <= 0 {
@@ -132,8 +127,7 @@ func exactRate(samples int, seconds float64) (exactSeconds, rate float64) {
 	return seconds, n / seconds
 }
 
-// writeEpochEvents writes the TensorBoard scalars of an epoch and its classes, at the last completed
-// step.
+// writeEpochEvents writes the TensorBoard scalars of an epoch and its classes, at the last completed step.
 func (r *recorder) writeEpochEvents(row runs.Epoch, classes []runs.NamedScores) error {
 	if r.events == nil {
 		return nil
@@ -164,9 +158,8 @@ func (r *recorder) writeEpochEvents(row runs.Epoch, classes []runs.NamedScores) 
 	return r.events.Flush()
 }
 
-// writeStepEvents writes the TensorBoard scalars of a step of rank 0. Its loss is the loss of
-// rank 0's batch only, so its tag differs from the tag of the epoch's mean loss over all
-// ranks.
+// writeStepEvents writes the TensorBoard scalars of a step of rank 0. The loss is of rank 0's batch
+// only, so its tag differs from that of the epoch's mean loss over all ranks.
 func (r *recorder) writeStepEvents(s runs.Step) error {
 	if r.events == nil {
 		return nil

@@ -16,8 +16,8 @@ import (
 	"lockstep/pkg/data"
 )
 
-// Picture draws the image and the mask of training sample i side by side, with the name of the image and
-// the place of the tile. It returns an error unless the samples are images with masks.
+// Picture draws the image and the mask of training sample i side by side, with the image's name and
+// the tile's place. It returns an error unless the samples are images with masks.
 func (s Samples) Picture(i int) (image.Image, error) {
 	img, mask, err := readSample(s.Train, i, 1)
 	if err != nil {
@@ -30,7 +30,7 @@ func (s Samples) Picture(i int) (image.Image, error) {
 	return SideBySide(s.Train.SampleName(i), Panel{"image", newImage(img, shape)}, Panel{"mask", s.newMask(mask, shape)})
 }
 
-// readSample reads sample i of ds into the beginning of buffers for batch samples.
+// readSample reads sample i of ds into the start of buffers for batch samples.
 func readSample(ds data.Dataset, i, batch int) (img, mask []float32, err error) {
 	if i < 0 || i >= ds.Len() {
 		return nil, nil, fmt.Errorf("draw sample %d: the data set has samples 0 to %d", i, ds.Len()-1)
@@ -41,13 +41,12 @@ func readSample(ds data.Dataset, i, batch int) (img, mask []float32, err error) 
 	return img, mask, ds.Get(i, img[:n], mask[:m])
 }
 
-// Panel is one of several images of equal size in a picture, with a label.
+// Panel is an image, with a label, in a picture of several images of equal size.
 type Panel struct {
 	Label string
 	Image image.Image
 }
 
-// newPanel returns a panel that shows height×width values from 0 (black) to 1 (white).
 func newPanel(label string, values []float32, height, width int) Panel {
 	m := image.NewGray(image.Rect(0, 0, width, height))
 	for i := range m.Pix {
@@ -64,7 +63,7 @@ const (
 	pictureTextRow   = 20  // height of a row of text
 )
 
-// SideBySide draws panels side by side, each below its label, and below them the name of the sample.
+// SideBySide draws panels side by side, each below its label, and below them the sample's name.
 func SideBySide(name string, panels ...Panel) (image.Image, error) {
 	size := panels[0].Image.Bounds().Size()
 	scale := max(1, minPictureHeight/size.Y)

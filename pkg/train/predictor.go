@@ -17,8 +17,8 @@ import (
 	"lockstep/pkg/weights"
 )
 
-// Trained is the network in the newest checkpoint of a run folder, for samples of any size. Packages
-// that apply it use it; a notebook uses Predictor, or package predict.
+// Trained is the network in the newest checkpoint of a run folder, for samples of any size. It
+// serves other packages; a notebook uses Predictor, or package predict.
 type Trained struct {
 	Dir        string // the run folder
 	Checkpoint string // relative to the run folder
@@ -30,10 +30,9 @@ type Trained struct {
 	engine     engine.Engine
 }
 
-// OpenTrained loads the newest checkpoint of the run folder dir, which it finds as scaling.Read
-// does: in the logs folder (unet2d-cells/ddp-n1-s1), or by a path. change changes the engine's
-// options in the run's config; nil: it does not. The error wraps ErrNoCheckpoint if there is no
-// checkpoint.
+// OpenTrained loads the newest checkpoint of the run folder dir, a name in the logs folder
+// (unet2d-cells/ddp-n1-s1) or a path, like scaling.Read. change changes the engine's options in the
+// run's config; nil: it does not. The error wraps ErrNoCheckpoint if there is no checkpoint.
 func OpenTrained(ctx context.Context, dir string, change func(*engine.Options)) (*Trained, error) {
 	t, trainedOn, err := readTrained(ctx, dir, false)
 	if err != nil {
@@ -49,16 +48,16 @@ func OpenTrained(ctx context.Context, dir string, change func(*engine.Options)) 
 	return t, nil
 }
 
-// ReadTrained loads the checkpoint of the run folder dir that the scores in run.json are of, or the
-// newest one if that is missing or there are no scores; Test is nil then. It opens no engine: do
-// not call Load.
+// ReadTrained loads the checkpoint to which the scores in the run.json of the run folder dir
+// belong. If that is missing or there are no scores, it loads the newest one, and Test is nil. It
+// opens no engine: do not call Load.
 func ReadTrained(ctx context.Context, dir string) (*Trained, error) {
 	t, _, err := readTrained(ctx, dir, true)
 	return t, err
 }
 
 // readTrained loads the newest checkpoint of the run folder dir, or, if scored is true, the one
-// that ReadTrained loads. trainedOn is the name of the engine on which the run was trained.
+// that ReadTrained loads. trainedOn is the name of the run's engine.
 func readTrained(ctx context.Context, dir string, scored bool) (t *Trained, trainedOn string, err error) {
 	if dir, err = runs.LocateLogs(dir); err != nil {
 		return nil, "", err
@@ -93,7 +92,7 @@ func readTrained(ctx context.Context, dir string, scored bool) (t *Trained, trai
 	return t, run.Info.Engine, nil
 }
 
-// Program returns the network's program for a batch of samples of the given shapes.
+// Program returns the network's program for batches of samples of the given shapes.
 func (t *Trained) Program(batch int, image, target []int) (*plan.Program, model.Task, error) {
 	net, err := t.Config.Model.Network(image, target)
 	if err != nil {
@@ -125,8 +124,8 @@ func (t *Trained) Load(p *plan.Program) (engine.Executable, error) {
 // Close closes the engine.
 func (t *Trained) Close() error { return t.engine.Close() }
 
-// Network returns the network, for samples of the size that it was trained on if the data of the
-// run can be read; see Config.Network.
+// Network returns the network, for samples of the size in training if the run's data can be read;
+// see Config.Network.
 func (t *Trained) Network(ctx context.Context) (model.Network, error) {
 	net, err := t.Config.Network(ctx)
 	if err != nil {
@@ -135,9 +134,8 @@ func (t *Trained) Network(ctx context.Context) (model.Network, error) {
 	return net, t.file.checkNetwork(net.Name())
 }
 
-// Weights returns the parameters and running statistics of g, a graph of the network, with their
-// values in the checkpoint, rounded to float32. If averages is true, the parameters are replaced by
-// their moving averages.
+// Weights returns the parameters and running statistics of g, a graph of the network, from the
+// checkpoint, rounded to float32. averages replaces the parameters by their moving averages.
 func (t *Trained) Weights(g *nn.Graph, averages bool) ([]weights.Tensor, error) {
 	if averages && !t.file.hasAverages {
 		return nil, fmt.Errorf("checkpoint %s has no averaged parameters: use a run with ema.decay, or the trained parameters", t.file.path)
@@ -168,7 +166,7 @@ func (t *Trained) Weights(g *nn.Graph, averages bool) ([]weights.Tensor, error) 
 	return all, add("", g.States())
 }
 
-// Predictor evaluates the network of the newest checkpoint in a run folder on the run's data.
+// Predictor evaluates a run folder's newest checkpoint on the run's data.
 type Predictor struct {
 	Checkpoint string // as in Trained
 	Epoch      int
@@ -217,13 +215,12 @@ func (p *Predictor) Score(ctx context.Context) (Scores, error) {
 // TrainLen returns the number of training samples.
 func (p *Predictor) TrainLen() int { return p.samples.Train.Len() }
 
-// TestLen returns the number of held-out samples: tiles, or images if they are not cut into
-// tiles.
+// TestLen returns the number of held-out samples: tiles, or whole images.
 func (p *Predictor) TestLen() int { return p.samples.Test.Len() }
 
-// Picture draws the image, the mask and the predicted probability of held-out sample i side
-// by side, with the name of the image and the place of the tile. With several classes, it draws the
-// predicted class instead of the probability. It returns an error unless the task is segmentation.
+// Picture draws the image, the mask and the predicted probability, or class if there are several,
+// of held-out sample i side by side, with the image's name and the tile's place. It returns an
+// error unless the task is segmentation.
 func (p *Predictor) Picture(ctx context.Context, i int) (image.Image, error) {
 	if p.task != model.Segmentation {
 		return nil, fmt.Errorf("draw prediction %d: the task is %s, want segmentation", i, p.task)
@@ -255,7 +252,6 @@ func (p *Predictor) Picture(ctx context.Context, i int) (image.Image, error) {
 	return SideBySide(ds.SampleName(i), Panel{"image", newImage(img, shape)}, Panel{"mask", p.samples.newMask(mask[:pixels], shape)}, prediction)
 }
 
-// largestLogits returns the class with the largest of the logits [classes, pixels] of each pixel.
 func largestLogits(logits []float32, pixels int) []float32 {
 	classes := make([]float32, pixels)
 	for i := range classes {

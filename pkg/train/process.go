@@ -21,8 +21,7 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// trainingProcess is one process of a run. It contains one or several of the run's workers,
-// the replicas, with consecutive ranks.
+// trainingProcess contains one or several workers of a run, its replicas, with consecutive ranks.
 type trainingProcess struct {
 	cfg      Config
 	env      rendezvous.Env // describes the processes: env.World is their number
@@ -31,8 +30,8 @@ type trainingProcess struct {
 	out      io.Writer     // receives log lines on rank 0; nil: no log
 }
 
-// countReplicas returns the number of replicas in this process. It returns an error if the
-// strategy does not support it, or the processes in env.
+// countReplicas returns the number of replicas in this process. It returns an error if the strategy
+// does not support this number, or the processes in env.
 func (w Worker) countReplicas(cfg Config, env rendezvous.Env) (int, error) {
 	cores, threads := runtime.NumCPU(), max(1, cfg.Engine.Threads)
 	n := cfg.Strategy.ReplicasPerProcess(1)
@@ -61,11 +60,10 @@ func (w Worker) countReplicas(cfg Config, env rendezvous.Env) (int, error) {
 	return n, nil
 }
 
-// world returns the number of workers of the run.
 func (p trainingProcess) world() int { return p.env.World * p.replicas }
 
-// run joins the other processes and trains all replicas of this process. If a replica fails,
-// the others end, because it leaves the group.
+// run joins the other processes and trains all replicas of this process. A replica that fails
+// leaves the group, which ends the others.
 func (p trainingProcess) run(ctx context.Context) error {
 	groups, err := rendezvous.JoinReplicas(ctx, p.env, p.cfg.JoinOptions(), p.replicas)
 	if err != nil {
@@ -87,17 +85,17 @@ func (p trainingProcess) run(ctx context.Context) error {
 	return first.err
 }
 
-// firstError keeps the error of the rank that failed first. The errors of the other ranks are
-// usually its consequences. They may be noted earlier: a rank of several nodes leaves the group
-// inside its node before its own error is noted.
+// firstError keeps the error of the rank that failed first. The others' errors are usually its
+// consequences, and may be noted earlier: a rank of several nodes leaves the group inside its node
+// before its own error is noted.
 type firstError struct {
 	mu          sync.Mutex
 	err         error
 	consequence bool // err only says that another rank has left or failed
 }
 
-// note keeps err as the error of rank, if it is not nil, and the first one or the first that
-// says more than that another rank has left or failed.
+// note keeps a non-nil err of rank if it is the first error, or the first that says more than that
+// another rank has left or failed.
 func (f *firstError) note(rank int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -110,9 +108,8 @@ func (f *firstError) note(rank int, err error) {
 	}
 }
 
-// trainReplica trains the replica with the given local rank in this process, and closes group.
-// It calls failed with the replica's error, or nil, before it leaves the group, because the
-// other replicas then fail.
+// trainReplica trains the replica with the given local rank, and closes group. Before it leaves the
+// group, which makes the other replicas fail, it calls failed with the replica's error, or nil.
 func (p trainingProcess) trainReplica(ctx context.Context, local int, group collective.Group, failed func(error)) (err error) {
 	joined := group
 	defer func() {
@@ -149,8 +146,8 @@ func (p trainingProcess) trainReplica(ctx context.Context, local int, group coll
 	return p.trainAndClose(ctx, group, options, local)
 }
 
-// recordCollectives returns a group that records its operations for the run folder dir, where it
-// removes the record of an earlier process of this rank. Until stop is called, SIGUSR2 makes it
+// recordCollectives returns a group that records its operations for the run folder dir, after
+// removing the record of an earlier process of this rank. Until stop is called, SIGUSR2 makes it
 // write the record. All ranks must call recordCollectives.
 func recordCollectives(ctx context.Context, group collective.Group, dir string) (r *collective.Recorder, stop func(), err error) {
 	r = collective.NewRecorder(group, dir)
@@ -165,8 +162,7 @@ func recordCollectives(ctx context.Context, group collective.Group, dir string) 
 	return r, stop, nil
 }
 
-// newProgressBar returns a function for WorkerOptions.Progress that shows a progress bar of
-// the steps of each epoch.
+// newProgressBar returns a WorkerOptions.Progress that shows a bar of each epoch's steps.
 func newProgressBar() func(epoch, step, steps int) {
 	var bar *notebook.Progress
 	return func(epoch, step, steps int) {
@@ -181,8 +177,7 @@ func newProgressBar() func(epoch, step, steps int) {
 	}
 }
 
-// trainAndClose creates the Trainer of the replica with the given local rank in this process,
-// trains, and closes it.
+// trainAndClose creates, runs and closes the Trainer of the replica with the given local rank.
 func (p trainingProcess) trainAndClose(ctx context.Context, group collective.Group, options WorkerOptions, local int) (err error) {
 	begin := time.Now()
 	t, err := New(ctx, p.cfg, group, options)

@@ -20,7 +20,7 @@ type Profile struct {
 }
 
 // ParseProfile parses "FIRST:STEPS", such as "10:5" for steps 10 to 14 of the run, or
-// "epoch=1,steps=0-59" for the first 60 steps of epoch 1. An empty string means no profile.
+// "epoch=1,steps=0-59" for the first 60 steps of epoch 1. "" means no profile.
 func ParseProfile(s string) (Profile, error) {
 	if s == "" {
 		return Profile{}, nil
@@ -41,9 +41,8 @@ func ParseProfile(s string) (Profile, error) {
 	return Profile{First: a, Steps: b}, nil
 }
 
-// startProfile makes the engine profile the steps of WorkerOptions.Profile, if there are
-// any. The engine counts only the batches of this process, so in a resumed run startProfile
-// subtracts the batches before the checkpoint.
+// startProfile makes the engine profile the steps of WorkerOptions.Profile, if any. The engine
+// counts only this process's batches, so those before the checkpoint are subtracted.
 func (t *Trainer) startProfile() error {
 	p := t.options.Profile
 	if p.Steps == 0 {
@@ -78,9 +77,9 @@ func (t *Trainer) startProfile() error {
 	return fmt.Errorf("profile steps %d to %d: the engine %s has no profiler: use --device cpu or cuda; the steps-<rank>.jsonl files of the run folder contain the time of each phase", first, last, t.engine.Name())
 }
 
-// stepRange returns the first and the last step to profile, counted from 1 at the start of
-// the run. steps is the number of steps per epoch. stepRange returns an error if the run does
-// not have these steps, because the trace would then never be written.
+// stepRange returns the first and the last step to profile, counted from 1 at the start of the run.
+// steps is the number per epoch. It returns an error if the run does not have these steps, because
+// the trace would then never be written.
 func (p Profile) stepRange(steps, epochs int) (first, last int, err error) {
 	if p.Epoch == 0 {
 		first, last = p.First, p.First+p.Steps-1
@@ -99,13 +98,11 @@ func (p Profile) stepRange(steps, epochs int) (first, last int, err error) {
 	return first, first + p.Steps - 1, nil
 }
 
-// addWaitToProfile adds the time between since and now to the CPU engine's profile, as the
-// time that the next step has waited for its batch.
+// addWaitToProfile adds the wait for the next step's batch, from since to now, to the CPU engine's profile.
 func (t *Trainer) addWaitToProfile(since time.Time) {
 	if e, ok := t.engine.(*cpu.Engine); ok && t.options.Profile.Steps > 0 {
 		e.RecordWait("load batch", since)
 	}
 }
 
-// errNoRunFolder is the error of a profile whose trace has no run folder.
 var errNoRunFolder = errors.New("write trace of profile: the worker has no run folder")

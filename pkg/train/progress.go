@@ -12,7 +12,6 @@ import (
 	"lockstep/pkg/model"
 )
 
-// progress describes how much of the current epoch is done.
 type progress struct {
 	epoch     int       // number of complete epochs before the current epoch
 	steps     int       // number of completed steps of the current epoch
@@ -24,8 +23,7 @@ type progress struct {
 	savable   bool      // the parameters are the result of these steps, and every rank has written its steps
 }
 
-// unsavableCopy returns a copy of p with savable false. If p has no losses, the copy has
-// the loss 0 for each of the world ranks.
+// unsavableCopy returns p with savable false, and with world losses of 0 if p has none.
 func (p progress) unsavableCopy(world int) progress {
 	if p.losses == nil {
 		p.losses = make([]float64, world)
@@ -34,13 +32,12 @@ func (p progress) unsavableCopy(world int) progress {
 	return p
 }
 
-// stepGracePeriod is the time after an interrupt in which the current step may be completed,
-// including its exchange between ranks. Then it is canceled. It is shorter than the 10 s that
-// a launcher gives its workers to end.
+// stepGracePeriod is the time after an interrupt in which the current step, with its exchange between
+// ranks, may be completed. It is shorter than the 10 s that a launcher gives its workers to end.
 const stepGracePeriod = 6 * time.Second
 
-// withDelayedCancel returns a context that is canceled when d has passed since ctx was
-// canceled. Time during which this process is stopped does not count.
+// withDelayedCancel returns a context that is canceled d after ctx. Time during which this process
+// is stopped does not count.
 func withDelayedCancel(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -55,13 +52,13 @@ func withDelayedCancel(ctx context.Context, d time.Duration) (context.Context, c
 	}
 }
 
-// saveOrStopBetweenSteps saves a checkpoint if Checkpoint.EverySteps requires it. If any
-// rank was interrupted, it returns an error on all ranks, so that all stop after the same
-// step. done is this rank's progress, and lossSum the sum of its losses in the current
-// epoch. ctx ends at an interrupt, and work somewhat later.
+// saveOrStopBetweenSteps saves a checkpoint if Checkpoint.EverySteps requires it. If any rank was
+// interrupted, it returns an error on all ranks, so that all stop after the same step. done is this
+// rank's progress, and lossSum the sum of its losses in this epoch. ctx ends at an interrupt, and
+// work somewhat later.
 //
-// With an asynchronous strategy, each rank that was interrupted returns an error by itself, and
-// there is no checkpoint: ranks that agreed after each step would be synchronous.
+// With an asynchronous strategy, each interrupted rank returns an error by itself, without a
+// checkpoint: ranks that agreed after each step would be synchronous.
 func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, rec *recorder, done progress, lossSum float64) error {
 	if t.cfg.Strategy.IsAsynchronous() {
 		if ctx.Err() != nil {
@@ -101,8 +98,8 @@ func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, rec *recorde
 	return nil
 }
 
-// prepareSave prepares for a checkpoint or the end of the epoch: rank 0 gets the state of the
-// strategy, every rank writes its steps to disk, and all ranks exchange their sums of losses.
+// prepareSave prepares for a checkpoint or the end of the epoch: rank 0 gets the strategy's state,
+// every rank writes its steps to disk, and all exchange their sums of losses.
 func (t *Trainer) prepareSave(ctx context.Context, rec *recorder, done progress, lossSum float64) error {
 	var err error
 	if t.options.Dir != "" {
@@ -131,7 +128,6 @@ func (t *Trainer) prepareSave(ctx context.Context, rec *recorder, done progress,
 	return nil
 }
 
-// saveMidEpoch saves a checkpoint within the current epoch.
 func (t *Trainer) saveMidEpoch(rec *recorder) error {
 	if t.options.Dir == "" {
 		return nil
@@ -158,8 +154,8 @@ func (t *Trainer) saveMidEpoch(rec *recorder) error {
 	return t.writeCheckpoint(rec, s)
 }
 
-// readProgress reads the progress within an epoch from a checkpoint's metadata. The result is
-// zero for a checkpoint at the end of an epoch.
+// readProgress reads the progress within an epoch from a checkpoint's metadata: zero at the end of
+// an epoch.
 func readProgress(epoch int, metadata map[string]string) (p progress, err error) {
 	steps, ok := metadata["epoch_steps"]
 	if !ok {

@@ -41,16 +41,15 @@ type recorder struct {
 	usageNoted    bool          // logUsageEnd has logged its note
 }
 
-// If writing takes at least slowShare of an epoch's time and at least slowTime, it is
-// reported as slow. An ordinary disk takes a few milliseconds per epoch.
+// Writing is reported as slow if it takes at least slowShare of an epoch's time and at least
+// slowTime. An ordinary disk takes a few milliseconds per epoch.
 const (
 	slowShare = 0.1
 	slowTime  = 500 * time.Millisecond
 )
 
-// predecessorTimeout is how long a resumed rank waits for the end of the earlier process
-// that still has its steps file open. It exceeds the time for which that process waits for
-// the other ranks.
+// predecessorTimeout is how long a resumed rank waits until an earlier process closes the rank's
+// steps file. It exceeds the time for which that process waits for the other ranks.
 const predecessorTimeout = stepGracePeriod + 4*time.Second
 
 // measureWriting calls write, adds its duration to r.writing, and returns its error.
@@ -60,8 +59,8 @@ func (r *recorder) measureWriting(write func() error) error {
 	return write()
 }
 
-// logSlowWriting logs a note if writing took a large part of the epoch, at most once per
-// run. lasted is the duration of the epoch including its evaluation and its checkpoint.
+// logSlowWriting logs a note, at most once per run, if writing took a large part of the epoch.
+// lasted is the epoch's duration including evaluation and checkpoint.
 func (r *recorder) logSlowWriting(epoch int, lasted time.Duration) error {
 	wrote := r.writing
 	r.writing = 0
@@ -74,7 +73,7 @@ func (r *recorder) logSlowWriting(epoch int, lasted time.Duration) error {
 		r.t.options.Dir, wrote.Seconds(), lasted.Seconds(), epoch, 100*wrote.Seconds()/lasted.Seconds())
 }
 
-// newRecorder creates the recorder and opens its files. All ranks must call it.
+// newRecorder opens the recorder's files. All ranks must call it.
 func (t *Trainer) newRecorder(ctx context.Context) (r *recorder, err error) {
 	r = &recorder{t: t, untrained: t.untrained, saved: t.saved}
 	if t.options.Dir == "" {
@@ -113,7 +112,7 @@ func (t *Trainer) newRecorder(ctx context.Context) (r *recorder, err error) {
 }
 
 // startUsage starts to record what this process and its machine use, if the options ask for it. If
-// that fails, it logs a note, and the training goes on.
+// that fails, it only logs a note.
 func (r *recorder) startUsage() (err error) {
 	if !r.t.options.usage {
 		return nil
@@ -128,8 +127,8 @@ func (r *recorder) startUsage() (err error) {
 	return nil
 }
 
-// logUsageEnd logs that the usage is no longer recorded, because of err, which may be nil. Ranks
-// other than 0, which have no log, write the note to standard error.
+// logUsageEnd logs that usage recording has ended because of err, which may be nil. Ranks other
+// than 0, which have no log, write to standard error.
 func (r *recorder) logUsageEnd(err error) error {
 	if err == nil || r.usageNoted {
 		return nil
@@ -143,9 +142,9 @@ func (r *recorder) logUsageEnd(err error) error {
 	return r.log("%s", note)
 }
 
-// openSteps opens this rank's steps file. If rank 0 of an earlier process group was killed
-// a moment ago, the earlier process of this rank may still have the file open. openSteps
-// then waits until that process ends, for at most predecessorTimeout.
+// openSteps opens this rank's steps file. After rank 0 of an earlier process group was killed, the
+// earlier process of this rank may have the file open for a moment. openSteps waits for its end,
+// for at most predecessorTimeout.
 func (t *Trainer) openSteps(ctx context.Context) (*runs.StepWriter, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -176,8 +175,7 @@ func (t *Trainer) openSteps(ctx context.Context) (*runs.StepWriter, error) {
 	}
 }
 
-// addEnergy adds the energy that the devices of all ranks have used to run.json. All ranks
-// must call it.
+// addEnergy adds the energy of all ranks' devices to run.json. All ranks must call it.
 func (r *recorder) addEnergy(ctx context.Context) error {
 	if _, ok := r.t.engine.(engine.GPUEngine); !ok || r.steps == nil {
 		return nil
@@ -195,8 +193,8 @@ func (r *recorder) addEnergy(ctx context.Context) error {
 	return r.writer.UpdateInfo(func(i *runs.Info) { i.EnergyJoules += joules })
 }
 
-// openRunFolder creates the run folder, or opens the folder of the resumed run, and writes
-// the first lines of the logs. Only rank 0 calls it.
+// openRunFolder creates the run folder, or opens that of the resumed run, and writes the first
+// lines of the logs. Only rank 0 calls it.
 func (r *recorder) openRunFolder() (err error) {
 	t := r.t
 	_, err = os.Stat(filepath.Join(t.options.Dir, "run.json"))
@@ -252,13 +250,11 @@ func (r *recorder) openRunFolder() (err error) {
 	return nil
 }
 
-// maxLoggedProblems is how many problems of a resumed run's folder are logged one by one.
 const maxLoggedProblems = 10
 
-// logFolderProblems logs the problems in the folder of a resumed run: lines that cannot be
-// read or are out of order, and rows of epochs and steps that are missing before the
-// checkpoint. before is the content of the folder; steps are the last recorded steps, by
-// rank.
+// logFolderProblems logs the problems in a resumed run's folder: unreadable or unordered lines, and
+// rows of epochs and steps missing before the checkpoint. before is the folder's content; steps are
+// the last recorded steps, by rank.
 func (r *recorder) logFolderProblems(before runs.Run, steps []int) error {
 	t := r.t
 	var notes []string
@@ -284,7 +280,6 @@ func (r *recorder) logFolderProblems(before runs.Run, steps []int) error {
 	return nil
 }
 
-// lastEpoch returns the largest number of an epoch, or 0 if there are no epochs.
 func lastEpoch(epochs []runs.Epoch) int {
 	last := 0
 	for _, e := range epochs {
@@ -293,8 +288,8 @@ func lastEpoch(epochs []runs.Epoch) int {
 	return last
 }
 
-// openLogs writes the first lines of out.log, with the notes collected so far, and opens
-// the file of TensorBoard events.
+// openLogs writes the first lines of out.log, with the notes so far, and opens the file of
+// TensorBoard events.
 func (r *recorder) openLogs() (err error) {
 	for _, notice := range r.writer.Notices() { // the writer has written them to out.log
 		r.logToTerminal("note: %s", notice)
@@ -310,7 +305,6 @@ func (r *recorder) openLogs() (err error) {
 	return r.writeLogHeader()
 }
 
-// newRunInfo returns the content of run.json at the start of a run.
 func (t *Trainer) newRunInfo() (runs.Info, error) {
 	doc, err := t.cfg.jsonDocument()
 	if err != nil {
@@ -334,7 +328,6 @@ func (t *Trainer) newRunInfo() (runs.Info, error) {
 	}, nil
 }
 
-// moduleVersions returns the versions of this program, Go and gorgonia, by name.
 func moduleVersions() map[string]string {
 	v := map[string]string{"lockstep": buildid.ID, "go": runtime.Version()}
 	if b, ok := debug.ReadBuildInfo(); ok {
@@ -347,14 +340,13 @@ func moduleVersions() map[string]string {
 	return v
 }
 
-// log writes a line to the terminal and to out.log.
 func (r *recorder) log(format string, a ...any) error {
 	r.logToTerminal(format, a...)
 	return r.logToFile(format, a...)
 }
 
-// note logs a message for the user, and keeps it in run.json, from which a notebook shows it. A resumed run
-// keeps an equal message once.
+// note logs a message and keeps it in run.json, from which a notebook shows it. A resumed run keeps
+// equal messages once.
 func (r *recorder) note(text string) error {
 	err := r.log("note: %s", text)
 	if r.writer == nil { // only rank 0 writes the run folder
@@ -367,7 +359,7 @@ func (r *recorder) note(text string) error {
 	}))
 }
 
-// logStart logs a description of the run with the scores s of the untrained network.
+// logStart describes the run and s, the untrained network's scores.
 func (r *recorder) logStart(s Scores) error {
 	r.untrained = &s
 	t := r.t
@@ -391,8 +383,8 @@ func (r *recorder) logStart(s Scores) error {
 	return r.log("%s", t.options.binding)
 }
 
-// unrealReason returns why losses and scores are not those of a training with these workers,
-// for runs.Info.Unreal. It returns "" if they are.
+// unrealReason returns, for runs.Info.Unreal, why losses and scores are not those of a training
+// with these workers, or "" if they are.
 func (t *Trainer) unrealReason() string {
 	if !t.cfg.Strategy.Unreal() || t.group.Size() == 1 {
 		return ""
@@ -400,8 +392,7 @@ func (t *Trainer) unrealReason() string {
 	return "the workers did not communicate (strategy.no_communication): each trained a network of its own on its shard of the data"
 }
 
-// describeStrategy returns a line about the strategy and its memory for the logs. It returns
-// "" for ddp without options.
+// describeStrategy returns a log line about the strategy and its memory, or "" for ddp without options.
 func (t *Trainer) describeStrategy() string {
 	if t.cfg.Strategy.IsZero() {
 		return ""
@@ -429,7 +420,6 @@ func (t *Trainer) describeStrategy() string {
 		line, mib(largest), mib(t.completeOptimizerBytes), mib(saved))
 }
 
-// writeStep writes a finished step.
 func (r *recorder) writeStep(s runs.Step) error {
 	if r.steps == nil {
 		return nil
@@ -442,8 +432,8 @@ func (r *recorder) writeStep(s runs.Step) error {
 	})
 }
 
-// writeEpoch writes a finished epoch with the scores of its classes, which may be nil. Call it before
-// the epoch's checkpoint is saved.
+// writeEpoch writes a finished epoch with its classes' scores, which may be nil. Call it before the
+// epoch's checkpoint is saved.
 func (r *recorder) writeEpoch(row runs.Epoch, classes []runs.NamedScores) error {
 	if r.steps != nil {
 		if err := r.steps.Flush(); err != nil {
@@ -479,12 +469,11 @@ func (r *recorder) writeEpoch(row runs.Epoch, classes []runs.NamedScores) error 
 	return r.writeEpochEvents(row, classes)
 }
 
-// lastCheckpoint returns the path of the newest checkpoint, relative to the run folder, or
-// "" if there is none.
+// lastCheckpoint returns the newest checkpoint, relative to the run folder, or "".
 func (r *recorder) lastCheckpoint() string { return r.saved }
 
-// checkFiles returns an error on every rank if a file that any rank writes in the run
-// folder was deleted. All ranks must call it.
+// checkFiles returns an error on every rank if a file of any rank in the run folder was deleted.
+// All ranks must call it.
 func (r *recorder) checkFiles(ctx context.Context) error {
 	if r.t.options.Dir == "" {
 		return nil
@@ -507,7 +496,7 @@ func (r *recorder) checkFiles(ctx context.Context) error {
 	return err
 }
 
-// checkOwnFiles returns a *runs.LostError if a file that this rank writes was deleted.
+// checkOwnFiles returns a *runs.LostError if a file of this rank was deleted.
 func (r *recorder) checkOwnFiles() error {
 	if err := r.steps.Flush(); err != nil {
 		return err
@@ -528,7 +517,6 @@ func (r *recorder) checkOwnFiles() error {
 	return nil
 }
 
-// writeTest writes the final scores to run.json.
 func (r *recorder) writeTest(test runs.Test) error {
 	if r.writer == nil {
 		return nil
@@ -536,8 +524,8 @@ func (r *recorder) writeTest(test runs.Test) error {
 	return r.writer.UpdateInfo(func(i *runs.Info) { i.Test = &test })
 }
 
-// close closes the files and records how the run ended: done if err is nil, else canceled
-// or failed. It returns err joined with errors of its own.
+// close closes the files and records how the run ended: done if err is nil, else canceled or
+// failed. It joins err with its own errors.
 func (r *recorder) close(ctx context.Context, err error) error {
 	if uerr := r.logUsageEnd(r.usage.Stop()); err == nil {
 		err = uerr

@@ -40,10 +40,10 @@ func (o *Outcome) String() string {
 	return b.String() + SummarizeTest(o.Test)
 }
 
-// Replicas trains with n workers that are goroutines of this process, for example in a
-// notebook cell. build builds the network (nil: the config's network). Each worker trains on
-// cfg.Batch samples per pass; use Mirror to choose a global batch and devices. Replicas
-// writes no run folder. It returns the outcome of rank 0; all ranks have equal parameters.
+// Replicas trains with n workers that are goroutines of this process, for example in a notebook
+// cell. build builds the network (nil: the config's). Each worker trains on cfg.Batch samples per
+// pass; Mirror instead chooses a global batch and devices. Replicas writes no run folder. It
+// returns rank 0's outcome; all ranks have equal parameters.
 func Replicas(ctx context.Context, cfg Config, build model.Builder, n int) (*Outcome, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("train replicas: got %d workers: use at least 1", n)
@@ -51,8 +51,8 @@ func Replicas(ctx context.Context, cfg Config, build model.Builder, n int) (*Out
 	return trainReplicas(ctx, slices.Repeat([]Config{cfg}, n), build)
 }
 
-// trainReplicas trains with one worker per config, each in a goroutine, and returns the
-// outcome of rank 0. The configs may differ only in their devices.
+// trainReplicas trains with one goroutine per config, and returns rank 0's outcome. The configs may
+// differ only in their devices.
 func trainReplicas(ctx context.Context, configs []Config, build model.Builder) (*Outcome, error) {
 	n := len(configs)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -75,7 +75,6 @@ func trainReplicas(ctx context.Context, configs []Config, build model.Builder) (
 	return outcomes[0], nil
 }
 
-// trainReplica trains the worker of one rank.
 func trainReplica(ctx context.Context, cfg Config, g collective.Group, build model.Builder) (o *Outcome, err error) {
 	t, err := New(ctx, cfg, g, WorkerOptions{Build: build})
 	if err != nil {

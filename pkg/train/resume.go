@@ -17,13 +17,12 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// keysChangeableOnResume are the config keys that may change when a run is resumed. They
-// affect neither the results of the training nor its speed.
+// keysChangeableOnResume are the config keys that affect neither the results of the training nor its speed.
 var keysChangeableOnResume = [...]string{"name", "epochs", "checkpoint", "data.path", "data.test_path", "data.stage", "timeout_join", "timeout_collective"}
 
-// readResumable reads the run in the run folder. It returns an error if the run has another
-// number of workers, another config or other data than this run, and nil if there is no run. Every
-// rank calls it, so all ranks end with the same error.
+// readResumable reads the run in the run folder; nil if there is none. It returns an error if that
+// run has another number of workers, another config or other data. Every rank calls it, so all end
+// with the same error.
 func (t *Trainer) readResumable() (*runs.Run, error) {
 	before, err := runs.Read(t.options.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -49,7 +48,7 @@ func (t *Trainer) readResumable() (*runs.Run, error) {
 	return &before, t.checkDataUnchanged(before)
 }
 
-// jsonDocument returns c in the form in which run.json stores it.
+// jsonDocument returns c as run.json stores it.
 func (c Config) jsonDocument() (map[string]any, error) {
 	c.Data = c.Data.Recorded()
 	text, err := json.Marshal(c)
@@ -63,9 +62,8 @@ func (c Config) jsonDocument() (map[string]any, error) {
 	return doc, nil
 }
 
-// withStrategySettings returns doc, the config in run.json, with the name of the strategy and
-// the values of all its options as separate keys, "strategy" and for example
-// "strategy.steps". In run.json, the default strategy is omitted.
+// withStrategySettings returns doc, the config in run.json, with the strategy's name, which run.json omits
+// for the default, and all its options as separate keys, "strategy" and for example "strategy.steps".
 func withStrategySettings(doc map[string]any) map[string]any {
 	if len(doc) == 0 {
 		return doc
@@ -79,8 +77,8 @@ func withStrategySettings(doc map[string]any) map[string]any {
 	return doc
 }
 
-// StrategyOf returns the strategy in config, the config in run.json. The error wraps a
-// *strategy.RemovedOptionError if the strategy has an option that was removed; c lacks it then.
+// StrategyOf returns the strategy in config, the config in run.json. If that has an option that was
+// removed, the error wraps a *strategy.RemovedOptionError, and c lacks the option.
 func StrategyOf(config map[string]any) (c strategy.Config, err error) {
 	v, recorded := config["strategy"]
 	if !recorded {
@@ -96,10 +94,9 @@ func StrategyOf(config map[string]any) (c strategy.Config, err error) {
 	return c, nil
 }
 
-// compareConfigs returns the keys whose values differ between two configs, except the keys
-// in keysChangeableOnResume. A key that one of them lacks is not set there, if keys of its kind are left
-// out when they have no value; otherwise an earlier version of Lockstep, without this key, has written
-// the config, and it is ignored. prefix is the path of both configs, with a dot at its end, or "".
+// compareConfigs returns the keys whose values differ, without keysChangeableOnResume. A key that one
+// config lacks has no value there if optionalKeys lists it; otherwise an earlier version of Lockstep wrote
+// the config, and the key is ignored. prefix is the path of both configs, with a dot at its end, or "".
 func compareConfigs(recorded, current map[string]any, prefix string) (all []Difference) {
 	keys := maps.Clone(recorded)
 	maps.Copy(keys, current)
@@ -128,9 +125,9 @@ func compareConfigs(recorded, current map[string]any, prefix string) (all []Diff
 	return all
 }
 
-// optionalKeys returns the keys of a config in run.json, such as "data.range", that are left out
-// when they have no value. It has no keys that a run sets itself: data.reading, of which no value means
-// the reading of earlier versions, and data.input_channels.
+// optionalKeys returns the config keys, such as "data.range", that run.json omits when they have no
+// value. Keys that a run sets itself are not among them: data.reading, of which no value means the
+// reading of earlier versions, and data.input_channels.
 var optionalKeys = sync.OnceValue(func() map[string]bool {
 	keys := map[string]bool{}
 	var add func(t reflect.Type, prefix string)

@@ -8,9 +8,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// lockRunFolder locks the run folder and its folder of checkpoints on rank 0, so that no other
-// process writes them. If isNew is true, it renames the checkpoints of other runs. If it fails, it
-// returns an error on every rank.
+// lockRunFolder locks the run folder and its folder of checkpoints on rank 0 against other processes.
+// isNew makes it rename the checkpoints of other runs. A failure is an error on every rank.
 func (t *Trainer) lockRunFolder(ctx context.Context, isNew bool) (err error) {
 	if t.options.Dir == "" {
 		return nil
@@ -26,8 +25,7 @@ func (t *Trainer) lockRunFolder(ctx context.Context, isNew bool) (err error) {
 	return t.shareRank0Error(ctx, err)
 }
 
-// shareRank0Error returns rank 0's error on every rank, or nil. err is ignored on the other
-// ranks. All ranks must call it.
+// shareRank0Error returns rank 0's error, which may be nil, on every rank. All ranks must call it.
 func (t *Trainer) shareRank0Error(ctx context.Context, err error) error {
 	if t.group.Size() == 1 {
 		return err
@@ -47,8 +45,8 @@ func (t *Trainer) shareRank0Error(ctx context.Context, err error) error {
 	return fmt.Errorf("rank 0: %s", text)
 }
 
-// shareText sends a text from one rank to all ranks, and returns it on every rank. All ranks
-// must call it, and at most one may pass a non-empty text.
+// shareText returns one rank's text on every rank. All ranks must call it, and at most one may pass
+// a non-empty text.
 func (t *Trainer) shareText(ctx context.Context, text string) (string, error) {
 	length := []float64{float64(len(text))}
 	if err := t.allReduce(ctx, length); err != nil || length[0] == 0 {
@@ -69,8 +67,8 @@ func (t *Trainer) shareText(ctx context.Context, text string) (string, error) {
 	return string(bytes), nil
 }
 
-// checkNotOwned returns a *runs.OwnedError if another process has locked the run folder dir.
-// It lets a worker fail early. Only lockRunFolder excludes other processes.
+// checkNotOwned returns a *runs.OwnedError if another process has locked the run folder dir. It
+// only lets a worker fail early; lockRunFolder excludes other processes.
 func checkNotOwned(dir string) error {
 	owner, alive, err := runs.OwnerOf(dir)
 	if err != nil || !alive {

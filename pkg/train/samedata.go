@@ -12,8 +12,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// fingerprintData sets t.dataHash and t.dataRecord, if another rank or a run folder needs them.
-// All ranks must call it.
+// fingerprintData sets t.dataHash and t.dataRecord, if another rank or a run folder needs them. All
+// ranks must call it.
 func (t *Trainer) fingerprintData(ctx context.Context) (err error) {
 	var f data.Fingerprint
 	switch {
@@ -46,8 +46,8 @@ func (t *Trainer) fingerprintData(ctx context.Context) (err error) {
 // silentTime is how long work on the data may take before it is logged.
 const silentTime = 2 * time.Second
 
-// logIfSlow logs line if stop is not called within silentTime. Stop returns after line is logged
-// or when it cannot be logged any more.
+// logIfSlow logs line unless stop is called within silentTime. stop returns when line is logged or
+// cannot be logged any more.
 func (t *Trainer) logIfSlow(line string) (stop func()) {
 	log := t.options.Log
 	if log == nil {
@@ -65,9 +65,8 @@ func (t *Trainer) logIfSlow(line string) (stop func()) {
 	}
 }
 
-// fingerprintFiles returns the fingerprint of data that are read from files. The first rank of
-// each machine reads the files; the other ranks then find the result in the user's cache.
-// Without a cache, they read the files too.
+// fingerprintFiles returns the fingerprint of data in files. The first rank of each machine reads the
+// files; the others find the result in the user's cache, or read the files if there is no cache.
 func (t *Trainer) fingerprintFiles(ctx context.Context) (f data.Fingerprint, err error) {
 	defer t.logIfSlow("reading all files of the data, for their fingerprint; the next run finds it in the user's cache folder")()
 	for _, first := range []bool{true, false} {
@@ -84,8 +83,8 @@ func (t *Trainer) fingerprintFiles(ctx context.Context) (f data.Fingerprint, err
 	return f, nil
 }
 
-// checkSameData returns an error on every rank if any rank's data differ from rank 0's. The
-// paths of the data may differ. All ranks must call it.
+// checkSameData returns an error on every rank if any rank's data, apart from their paths, differ
+// from rank 0's. All ranks must call it.
 func (t *Trainer) checkSameData(ctx context.Context) error {
 	return t.checkSameValues(ctx, "has other data than", map[string]any{
 		"training samples": float64(t.samples.Train.Len()), "held-out samples": float64(t.samples.Test.Len()),
@@ -93,8 +92,7 @@ func (t *Trainer) checkSameData(ctx context.Context) error {
 	}, "give all workers the same data")
 }
 
-// absolutePath returns path as an absolute path, or unchanged if it is empty or the working
-// directory is unknown.
+// absolutePath makes path absolute, unless it is empty or the working directory is unknown.
 func absolutePath(path string) string {
 	if abs, err := filepath.Abs(path); err == nil && path != "" {
 		return abs
@@ -102,9 +100,9 @@ func absolutePath(path string) string {
 	return path
 }
 
-// checkDataUnchanged returns an error if the run to be resumed, before, was last trained on
-// other data than this run's, unless WorkerOptions.AcceptChangedData allows it. All ranks read
-// the same run folder, so all end with the same error.
+// checkDataUnchanged returns an error if before, the run to be resumed, was last trained on other
+// data, unless WorkerOptions.AcceptChangedData allows it. All ranks read the same run folder, so
+// all end with the same error.
 func (t *Trainer) checkDataUnchanged(before runs.Run) error {
 	last, known := before.LastData()
 	now := runs.Worker{DataHash: t.dataHash, Data: t.dataRecord}
@@ -130,7 +128,6 @@ func (t *Trainer) checkDataUnchanged(before runs.Run) error {
 		t.options.Dir, differs)
 }
 
-// listSome lists at most the first four names, and the number of the others.
 func listSome(names []string) string {
 	const most = 4
 	if n := len(names) - most; n > 0 {

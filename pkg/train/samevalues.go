@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// keysThatMayDiffer are the config keys that may differ between the ranks of a run: the paths
-// of the data and the device (see checkSameConfig for its kind). The folder in data.stage may
-// differ too, but it must be set on all ranks or on none.
+// keysThatMayDiffer are the config keys that may differ between ranks: the data's paths and the
+// device (see checkSameConfig for its kind). The folder in data.stage may differ too, but must be
+// set on all ranks or on none.
 var keysThatMayDiffer = [...]string{"data.path", "data.test_path", "engine.device"}
 
-// sharedConfig returns the values in the config doc that must be equal on all ranks of a
-// run, by key, such as "data.augment.flip".
+// sharedConfig returns the values in the config doc that must be equal on all ranks, by key, such
+// as "data.augment.flip".
 func sharedConfig(doc map[string]any) map[string]any {
 	flat := map[string]any{}
 	flatten(doc, "", flat)
@@ -32,8 +32,8 @@ func sharedConfig(doc map[string]any) map[string]any {
 	return flat
 }
 
-// flatten adds the values in doc and its nested maps to flat. The key of a value in flat is
-// the prefix at, followed by the path of the value in doc.
+// flatten adds the values in doc and its nested maps to flat. Their keys are at followed by the
+// path in doc.
 func flatten(doc map[string]any, at string, flat map[string]any) {
 	for k, v := range doc {
 		if inner, ok := v.(map[string]any); ok {
@@ -44,21 +44,20 @@ func flatten(doc map[string]any, at string, flat map[string]any) {
 	}
 }
 
-// hashJSON returns the SHA-256 of values encoded as JSON, and the encoded text.
 func hashJSON(values map[string]any) ([sha256.Size]byte, []byte, error) {
 	text, err := json.Marshal(values) // sorts the keys
 	return sha256.Sum256(text), text, err
 }
 
-// ConfigHash returns the hash of doc, the config in run.json, as it is recorded in
-// steps-<rank>.jsonl. Keys that may differ between ranks do not affect the hash.
+// ConfigHash returns the hash in steps-<rank>.jsonl of doc, the config in run.json. Keys that may
+// differ between ranks do not affect it.
 func ConfigHash(doc map[string]any) (string, error) {
 	hash, _, err := hashJSON(sharedConfig(doc))
 	return hex.EncodeToString(hash[:]), err
 }
 
-// checkSameConfig returns an error on every rank if any rank's config differs from rank 0's
-// in a key that must be equal on all ranks. All ranks must call it.
+// checkSameConfig returns an error on every rank if a rank's config differs from rank 0's in a key
+// that must be equal. All ranks must call it.
 func (t *Trainer) checkSameConfig(ctx context.Context) error {
 	doc, err := t.cfg.jsonDocument()
 	if err != nil {
@@ -73,9 +72,9 @@ func (t *Trainer) checkSameConfig(ctx context.Context) error {
 		"give all workers the same config (only "+strings.Join(keysThatMayDiffer[:2], ", ")+", the number of a GPU in engine.device and the folder of data.stage may differ)")
 }
 
-// checkSameValues returns an error on every rank if any rank's values differ from rank 0's.
-// values must have the types that json.Unmarshal produces. differs and advice are parts of
-// the error message. All ranks must call it.
+// checkSameValues returns an error on every rank if any rank's values differ from rank 0's. values
+// must have the types that json.Unmarshal produces. differs and advice are parts of the error
+// message. All ranks must call it.
 func (t *Trainer) checkSameValues(ctx context.Context, differs string, values map[string]any, advice string) error {
 	size, rank := t.group.Size(), t.group.Rank()
 	if size == 1 {
@@ -115,9 +114,8 @@ func (t *Trainer) checkSameValues(ctx context.Context, differs string, values ma
 	return t.shareRank0Error(ctx, err)
 }
 
-// newDifferenceError returns the error that lists the keys whose values differ. others are
-// the ranks with other values than rank 0, values are rank 0's, and text contains the values
-// of the first rank in others, as JSON.
+// newDifferenceError returns the error that lists the keys whose values differ. others are the
+// ranks whose values differ from values, rank 0's. text is the JSON of the first of them.
 func newDifferenceError(others []int, differs string, values map[string]any, text, advice string) error {
 	var theirs map[string]any
 	if err := json.Unmarshal([]byte(text), &theirs); err != nil {

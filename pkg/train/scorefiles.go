@@ -12,8 +12,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// classNames returns the names of the classes in s: those of the data, or the indices of the
-// classes. It returns nil unless s.Classes is set.
+// classNames returns the names of the classes in s, or their indices if the data name none. It
+// returns nil unless s.Classes is set.
 func (t *Trainer) classNames(s Scores) []string {
 	if s.Classes == nil {
 		return nil
@@ -28,7 +28,6 @@ func (t *Trainer) classNames(s Scores) []string {
 	return names
 }
 
-// evaluatedPart returns the name of the part of the data that is evaluated after each epoch.
 func (t *Trainer) evaluatedPart() string {
 	doc, err := t.cfg.jsonDocument()
 	if err != nil {
@@ -58,8 +57,8 @@ func (r *recorder) noteClasses(s Scores) error {
 	return r.note(fmt.Sprintf("no pixel of the %s masks belongs to %s: left out of the mean IoU and Dice", r.t.evaluatedPart(), english.List(absent)))
 }
 
-// recordImages writes images.csv with the scores of the held-out images in s, the scores of the last
-// epoch. All ranks must call it.
+// recordImages writes images.csv with the held-out images' scores in s, the last epoch's. All ranks
+// must call it.
 func (t *Trainer) recordImages(ctx context.Context, r *recorder, s Scores) error {
 	if t.options.Dir == "" || s.pixels == 0 {
 		return nil
@@ -95,7 +94,6 @@ func (t *Trainer) recordImages(ctx context.Context, r *recorder, s Scores) error
 	return r.writer.WriteImages(images)
 }
 
-// imageNames returns the held-out images with their names, and without scores.
 func (t *Trainer) imageNames() []runs.NamedScores {
 	ds := t.samples.Test
 	images := make([]runs.NamedScores, data.ImageOf(ds, ds.Len()-1)+1)

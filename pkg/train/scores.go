@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Scores are the loss and the counts of correct predictions over the complete held-out
-// set. They are equal on all ranks.
+// Scores are the loss and the counts of correct predictions over the complete held-out set, equal
+// on all ranks.
 type Scores struct {
 	metric.Counts                   // pixel counts, for segmentation with one logit per pixel
 	Classes       *metric.Confusion `json:",omitempty"` // pixel counts, for segmentation with one logit per class; else nil
@@ -40,8 +40,8 @@ func newScores(task model.Task, outputs, targets int) Scores {
 	return Scores{pixels: targets}
 }
 
-// add adds the scores of n samples. For segmentation, imageOf returns the index of the image that
-// sample i is a part of. s.Loss is the sum over the samples until averageLoss is called.
+// add adds the scores of n samples. For segmentation, imageOf returns the index of sample i's
+// image. s.Loss is the sum over the samples until averageLoss is called.
 func (s *Scores) add(task model.Task, outputs, target []float32, n int, imageOf func(i int) int) error {
 	k, m := len(outputs)/n, len(target)/n
 	for i := range n {
@@ -63,7 +63,6 @@ func (s *Scores) add(task model.Task, outputs, target []float32, n int, imageOf 
 	return nil
 }
 
-// addSample adds the scores of one sample.
 func (s *Scores) addSample(task model.Task, outputs, target []float32) error {
 	loss := meanAbsoluteError
 	switch task {
@@ -86,7 +85,6 @@ func (s *Scores) addSample(task model.Task, outputs, target []float32) error {
 	return nil
 }
 
-// countPixels adds the pixel counts of one sample.
 func (s *Scores) countPixels(outputs, target []float32) error {
 	if s.Classes != nil {
 		return s.Classes.AddLogits(outputs, target)
@@ -95,8 +93,8 @@ func (s *Scores) countPixels(outputs, target []float32) error {
 	return nil
 }
 
-// weight returns the number of samples in the mean of the loss. In segmentation, a sample counts by
-// the share of its pixels that are not ignored.
+// weight returns the number of samples in the mean loss. In segmentation, a sample counts by the
+// share of its pixels that are not ignored.
 func (s Scores) weight() float64 {
 	if s.pixels > 0 {
 		return float64(s.Total()) / float64(s.pixels)
@@ -104,15 +102,14 @@ func (s Scores) weight() float64 {
 	return float64(s.Samples)
 }
 
-// averageLoss replaces s.Loss, the sum over the samples, by the mean. Call it after the last
-// call of add.
+// averageLoss divides s.Loss, the sum over the samples, by s.weight. Call it after the last add.
 func (s *Scores) averageLoss() {
 	if w := s.weight(); w > 0 {
 		s.Loss /= w
 	}
 }
 
-// toSlice returns the scores as numbers that can be added up over ranks; see withSums.
+// toSlice returns numbers that can be added up over ranks; see withSums.
 func (s Scores) toSlice() []float64 {
 	v := append(s.Counts.Slice(), float64(s.Samples), s.Loss*s.weight())
 	if s.Classes != nil {
@@ -124,7 +121,7 @@ func (s Scores) toSlice() []float64 {
 	return v
 }
 
-// withSums returns the scores over all ranks. v is the sum of all ranks' toSlice results.
+// withSums returns the scores over all ranks, from v, the sum of their toSlice results.
 func (s Scores) withSums(v []float64) Scores {
 	s.Counts, s.Samples, s.Loss = metric.CountsFromSlice(v[:4]), int(v[4]), v[5]
 	if s.Classes != nil {
@@ -175,8 +172,7 @@ func (s Scores) meanScores() (iou, dice float64) {
 	return s.Counts.IoU(), s.Counts.Dice()
 }
 
-// ConstantScores returns the scores that can be reached without training, by predicting the same
-// class everywhere.
+// ConstantScores returns the scores of predicting the same class everywhere.
 func (s Scores) ConstantScores() (iou, dice float64) {
 	if s.Classes != nil {
 		return s.Classes.ConstantScores()
@@ -184,9 +180,8 @@ func (s Scores) ConstantScores() (iou, dice float64) {
 	return s.Counts.ConstantScores()
 }
 
-// bceWithLogits returns the sum of max(z,0) − z·t + log(1+e^−|z|) over the logits z and
-// their targets t that are not data.Ignored, divided by the number of all logits, like
-// plan.OpBCEWithLogits.
+// bceWithLogits returns the sum of max(z,0) − z·t + log(1+e^−|z|) over the logits z whose targets t
+// are not data.Ignored, divided by the number of all logits, like plan.OpBCEWithLogits.
 func bceWithLogits(z, t []float32) float64 {
 	sum := 0.0
 	for i := range z {
@@ -199,9 +194,9 @@ func bceWithLogits(z, t []float32) float64 {
 	return sum / float64(len(z))
 }
 
-// pixelCrossEntropy returns the sum of log Σ e^z − z[c] over the pixels of one sample with the
-// logits z [classes, pixels] and the classes c = t[i] that are not data.Ignored, divided by the number
-// of all pixels.
+// pixelCrossEntropy returns the sum of log Σ e^z − z[c] over the pixels of a sample with the logits
+// z [classes, pixels] and the classes c = t[i] that are not data.Ignored, divided by the number of
+// all pixels.
 func pixelCrossEntropy(z, t []float32) float64 {
 	pixel := make([]float32, len(z)/len(t))
 	sum := 0.0
@@ -217,8 +212,7 @@ func pixelCrossEntropy(z, t []float32) float64 {
 	return sum / float64(len(t))
 }
 
-// softmaxCrossEntropy returns log Σ e^z − z[c] for the logits z of one sample or pixel, whose
-// true class is c = t[0].
+// softmaxCrossEntropy returns log Σ e^z − z[c] for one sample or pixel with the class c = t[0].
 func softmaxCrossEntropy(z, t []float32) float64 {
 	top := math.Inf(-1)
 	for _, v := range z {
@@ -231,7 +225,6 @@ func softmaxCrossEntropy(z, t []float32) float64 {
 	return top + math.Log(sum) - float64(z[int(t[0])])
 }
 
-// meanAbsoluteError returns the mean of |z − t|.
 func meanAbsoluteError(z, t []float32) float64 {
 	sum := 0.0
 	for i := range z {
@@ -240,11 +233,9 @@ func meanAbsoluteError(z, t []float32) float64 {
 	return sum / float64(len(z))
 }
 
-// hasPixelCounts reports whether the scores are of segmentation.
 func (s Scores) hasPixelCounts() bool { return s.Total() > 0 }
 
-// fillRow stores the scores in a row of epochs.csv. IoU and Dice are NaN unless the task is
-// segmentation.
+// fillRow stores the scores in a row of epochs.csv: NaN for IoU and Dice unless the task is segmentation.
 func (s Scores) fillRow(row *runs.Epoch) {
 	row.ValLoss, row.IoU, row.Dice = s.Loss, math.NaN(), math.NaN()
 	if s.hasPixelCounts() {
@@ -255,8 +246,7 @@ func (s Scores) fillRow(row *runs.Epoch) {
 	}
 }
 
-// classScores returns the scores of each class, by class index, or nil unless s.Classes is set. names
-// contains the names of the classes.
+// classScores returns the scores by class index, or nil unless s.Classes is set.
 func (s Scores) classScores(names []string) []runs.NamedScores {
 	if s.Classes == nil {
 		return nil
@@ -269,9 +259,8 @@ func (s Scores) classScores(names []string) []runs.NamedScores {
 	return all
 }
 
-// newTest returns the final scores in the form of run.json, with the scores of the untrained
-// network, the names of the classes, the path of the checkpoint and the duration of the evaluation
-// in seconds.
+// newTest returns the final scores for run.json. checkpoint is the path of the network's
+// checkpoint, and seconds the duration of the evaluation.
 func (s Scores) newTest(untrained Scores, classes []string, checkpoint string, seconds float64) runs.Test {
 	nan := math.NaN() // for scores that the task does not have
 	t := runs.Test{
@@ -305,7 +294,6 @@ func (s Scores) format() string {
 	return fmt.Sprintf("val loss %.6f", s.Loss)
 }
 
-// formatUntrained formats s, the scores of the untrained network, for the first log line.
 func (s Scores) formatUntrained() string {
 	switch {
 	case s.hasPixelCounts():
@@ -317,7 +305,7 @@ func (s Scores) formatUntrained() string {
 	return fmt.Sprintf("untrained loss %.6f", s.Loss)
 }
 
-// iouName returns the name of the IoU in messages: that of the foreground, or the mean over classes.
+// iouName returns what messages call the IoU: the foreground's, or the mean over classes.
 func iouName(classes bool) string {
 	if classes {
 		return "mean IoU"

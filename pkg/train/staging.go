@@ -20,7 +20,7 @@ type Samples struct {
 	config DataConfig // of Variants
 }
 
-// OpenSamples opens the data of c; see data.Open. In a notebook, the cell shows the notes about the data.
+// OpenSamples opens the data of c; see data.Open. A notebook cell shows the notes about the data.
 func OpenSamples(ctx context.Context, c DataConfig) (Samples, error) {
 	samples, err := openData(ctx, c)
 	if err == nil && notebook.InNotebook() && len(samples.Notes) > 0 {
@@ -29,18 +29,16 @@ func OpenSamples(ctx context.Context, c DataConfig) (Samples, error) {
 	return samples, err
 }
 
-// openData implements OpenSamples without showing the notes.
+// openData is OpenSamples without the notes.
 func openData(ctx context.Context, c DataConfig) (Samples, error) {
 	o, err := data.Open(ctx, c)
 	return Samples{o, c}, err
 }
 
-// rankReportInterval is the interval at which ranks report to each other that they are still
-// at work in runOnAllRanks.
+// rankReportInterval is how often ranks report to each other in runOnAllRanks.
 const rankReportInterval = time.Second
 
-// openSamples opens the config's data. If data.stage is set, it first copies the data to
-// that folder of this machine, and opens the copy.
+// openSamples opens the config's data, or the copy of them that it makes in data.stage.
 func (t *Trainer) openSamples(ctx context.Context) (err error) {
 	c, note := t.cfg.Data, ""
 	if c.Stage != "" {
@@ -80,7 +78,7 @@ func (t *Trainer) readAsBefore() {
 	}
 }
 
-// stageOnAllRanks stages the data on every rank and returns when all ranks have finished.
+// stageOnAllRanks stages the data on every rank and waits for all ranks.
 func stageOnAllRanks(ctx context.Context, group collective.Group, c DataConfig) (staged *data.Staged, err error) {
 	err = runOnAllRanks(ctx, group, "stage data", func(ctx context.Context) (err error) {
 		staged, err = data.Stage(ctx, c)
@@ -92,10 +90,9 @@ func stageOnAllRanks(ctx context.Context, group collective.Group, c DataConfig) 
 	return staged, nil
 }
 
-// runOnAllRanks runs work on every rank and returns when it has ended on all of them. It may
-// take longer than the time-out of an exchange, so each rank keeps reporting to the others
-// until it has ended. what names the work in errors. If work fails on a rank, runOnAllRanks
-// cancels it on the others and returns an error on every rank.
+// runOnAllRanks runs work on every rank and waits for all. Because work may take longer than the
+// time-out of an exchange, each rank reports to the others until it has ended. what names the work
+// in errors. If work fails on a rank, it is canceled on the others, and every rank gets an error.
 func runOnAllRanks(ctx context.Context, group collective.Group, what string, work func(context.Context) error) error {
 	working, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -116,9 +113,9 @@ func runOnAllRanks(ctx context.Context, group collective.Group, what string, wor
 	return err
 }
 
-// waitForAllRanks waits until ended is closed on every rank. It returns an error on every
-// rank as soon as one rank has failed. When ended is closed, *failure is this rank's error,
-// or nil. what names the work in errors.
+// waitForAllRanks waits until ended is closed on every rank, or returns an error on every rank as
+// soon as one has failed. When ended is closed, *failure is this rank's error, or nil. what names
+// the work in errors.
 func waitForAllRanks(ctx context.Context, group collective.Group, what string, ended <-chan struct{}, failure *error) error {
 	for {
 		var state [2]float64 // number of ranks that have ended, and of ranks that have failed

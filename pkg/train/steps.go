@@ -13,12 +13,11 @@ import (
 // Loader returns the loader of this rank's training batches. Trainer.Close closes it.
 func (t *Trainer) Loader() *data.Loader { return t.loader }
 
-// Staged returns the copy of the data on this machine that the trainer reads, or nil
-// if the config has no data.stage.
+// Staged returns the copy of the data that the trainer reads, or nil without data.stage.
 func (t *Trainer) Staged() *data.Staged { return t.staged }
 
-// Synchronize waits until the engine's device has completed all steps. A GPU may otherwise
-// still compute after Step has returned.
+// Synchronize waits until the device has completed all steps. A GPU may still compute after Step
+// has returned.
 func (t *Trainer) Synchronize() error {
 	if t.step == 0 || !t.hasOutputs() {
 		return nil
@@ -30,9 +29,8 @@ func (t *Trainer) Synchronize() error {
 	return t.train.Output(model.LogitsOutput, make([]float32, outputs*t.cfg.Batch)) // waits for the device
 }
 
-// TrainTo trains until the worker has done the given number of optimizer steps since the
-// start of the run. It neither evaluates the network nor writes files. All ranks must call
-// it.
+// TrainTo trains until the worker has done steps optimizer steps since the start of the run. It
+// neither evaluates nor writes files. All ranks must call it.
 func (t *Trainer) TrainTo(ctx context.Context, steps int) error {
 	for t.step < steps {
 		if err := t.trainStepsOfEpoch(ctx, steps); err != nil {
@@ -42,8 +40,7 @@ func (t *Trainer) TrainTo(ctx context.Context, steps int) error {
 	return nil
 }
 
-// trainStepsOfEpoch does the steps of the next epoch, but ends when the worker has done limit
-// steps since the start of the run.
+// trainStepsOfEpoch does the next epoch's steps, but ends limit steps after the start of the run.
 func (t *Trainer) trainStepsOfEpoch(ctx context.Context, limit int) error {
 	feed := t.newBatchFeeder(ctx, 0)
 	defer feed.stop()
@@ -60,8 +57,8 @@ func (t *Trainer) trainStepsOfEpoch(ctx context.Context, limit int) error {
 	return nil
 }
 
-// Parameters returns copies of the parameters by name, and of their moving averages by
-// "ema." followed by the name of the parameter.
+// Parameters returns copies of the parameters by name, and of their moving averages by "ema."
+// followed by the parameter's name.
 func (t *Trainer) Parameters() (map[string][]float64, error) {
 	params := map[string][]float64{}
 	if t.average != nil {
@@ -79,9 +76,8 @@ func (t *Trainer) Parameters() (map[string][]float64, error) {
 	return params, nil
 }
 
-// SetParameters sets parameters and moving averages to the given values. The keys are the
-// names that Parameters returns. The trainer uses the slices of averages without copying
-// them.
+// SetParameters sets parameters and moving averages, by the names of Parameters. The trainer keeps
+// the slices of averages without copying them.
 func (t *Trainer) SetParameters(values map[string][]float64) error {
 	for name, v := range values {
 		if of, averaged := strings.CutPrefix(name, averagePrefix); averaged {

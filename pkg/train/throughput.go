@@ -5,17 +5,16 @@ import "fmt"
 // throughput is the training speed of one worker.
 type throughput struct {
 	samples float64 // per second
-	// flops is the effective number of floating-point operations per second. It counts the
-	// operations in the definition of the network: an algorithm that needs fewer (Winograd)
-	// does not decrease it, and recomputed activations do not increase it.
+	// flops is the effective number of floating-point operations per second, by the definition of
+	// the network: an algorithm that needs fewer (Winograd) does not decrease it, and recomputed
+	// activations do not increase it.
 	flops float64
-	// fractionOfPeak is flops as a fraction of the engine's measured peak; 0 if the peak is
-	// unknown.
+	// fractionOfPeak is flops divided by the engine's measured peak; 0: the peak is unknown.
 	fractionOfPeak float64
 }
 
-// throughputOf returns the throughput of one worker that trained on the given number of
-// samples in the given time. It is zero unless seconds is positive.
+// throughputOf returns the speed of one worker for the given number of samples in seconds. It is
+// zero unless seconds is positive.
 func (t *Trainer) throughputOf(samples int, seconds float64) throughput {
 	if !(seconds > 0) {
 		return throughput{}
@@ -28,8 +27,8 @@ func (t *Trainer) throughputOf(samples int, seconds float64) throughput {
 	return r
 }
 
-// formatThroughput formats r for out.log: the effective FLOP/s and, if the peak is known, the
-// percentage of it.
+// formatThroughput formats r for out.log: the effective FLOP/s, and the percentage of the peak if
+// that is known.
 func (t *Trainer) formatThroughput(r throughput) string {
 	s := fmt.Sprintf("effective %.4g GFLOP/s a worker", r.flops/1e9)
 	if t.peak > 0 {

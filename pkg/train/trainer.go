@@ -26,12 +26,11 @@ import (
 	"lockstep/pkg/strategy/stage"
 )
 
-// EvalBatchSize is the batch size for evaluation. It affects memory but not the results,
-// because batch norms then use running statistics.
+// EvalBatchSize affects memory but not the results of an evaluation, because batch norms then use
+// running statistics.
 const EvalBatchSize = 4
 
-// WorkerOptions are the options of one worker: its run folder, its outputs, and functions
-// that replace parts of the training.
+// WorkerOptions are one worker's run folder, outputs, and functions that replace parts of the training.
 type WorkerOptions struct {
 	Dir       string // run folder; empty: write no files
 	LocalRank int    // rank among the workers on this machine
@@ -51,8 +50,7 @@ type WorkerOptions struct {
 	processes int  // of the run, for run.json; 0: unknown
 	usage     bool // record what this process and its machine use, as the usage of this rank
 
-	// rankSource is the launcher that has set the rank, for run.json; empty: lockstep launch,
-	// or none.
+	// rankSource is the launcher that has set the rank, for run.json; empty: lockstep launch, or none.
 	rankSource string
 
 	// Open opens the engine; nil: OpenEngine. If it is nil, all ranks on CPUs use the same
@@ -60,8 +58,7 @@ type WorkerOptions struct {
 	Open func(o engine.Options, localRank int) (engine.Engine, error)
 	// Strategy creates the strategy; nil: strategy.New. Every rank calls it at the same time.
 	Strategy func(ctx context.Context, c strategy.Config, e engine.Engine, group collective.Group) (strategy.Strategy, error)
-	// Sampler creates the sampler, which chooses the samples of a rank; nil:
-	// data.NewSampler.
+	// Sampler chooses the samples of a rank; nil: data.NewSampler.
 	Sampler func(c data.SamplerOptions) (*data.Sampler, error)
 }
 
@@ -76,11 +73,11 @@ type Trainer struct {
 	train    engine.Executable
 	eval     engine.Executable
 	strategy strategy.Strategy
-	// strategyState contains the tensors of the next checkpoint that the strategy has
-	// collected; nil except on rank 0 and with a strategy that needs them.
+	// strategyState contains the strategy's tensors for the next checkpoint; nil except on rank 0
+	// and with a strategy that needs them.
 	strategyState map[string][]float64
-	// optimizerBytes contains the size of each rank's part of the optimizer's state, by rank;
-	// nil if every rank has the complete state, whose size is completeOptimizerBytes.
+	// optimizerBytes contains the size of each rank's part of the optimizer's state; nil if every
+	// rank has the complete state, of completeOptimizerBytes.
 	optimizerBytes         []int64
 	completeOptimizerBytes int64
 	average                *movingAverage
@@ -115,9 +112,8 @@ type Trainer struct {
 	sent       uint64             // value of collective.Sent at the last call of countSent
 }
 
-// New creates a worker: it opens the data, builds the network, opens the engine, and makes
-// the parameters equal on all ranks. Every rank of group must call it with the same
-// config. The caller must call Close.
+// New creates a worker: it opens the data, builds the network, opens the engine, and makes the parameters
+// equal on all ranks. Every rank of group must call it with the same config. The caller must call Close.
 func New(ctx context.Context, cfg Config, group collective.Group, options WorkerOptions) (t *Trainer, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -184,16 +180,15 @@ func New(ctx context.Context, cfg Config, group collective.Group, options Worker
 	return t, t.startAverage()
 }
 
-// OverlapsExchange reports whether gradients are exchanged during the backward pass. This
-// needs more than one worker, engine.overlap, and more than one bucket: a single bucket is
-// complete only at the end of the backward pass.
+// OverlapsExchange reports whether gradients are exchanged during the backward pass. This needs
+// several workers, engine.overlap, and several buckets: a single one is complete only at the end of
+// the backward pass.
 func (t *Trainer) OverlapsExchange() bool {
 	return t.group.Size() > 1 && t.cfg.Engine.Overlap && t.buckets > 1
 }
 
-// loadPrograms opens the engine, builds the network, and loads its training program and its
-// evaluation program, which share their parameters. The programs may have different input
-// sizes, because augmentation may crop training images but not held-out images.
+// loadPrograms opens the engine, builds the network, and loads its training and evaluation programs, which
+// share their parameters. Their input sizes may differ, because augmentation may crop training images.
 func (t *Trainer) loadPrograms(ctx context.Context) (err error) {
 	if t.engine, err = t.openCommonEngine(ctx); err != nil {
 		return err
@@ -225,15 +220,15 @@ func (t *Trainer) loadPrograms(ctx context.Context) (err error) {
 	return nil
 }
 
-// loadEvaluation loads the evaluation program. It shares the parameters of share, or has
-// separate ones if share is nil.
+// loadEvaluation loads the evaluation program with the parameters of share, or with its own if
+// share is nil.
 func (t *Trainer) loadEvaluation(share engine.Executable) (err error) {
 	_, t.eval, err = t.loadProgram(t.samples.Test.ImageShape(), t.samples.Test.TargetShape(), EvalBatchSize, nn.Eval, share)
 	return err
 }
 
-// OpenEngine opens the engine for o.Device. If o.Device is "cuda", it uses the GPU with the
-// number localRank, the worker's rank on its machine.
+// OpenEngine opens the engine for o.Device. "cuda" means the GPU with the number localRank, the
+// worker's rank on its machine.
 func OpenEngine(o engine.Options, localRank int) (engine.Engine, error) {
 	if o.Device == "reference" {
 		return reference.New(o)
@@ -244,9 +239,9 @@ func OpenEngine(o engine.Options, localRank int) (engine.Engine, error) {
 	return cpu.New(o)
 }
 
-// loadProgram builds the network for samples of the given shapes, and loads its program. The
-// new executable shares the parameters of share, or has separate ones if share is nil. With a
-// staged strategy, the training program is the stage of this rank.
+// loadProgram builds the network for samples of the given shapes, and loads its program with the
+// parameters of share, or with its own if share is nil. With a staged strategy, the training
+// program is the stage of this rank.
 func (t *Trainer) loadProgram(image, target []int, batch int, mode nn.Mode, share engine.Executable) (model.Network, engine.Executable, error) {
 	net, err := t.buildNetwork(image, target)
 	if err != nil {
@@ -268,7 +263,6 @@ func (t *Trainer) loadProgram(image, target []int, batch int, mode nn.Mode, shar
 	return net, exe, err
 }
 
-// lowerNetwork returns the program of net for batches of the given size.
 func (t *Trainer) lowerNetwork(net model.Network, batch int, mode nn.Mode) (*plan.Program, error) {
 	g, err := net.Graph(batch, mode)
 	if err != nil {
@@ -281,8 +275,8 @@ func (t *Trainer) lowerNetwork(net model.Network, batch int, mode nn.Mode) (*pla
 	return p, nil
 }
 
-// buildNetwork returns the network that WorkerOptions.Build builds, or the config's network
-// if Build is nil. image and target are the shapes of one sample.
+// buildNetwork returns the network of WorkerOptions.Build, or the config's if Build is nil. image
+// and target are the shapes of one sample.
 func (t *Trainer) buildNetwork(image, target []int) (model.Network, error) {
 	net, err := t.buildAnyNetwork(image, target)
 	if err == nil {
@@ -291,8 +285,8 @@ func (t *Trainer) buildNetwork(image, target []int) (model.Network, error) {
 	return net, err
 }
 
-// checkClasses returns an error if the masks of the data have classes, but the network has another
-// number of outputs.
+// checkClasses returns an error if the number of the network's outputs does not fit the classes of
+// the masks.
 func (t *Trainer) checkClasses(net model.Network) error {
 	classes := max(1, t.cfg.Data.NetworkClasses())
 	if len(t.cfg.Data.MaskValues) == 0 || t.options.Samples != nil {
@@ -325,9 +319,8 @@ func (t *Trainer) buildAnyNetwork(image, target []int) (model.Network, error) {
 	return model.Own(t.cfg.Name, task, image, target, t.options.Build)
 }
 
-// recordBuiltNetwork stores the network of WorkerOptions.Build in the config as a spec, so
-// that readers of the run folder can build it again. If no spec can describe the network, it
-// stores only the task.
+// recordBuiltNetwork stores the network of WorkerOptions.Build in the config as a spec, so that
+// readers of the run folder can build it, or only the task if no spec can describe it.
 func (t *Trainer) recordBuiltNetwork() {
 	if t.options.Build == nil {
 		return
@@ -339,7 +332,6 @@ func (t *Trainer) recordBuiltNetwork() {
 	}
 }
 
-// openLoader creates the sampler and the loader of this rank.
 func (t *Trainer) openLoader() (err error) {
 	replicas := t.replicas()
 	if n := t.samples.Train.Len(); n < replicas {
@@ -357,9 +349,9 @@ func (t *Trainer) openLoader() (err error) {
 	return err
 }
 
-// setInitialState locks the run folder and sets the initial parameters: from the newest
-// checkpoint if WorkerOptions.Resume is set, else from the seed or from model.weights.
-// Afterwards New broadcasts the parameters of rank 0 to the other ranks.
+// setInitialState locks the run folder and sets the initial parameters: from the newest checkpoint
+// if WorkerOptions.Resume is set, else from the seed or from model.weights. Then New broadcasts
+// those of rank 0.
 func (t *Trainer) setInitialState(ctx context.Context) error {
 	var before *runs.Run
 	if t.options.Resume {
@@ -378,9 +370,8 @@ func (t *Trainer) setInitialState(ctx context.Context) error {
 	return t.initParameters(ctx)
 }
 
-// startStrategy restores the tensors of the checkpoint from which the run is resumed, if
-// there is one, and makes the state of the workers consistent. If the config asks for a
-// timeline, startStrategy starts it.
+// startStrategy restores the checkpoint's tensors, if the run is resumed, makes the state of the
+// workers consistent, and starts the timeline, if the config asks for one.
 func (t *Trainer) startStrategy(ctx context.Context) error {
 	if w, ok := t.strategy.(strategy.TimelineWriter); ok && t.cfg.Strategy.Timeline && t.options.Dir != "" {
 		if err := w.StartTimeline(filepath.Join(t.options.Dir, "trace-horovod.json")); err != nil {
@@ -397,7 +388,7 @@ func (t *Trainer) startStrategy(ctx context.Context) error {
 	return t.measureOptimizer(ctx)
 }
 
-// measureOptimizer sets t.optimizerBytes, if the strategy divides the optimizer's state.
+// measureOptimizer sets t.optimizerBytes if the strategy divides the optimizer's state.
 func (t *Trainer) measureOptimizer(ctx context.Context) error {
 	s, ok := t.strategy.(strategy.OptimizerSharder)
 	if !ok {
@@ -416,11 +407,10 @@ func (t *Trainer) measureOptimizer(ctx context.Context) error {
 	return nil
 }
 
-// initParameters sets the parameters from the seed, or from the weights file in the config's
-// model.weights.
+// initParameters sets the parameters from the seed, or from the file in model.weights.
 func (t *Trainer) initParameters(ctx context.Context) error {
-	// The initial parameters do not depend on the batch size. The evaluation graph has them
-	// too, and unlike the training graph it allows a batch of 1 with batch norm.
+	// The initial parameters do not depend on the batch size. The evaluation graph, unlike the
+	// training graph, allows a batch of 1 with batch norm.
 	g, err := t.net.Graph(1, nn.Eval)
 	if err != nil {
 		return err
@@ -436,14 +426,13 @@ func (t *Trainer) initParameters(ctx context.Context) error {
 			return fmt.Errorf("initialize %s: %w", name, err)
 		}
 	}
-	// The values are not needed anymore. Without this call the Go runtime would keep their
-	// memory for a long time, while the engine allocates more in the first step.
+	// Without this call the Go runtime would keep the values' memory for a long time, while the
+	// engine allocates more in the first step.
 	debug.FreeOSMemory()
 	return nil
 }
 
-// Close closes the loader, the engine and everything else that New has opened. It does not
-// close the group.
+// Close closes what New has opened, but not the group.
 func (t *Trainer) Close() error {
 	var errs []error
 	if t.loader != nil {
@@ -473,7 +462,6 @@ func (t *Trainer) Close() error {
 	return errors.Join(errs...)
 }
 
-// stepsPerEpoch returns the number of optimizer steps per epoch.
 func (t *Trainer) stepsPerEpoch() int {
 	return (t.sampler.Steps() + t.cfg.batchesPerStep() - 1) / t.cfg.batchesPerStep()
 }
@@ -484,8 +472,8 @@ func (t *Trainer) globalBatch() int { return t.cfg.Batch * t.replicas() * t.cfg.
 // replicas returns the number of replicas of the network, which train on different samples.
 func (t *Trainer) replicas() int { return t.cfg.Strategy.ReplicaCount(t.group.Size()) }
 
-// learningRate returns the learning rate of an optimizer step. epoch counts from 0, and step
-// counts from 0 within the epoch. It is scaled for the samples that one update uses.
+// learningRate returns the learning rate of an optimizer step, scaled for the samples of one
+// update. epoch counts from 0, and step from 0 within the epoch.
 func (t *Trainer) learningRate(epoch, step int) float64 {
 	updates := t.cfg.Strategy.UpdatesPerStep(t.group.Size())
 	return t.cfg.Schedule.At(t.cfg.Optimizer.LearningRate, optim.TrainingRun{

@@ -14,10 +14,9 @@ import (
 	"lockstep/pkg/data"
 )
 
-// Variants draws n variants of training sample i as the augmentation of the config makes them, each
-// above its mask: those of the first n epochs of a run with the default seed. Images and masks
-// are enlarged by a whole factor. It returns an error unless the samples are images with masks.
-// A cell displays the picture.
+// Variants draws n variants of training sample i by the config's augmentation, each above its mask:
+// those of the first n epochs of a run with the default seed. Images and masks are enlarged by a whole
+// factor. It returns an error unless the samples are images with masks. A cell displays the picture.
 func (s Samples) Variants(i, n int) (image.Image, error) {
 	c := DefaultConfig()
 	c.Data = s.config
@@ -78,8 +77,8 @@ func newImage(values []float32, shape []int) image.Image {
 	return m
 }
 
-// classColors contains the colors of the classes from 1 in pictures; class 0 is black. They are
-// those of Okabe and Ito ("Color Universal Design", 2008) and repeat if there are more classes.
+// classColors contains the colors of the classes from 1; class 0 is black. They are those of Okabe
+// and Ito ("Color Universal Design", 2008), and repeat if there are more classes.
 var classColors = [...]struct {
 	name  string
 	color color.RGBA
@@ -93,8 +92,7 @@ var classColors = [...]struct {
 	{"vermilion", color.RGBA{213, 94, 0, 255}},
 }
 
-// ClassColor returns the color of a class in pictures of masks: black for class 0, gray for pixels
-// that are data.Ignored.
+// ClassColor returns a class's color in masks: black for class 0, gray for data.Ignored.
 func ClassColor(class int) color.RGBA {
 	switch class {
 	case 0:
@@ -105,8 +103,7 @@ func ClassColor(class int) color.RGBA {
 	return classColors[(class-1)%len(classColors)].color
 }
 
-// newMask returns an image of a mask: black and white, or in the colors of the classes. Pixels that
-// do not count are gray.
+// newMask draws a mask in black and white, or in the classes' colors. Pixels that do not count are gray.
 func (s Samples) newMask(mask []float32, shape []int) image.Image {
 	if len(s.ClassNames) == 0 {
 		gray := newPanel("", mask, shape[1], shape[2]).Image.(*image.Gray)
@@ -124,7 +121,6 @@ func (s Samples) newMask(mask []float32, shape []int) image.Image {
 	return m
 }
 
-// maskLabel returns the label of images and masks, with the colors of the classes.
 func (s Samples) maskLabel() string {
 	if len(s.ClassNames) == 0 {
 		return "image, mask"
@@ -136,8 +132,7 @@ func (s Samples) maskLabel() string {
 	return "image, mask: " + colors
 }
 
-// DescribeClassColors lists the colors of the given classes, except the first, as in "cell orange,
-// nucleus sky blue".
+// DescribeClassColors lists the colors of all classes but the first, as in "cell orange, nucleus sky blue".
 func DescribeClassColors(names []string) string {
 	var list []string
 	for class, name := range names[1:] {

@@ -21,9 +21,9 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// Worker contains the command-line options of one worker process. Without variables of a
-// launcher in the environment, it is the only worker of its run. With those of lockstep launch,
-// torchrun, mpirun, srun or TF_CONFIG, it is one of several; rendezvous.FromEnv lists them.
+// Worker contains the command-line options of one worker process. With variables of lockstep
+// launch, torchrun, mpirun, srun or TF_CONFIG in the environment (see rendezvous.FromEnv), it is
+// one of several workers, else the only one.
 type Worker struct {
 	Config  string   // name of a shipped config, or path of a .yaml file; empty: Own
 	Own     *Config  // config of the calling program, used if Config is empty
@@ -39,19 +39,17 @@ type Worker struct {
 	AcceptChangedData bool
 	Profile           string // steps to profile, see ParseProfile; empty: none
 	Trace             bool   // also record the time of every GPU kernel in the profile
-	// Replicas is the number of replicas of the network in this process, with strategy
-	// mirrored; 0: as many as have threads on separate cores.
+	// Replicas is the number of replicas of the network in this process, with strategy mirrored; 0:
+	// as many as have threads on separate cores.
 	Replicas int
 	// Oversubscribe allows more than four threads per core.
 	Oversubscribe bool
-	// TimeoutJoin is how long the workers wait for each other at the start; 0: the config's
-	// value.
+	// TimeoutJoin is how long the workers wait for each other at the start; 0: as in the config.
 	TimeoutJoin time.Duration
-	// TimeoutCollective is how long to wait for another worker in one exchange; 0: the
-	// config's value.
+	// TimeoutCollective is how long to wait for a worker in one exchange; 0: as in the config.
 	TimeoutCollective time.Duration
-	// Master is the address of rank 0 as HOST or HOST:PORT; empty: MASTER_ADDR and
-	// MASTER_PORT, or the launcher's.
+	// Master is rank 0's address as HOST or HOST:PORT; empty: MASTER_ADDR and MASTER_PORT, or the
+	// launcher's.
 	Master string
 
 	Build model.Builder // builds the network; nil: the config's network
@@ -68,8 +66,8 @@ type UsageError struct{ Err error }
 func (e *UsageError) Error() string { return e.Err.Error() }
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// overrides returns the overrides of the config, as key=value: first those for the fields
-// of w that are set, then Set, which takes precedence.
+// overrides returns the overrides of the config, as key=value: first those of w's set fields, then
+// Set, which takes precedence.
 func (w Worker) overrides() []string {
 	set := []string{fmt.Sprintf("seed=%d", w.Seed)}
 	if w.Epochs != 0 {
@@ -93,8 +91,7 @@ func (w Worker) overrides() []string {
 // QuoteYAML returns s in single quotes, as a YAML string for the value of key=value.
 func QuoteYAML(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-// Resolve returns the worker's validated config with all overrides. It does not open the
-// data.
+// Resolve returns the worker's validated config with all overrides. It does not open the data.
 func (w Worker) Resolve() (c Config, err error) {
 	if w.Config == "" && w.Own != nil {
 		c = *w.Own
@@ -119,9 +116,8 @@ func (w Worker) Resolve() (c Config, err error) {
 	return c, nil
 }
 
-// StrategyName returns the name of the strategy in the worker's config, or
-// strategy.NameDDP if the config cannot be read. It does not check whether there is such a
-// strategy.
+// StrategyName returns the name of the strategy, which may be unknown, in the worker's config, or
+// strategy.NameDDP if the config cannot be read.
 func (w Worker) StrategyName() string {
 	c, err := loadConfig(w.Config)
 	if err == nil {
@@ -133,12 +129,11 @@ func (w Worker) StrategyName() string {
 	return c.strategyName()
 }
 
-// ThreadsPerCore is the largest number of threads per core that a worker may use without
-// Oversubscribe.
+// ThreadsPerCore is the most threads per core without Worker.Oversubscribe.
 const ThreadsPerCore = 4
 
-// setDataPath changes the path of the data to dir. If the held-out data have a separate path,
-// it changes both paths to a subfolder of dir with the name of the old folder.
+// setDataPath changes the path of the data to dir. If the held-out data have a separate path, both
+// become subfolders of dir with the names of the old folders.
 func setDataPath(c *DataConfig, dir string) {
 	if c.TestPath == "" {
 		c.Path = dir
@@ -150,8 +145,8 @@ func setDataPath(c *DataConfig, dir string) {
 // fileKinds maps each kind of generated data to the corresponding kind of data in files.
 var fileKinds = map[string]string{data.KindCells: data.KindPairs, data.KindShapes: data.KindFolders, data.KindFields: data.KindVolumes}
 
-// Train joins the other workers, trains, and writes the run folder. For invalid input it
-// returns a *UsageError.
+// Train joins the other workers, trains, and writes the run folder. For invalid input it returns a
+// *UsageError.
 func (w Worker) Train(ctx context.Context) error {
 	cfg, err := w.Resolve()
 	if err == nil {
@@ -201,8 +196,8 @@ func (w Worker) Train(ctx context.Context) error {
 	return p.run(ctx)
 }
 
-// readEnvironment reads this worker's rank from the environment. Rank 0 writes a note to
-// standard error if the ranks need a secret and have none.
+// readEnvironment reads this worker's rank from the environment. Rank 0 warns on standard error if
+// the ranks need a secret and have none.
 func (w Worker) readEnvironment() (rendezvous.Env, error) {
 	getenv, err := rendezvous.WithMaster(os.Getenv, w.Master)
 	if err != nil {
@@ -215,8 +210,8 @@ func (w Worker) readEnvironment() (rendezvous.Env, error) {
 	return env, err
 }
 
-// StartedByLauncher reports whether a launcher has started this process. The launcher, not
-// this process, then reports the outcome of the run to the user.
+// StartedByLauncher reports whether a launcher has started this process. The launcher then reports
+// the run's outcome to the user.
 func StartedByLauncher() bool { return os.Getenv("LOCKSTEP_RUN") != "" }
 
 // seriesName returns the name of a run folder without its suffix "-n<workers>-s<seed>".
@@ -227,5 +222,4 @@ func seriesName(name string) string {
 	return name
 }
 
-// runNamePattern matches the names of run folders; its group is the name of the series.
 var runNamePattern = regexp.MustCompile(`^(.+)-n\d+-s-?\d+$`)
