@@ -8,26 +8,21 @@ import (
 	"lockstep/pkg/data/internal/stream"
 )
 
-// Augment configures random augmentation of training samples. The augmentation of a
-// sample depends only on the seed, the epoch and the sample's index, never on the rank or
-// the goroutine that loads it. The zero value disables augmentation. A mask or field, which
-// has values for each pixel or voxel of the image, is cropped, mirrored and rotated like
-// the image; a class index is not changed.
+// Augment configures random augmentation of training samples. It depends only on the seed, the
+// epoch and the sample's index, never on the rank or the goroutine that loads the sample. The zero
+// value disables it. A mask or field, which has values for each pixel or voxel of the image, is
+// cropped, mirrored and rotated like the image; a class index is not changed.
 type Augment struct {
-	// Flip mirrors each sample along each spatial axis (rows and columns, and for a
-	// volume also depth) with probability ½ per axis.
+	// Flip mirrors along each spatial axis (rows, columns, a volume's depth) with probability ½.
 	Flip bool `yaml:"flip" json:"flip"`
-	// Rotate rotates a picture by a random multiple of 90° (of 180° if height and width
-	// differ), and a volume by one of the cube's 24 rotations (one of 4 if its sides
-	// differ).
+	// Rotate rotates a picture by a random multiple of 90° (of 180° if height and width differ),
+	// and a volume by one of the cube's 24 rotations (one of 4 if its sides differ).
 	Rotate bool `yaml:"rotate" json:"rotate"`
-	// Crop is the edge, in pixels, of the square or cube that is cropped from each sample
-	// at a random position. 0: no cropping.
+	// Crop is the edge, in pixels, of the square or cube cropped at a random position. 0: none.
 	Crop int `yaml:"crop" json:"crop"`
-	// Brightness and Contrast change the values of a picture, but not of the target: v
-	// becomes (v − ½)·contrast + ½ + brightness, clamped to [0, 1]. brightness is uniform
-	// in ±Brightness and contrast in 1 ± Contrast. If both fields are 0, values are not
-	// changed.
+	// Brightness and Contrast change the values of a picture, but not of the target: v becomes
+	// (v − ½)·contrast + ½ + brightness, clamped to [0, 1]. brightness is uniform in ±Brightness
+	// and contrast in 1 ± Contrast.
 	Brightness float64 `yaml:"brightness,omitempty" json:"brightness,omitempty"`
 	Contrast   float64 `yaml:"contrast,omitempty" json:"contrast,omitempty"` // at most 1
 
@@ -35,10 +30,9 @@ type Augment struct {
 
 	// RotateDegrees and Scale rotate a picture about its center by an angle that is uniform in
 	// ±RotateDegrees, and enlarge it by a factor between 1/(1+Scale) and 1+Scale whose logarithm is
-	// uniform. They follow Flip, Rotate and Crop. Images are interpolated linearly, and masks take
-	// the nearest pixel. Pixels from outside of the sample are black, like the padding of a
-	// convolution. Their class is Ignored, or in masks without classes (see
-	// LoaderOptions.IgnoreOutside) background.
+	// uniform. They follow Flip, Rotate and Crop. Images are interpolated linearly; masks take the
+	// nearest pixel. Pixels from outside the sample are black, like a convolution's padding. Their
+	// class is Ignored, or in masks without classes (see LoaderOptions.IgnoreOutside) background.
 	RotateDegrees float64 `yaml:"rotate_degrees,omitempty" json:"rotate_degrees,omitempty"` // at most 180
 	Scale         float64 `yaml:"scale,omitempty" json:"scale,omitempty"`                   // at most 1
 	// Gamma changes the values of a picture, after Brightness and Contrast: v becomes v^gamma.
@@ -46,8 +40,8 @@ type Augment struct {
 	Gamma float64 `yaml:"gamma,omitempty" json:"gamma,omitempty"` // at most 1
 }
 
-// CPUOption returns the name of the first enabled option that a GPU cannot apply, such as
-// gamma, and its value. The name is empty if there is none.
+// CPUOption returns the name and value of the first enabled option that a GPU cannot apply, such as
+// gamma. The name is empty if there is none.
 func (a Augment) CPUOption() (name string, value float64) {
 	switch {
 	case a.RotateDegrees != 0:
@@ -79,8 +73,7 @@ func (a Augment) Validate() error {
 	return nil
 }
 
-// checkShapes returns an error if a cannot augment samples whose image and target have the
-// given shapes.
+// checkShapes returns an error if a cannot augment images and targets of the given shapes.
 func (a Augment) checkShapes(image, target []int) error {
 	size, ok := spatialSize(image)
 	if !ok {
@@ -110,7 +103,7 @@ func (a Augment) checkShapes(image, target []int) error {
 	return nil
 }
 
-// outputShape returns the shape of an augmented sample whose original shape is given.
+// outputShape returns the shape after augmentation of a sample of the given shape.
 func (a Augment) outputShape(shape []int) []int {
 	out := slices.Clone(shape)
 	if a.Crop > 0 {
@@ -121,9 +114,9 @@ func (a Augment) outputShape(shape []int) []int {
 	return out
 }
 
-// augmentation contains the random choices for augmenting one sample. The sample is cropped
-// to window. Axis k of the result is axis[k] of the window, reversed if mirror[k] is set.
-// Then brightness, contrast, gamma and warp are applied.
+// augmentation contains the random choices for one sample. The sample is cropped to window. Axis k
+// of the result is axis[k] of the window, reversed if mirror[k] is set. Then brightness, contrast,
+// gamma and warp are applied.
 type augmentation struct {
 	window               window
 	axis                 [3]int
@@ -133,12 +126,11 @@ type augmentation struct {
 	warp                 warp
 }
 
-// isIdentity reports whether c neither rotates nor mirrors the window.
 func (c augmentation) isIdentity() bool { return c.axis == [3]int{0, 1, 2} && c.mirror == [3]bool{} }
 
-// drawAugmentation makes the random choices for a sample of shape [C,H,W] or [C,D,H,W]. It
-// draws the same number of random numbers whichever options are enabled, so that enabling
-// one option does not alter the effect of another. The GPU engine draws the same numbers.
+// drawAugmentation makes the random choices for a sample of shape [C,H,W] or [C,D,H,W]. It draws
+// the same number of random numbers whichever options are enabled, so that enabling one does not
+// alter another. The GPU engine draws the same numbers.
 func (a Augment) drawAugmentation(seed int64, epoch, sample int, shape []int) augmentation {
 	r := stream.New(seed, stream.Augment, uint64(epoch), uint64(sample))
 	from, _ := spatialSize(shape)
@@ -164,8 +156,8 @@ func (a Augment) drawAugmentation(seed int64, epoch, sample int, shape []int) au
 	return c
 }
 
-// rotatePicture sets the axes and mirroring of c: flips has one bit per axis, and
-// quarters is the rotation in quarter turns. Options that are disabled in a are ignored.
+// rotatePicture sets the axes and mirroring of c: flips has one bit per axis, and quarters is in
+// quarter turns. Options that are disabled in a are ignored.
 func (a Augment) rotatePicture(c *augmentation, flips, quarters int) {
 	if a.Flip {
 		c.mirror[1], c.mirror[2] = flips&1 != 0, flips&2 != 0
@@ -183,8 +175,8 @@ func (a Augment) rotatePicture(c *augmentation, flips, quarters int) {
 	}
 }
 
-// rotateVolume sets the axes and mirroring of c: flips has one bit per axis, and r is the
-// number of a rotation (see cubeRotation). Options that are disabled in a are ignored.
+// rotateVolume sets the axes and mirroring of c: flips has one bit per axis, and r is the number of
+// a cubeRotation. Options that are disabled in a are ignored.
 func (a Augment) rotateVolume(c *augmentation, flips, r int) {
 	if a.Rotate {
 		if s := c.window.size; s[0] != s[1] || s[1] != s[2] {
@@ -212,8 +204,7 @@ func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
 	return axis, mirror
 }
 
-// apply rotates and mirrors src, a window of the given number of channels, and writes the
-// result to dst.
+// apply rotates and mirrors src, a window with the given number of channels, into dst.
 func (c augmentation) apply(dst, src []float32, channels int) {
 	size := c.window.size
 	along := [3]int{size[1] * size[2], size[2], 1} // strides of src's axes
@@ -240,9 +231,8 @@ func (c augmentation) apply(dst, src []float32, channels int) {
 	}
 }
 
-// jitter changes the brightness and contrast of a picture in place. The conversion to
-// float32 prevents a fused multiply-add, so that all processors and the GPU compute the
-// same bits.
+// jitter changes a picture's brightness and contrast in place. The conversion to float32 prevents a
+// fused multiply-add, so that all processors and the GPU compute the same bits.
 func (c augmentation) jitter(v []float32) {
 	if c.brightness == 0 && c.contrast == 1 {
 		return

@@ -2,8 +2,7 @@ package data
 
 import "context"
 
-// bytePairs is a data set of images and masks, kept in memory at one byte per value. Get divides
-// the bytes of an image by 255.
+// bytePairs are images and masks in memory at one byte per value. Get divides the bytes of an image by 255.
 type bytePairs struct {
 	names    []string
 	images   [][]uint8 // [sample][(channel·height+y)·width+x]
@@ -19,7 +18,6 @@ func (s *bytePairs) ImageShape() []int       { return []int{s.channels, s.height
 func (s *bytePairs) TargetShape() []int      { return []int{1, s.height, s.width} }
 func (s *bytePairs) SampleName(i int) string { return s.names[i] }
 
-// sampleSize implements sizedDataset.
 func (s *bytePairs) sampleSize(i int) (height, width int) {
 	if s.sizes == nil {
 		return s.height, s.width
@@ -53,8 +51,8 @@ func (s *bytePairs) getWindow(_ context.Context, i int, w window, image, target 
 	return nil
 }
 
-// byteToUnit[b] is b/255 and byteToFloat[b] is b. A table lookup takes a third of the time
-// of a division, and the loader's goroutines take time from training.
+// byteToUnit[b] is b/255 and byteToFloat[b] is b. A lookup takes a third of the time of a division,
+// and the loader's goroutines take time from training.
 var byteToUnit, byteToFloat = func() (s, c [256]float32) {
 	for v := range s {
 		s[v], c[v] = float32(v)/255, float32(v)
@@ -62,21 +60,21 @@ var byteToUnit, byteToFloat = func() (s, c [256]float32) {
 	return s, c
 }()
 
-// convertBytes looks up each byte of src in the given table and writes the result to dst.
+// convertBytes looks up each byte of src in the table.
 func convertBytes(dst []float32, src []uint8, table *[256]float32) {
 	for x, v := range src[:len(dst)] {
 		dst[x] = table[v]
 	}
 }
 
-// sizedDataset is implemented by data sets whose samples may have different sizes. ImageShape and
-// TargetShape are then those of the first sample, and Tiles makes samples of one size.
+// sizedDataset is a data set whose samples may have different sizes. ImageShape and TargetShape are
+// the first sample's, and Tiles makes samples of one size.
 type sizedDataset interface {
 	Dataset
 	sampleSize(i int) (height, width int)
 }
 
-// sizeOfSample returns the depth, height and width of sample i.
+// sizeOfSample returns sample i's depth, height and width.
 func sizeOfSample(ds Dataset, i int) [3]int {
 	if s, ok := ds.(sizedDataset); ok {
 		h, w := s.sampleSize(i)

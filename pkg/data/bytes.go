@@ -10,36 +10,34 @@ import (
 	"sync/atomic"
 )
 
-// Bytes contains all samples of a loader at one byte per value, so that a GPU can keep
-// the samples in its memory and augment them there as the loader would.
+// Bytes contains all samples of a loader at one byte per value, so that a GPU can keep them in its
+// memory and augment them there as the loader would.
 type Bytes struct {
-	// Image and Target contain the samples before augmentation, one after the other, each
-	// in row-major order of its shape. An image value is the byte divided by 255, a target
-	// value is the byte divided by TargetDivisor.
+	// Image and Target contain the samples before augmentation, one after the other, in row-major order.
+	// An image value is the byte divided by 255, a target value is the byte divided by TargetDivisor.
 	Image, Target           []byte
 	ImageShape, TargetShape []int
 	TargetDivisor           float64
-	// Values contains the targets if augmentation does not change them (such as class
-	// indices). Target is then empty.
+	// Values contains targets that augmentation does not change (such as class indices). Target is
+	// then empty.
 	Values []float32
-	// Stored maps each sample index of the data set to the number of the sample in Image
-	// and Target. Samples repeated by Repeat are stored once.
+	// Stored maps a sample's index in the data set to its number in Image and Target. Samples
+	// repeated by Repeat are stored once.
 	Stored  []int
 	Augment Augment
 	Seed    int64 // seed of augmentation
 }
 
-// Size returns the memory that b occupies, in bytes.
+// Size returns the memory of b in bytes.
 func (b Bytes) Size() int64 { return int64(len(b.Image)+len(b.Target)) + 4*int64(len(b.Values)) }
 
-// BatchIndices returns the sample indices of each batch of an epoch (from 0), in the order
-// in which Epoch's iterator returns the batches.
+// BatchIndices returns the sample indices of each batch of an epoch (from 0), in the order of
+// Epoch's iterator.
 func (l *Loader) BatchIndices(epoch int) [][]int { return l.sampler.Epoch(epoch) }
 
-// Bytes reads all samples of the loader. It returns an error if the samples need more than
-// limit bytes, if a value is not an integer divided by 255 (as the values of 8-bit pictures
-// are), or if the loader caches augmented samples or batches. If ctx is canceled before all
-// samples are read, Bytes returns ctx's error.
+// Bytes reads all samples of the loader. It returns an error if they need more than limit bytes, if
+// a value is not an integer divided by 255 (as in 8-bit pictures), or if the loader caches
+// augmented samples or batches. If ctx is canceled, Bytes returns ctx's error.
 func (l *Loader) Bytes(ctx context.Context, limit int64) (Bytes, error) {
 	b, err := l.readBytes(ctx, limit)
 	if err != nil {
@@ -114,8 +112,7 @@ func (l *Loader) readBytes(ctx context.Context, limit int64) (b Bytes, err error
 	return b, errors.Join(errs...)
 }
 
-// readSample reads sample i of ds and stores it as sample number k of b. It uses image and
-// target as temporary memory.
+// readSample stores sample i of ds as sample number k of b. image and target are temporary memory.
 func (b *Bytes) readSample(ctx context.Context, ds Dataset, i, k int, image, target []float32) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -140,7 +137,6 @@ func (b *Bytes) readSample(ctx context.Context, ds Dataset, i, k int, image, tar
 	return nil
 }
 
-// integersBelow returns the slice of the integers 0 to n−1.
 func integersBelow(n int) []int {
 	list := make([]int, n)
 	for i := range list {
@@ -149,8 +145,7 @@ func integersBelow(n int) []int {
 	return list
 }
 
-// convertToBytes converts the values to bytes. It returns nil if a value is not an integer
-// from 0 to 255.
+// convertToBytes returns nil if a value is not an integer from 0 to 255.
 func convertToBytes(values []float32) []uint8 {
 	b := make([]uint8, len(values))
 	for i, v := range values {

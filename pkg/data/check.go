@@ -32,8 +32,8 @@ type Check struct {
 	Levels []LevelShare `json:"levels"`
 	// EmptyMasks are the masks that have only one value.
 	EmptyMasks []string `json:"empty_masks"`
-	// EqualFiles lists images with the same bytes. One of them may be held out and another one used for
-	// training.
+	// EqualFiles lists images with the same bytes, of which one may be held out and another used
+	// for training.
 	EqualFiles [][]string `json:"equal_files"`
 	Notes      []string   `json:"notes"`  // what a user should know or mend
 	Config     []string   `json:"config"` // lines of a config that reads the folder
@@ -47,8 +47,8 @@ type LevelShare struct {
 	Masks  int     `json:"masks"` // number of masks that have it
 }
 
-// CheckPairs reads the images and masks in dir, as OpenPairs does. See survey.FindPairs for suffix,
-// which CheckPairs finds itself if images and masks are in two folders.
+// CheckPairs reads the images and masks in dir, as OpenPairs does. survey.FindPairs describes
+// suffix, which CheckPairs finds itself if images and masks are in two folders.
 func CheckPairs(ctx context.Context, dir, suffix string) (*Check, error) {
 	list, err := survey.FindPairs(dir, suffix)
 	if e := (&survey.SuffixError{}); errors.As(err, &e) {
@@ -91,7 +91,6 @@ func (k *Check) addImages(images []survey.Facts) {
 	k.Deviation = math.Sqrt(max(0, squares/values-k.Mean*k.Mean))
 }
 
-// addMasks sets the facts of the masks.
 func (k *Check) addMasks(list []survey.Pair, masks []survey.Facts) {
 	levels, total := map[int]*LevelShare{}, 0
 	for i, f := range masks {
@@ -113,7 +112,6 @@ func (k *Check) addMasks(list []survey.Pair, masks []survey.Facts) {
 	}
 }
 
-// addEqualFiles sets EqualFiles. It reads only files of equal size.
 func (k *Check) addEqualFiles(ctx context.Context, list []survey.Pair) error {
 	bySize := map[int64][]string{}
 	for _, p := range list {
@@ -146,11 +144,10 @@ func (k *Check) addEqualFiles(ctx context.Context, list []survey.Pair) error {
 	return nil
 }
 
-// maxClassLevels is the number of values up to which masks are taken for masks with classes. Masks with more
-// have soft edges, or number their objects.
+// maxClassLevels is how many values masks with classes may have. Masks with more have soft edges,
+// or number their objects.
 const maxClassLevels = 32
 
-// allLevels returns the values of masks in ascending order, or nil if there are more than maxClassLevels.
 func allLevels(masks []survey.Facts) []int {
 	all := map[int]bool{}
 	for _, f := range masks {
@@ -215,7 +212,7 @@ func (k *Check) propose(list []survey.Pair, s survey.Survey, suffix string) {
 	k.Config = lines
 }
 
-// proposeClasses returns a value of Config.MaskValues for masks with classes, or nil if they have a
+// proposeClasses returns a Config.MaskValues for masks with classes, or nil if masks are a
 // background and a foreground by brightness.
 func (k *Check) proposeClasses(masks []survey.Facts) map[int]string {
 	levels := allLevels(masks)
@@ -228,7 +225,6 @@ func (k *Check) proposeClasses(masks []survey.Facts) map[int]string {
 	return proposedValues(levels)
 }
 
-// listSome lists at most the first four names, and the number of the others.
 func listSome(names []string) string {
 	const most = 4
 	if n := len(names) - most; n > 0 {
@@ -237,7 +233,7 @@ func listSome(names []string) string {
 	return english.List(names)
 }
 
-// String returns k as a table, the notes and the config.
+// String returns a table, the notes and the config.
 func (k *Check) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

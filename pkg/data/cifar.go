@@ -25,7 +25,6 @@ const (
 	cifarClassCount = 10
 )
 
-// cifarLayout describes the files of a CIFAR-10 folder for error messages.
 const cifarLayout = "data_batch_1.bin to data_batch_5.bin and test_batch.bin (the binary version) or data_batch_1 to data_batch_5 and test_batch (the Python version)"
 
 // CIFAROptions selects the part of CIFAR-10 to read.
@@ -34,12 +33,11 @@ type CIFAROptions struct {
 	Test         bool `yaml:"test" json:"test"` // read the test batch instead of the training batches
 }
 
-// OpenCIFAR10 reads the training batches or the test batch of CIFAR-10 into memory (3 kB
-// per picture). It reads the binary version and the Python version; the pickles of the
-// Python version are parsed without running code. dir is the unpacked folder or its
-// parent, which contains cifar-10-batches-bin or cifar-10-batches-py. There may be fewer
-// than five training batches, and fewer pictures per batch than the original 10,000, but
-// all batches must have the same number of pictures.
+// OpenCIFAR10 reads the training batches or the test batch of CIFAR-10 into memory (3 kB per
+// picture), in the binary or the Python version; the latter's pickles are parsed without running
+// code. dir is the unpacked folder or its parent, which contains cifar-10-batches-bin or
+// cifar-10-batches-py. There may be fewer than five training batches, and fewer than the original
+// 10,000 pictures per batch, but the same number in each.
 func OpenCIFAR10(ctx context.Context, dir string, o CIFAROptions) (*Classes, error) {
 	c, err := openCIFAR10(ctx, dir, o, false)
 	if err != nil {
@@ -48,8 +46,7 @@ func OpenCIFAR10(ctx context.Context, dir string, o CIFAROptions) (*Classes, err
 	return c, nil
 }
 
-// openCIFAR10 implements OpenCIFAR10. If outline is set, it reads only the first batch; see
-// Outline.
+// openCIFAR10 implements OpenCIFAR10. With outline, it reads only the first batch.
 func openCIFAR10(ctx context.Context, dir string, o CIFAROptions, outline bool) (*Classes, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -99,7 +96,6 @@ func openCIFAR10(ctx context.Context, dir string, o CIFAROptions, outline bool) 
 	return newClasses(s, names, labels, cifarEdge, cifarEdge, o.ClassOptions), nil
 }
 
-// checkBatchesMemory returns an error if the files together do not fit into memory.
 func checkBatchesMemory(files []string) error {
 	bytes := 0.0
 	for _, path := range files {
@@ -112,8 +108,8 @@ func checkBatchesMemory(files []string) error {
 	return memory.CheckFits(fmt.Sprintf("%s has %s of batches", filepath.Dir(files[0]), memory.GiB(bytes)), 1, bytes)
 }
 
-// cifarPictures contains the pictures of CIFAR-10's batch files as planes of bytes. Each
-// file has the same number of pictures.
+// cifarPictures contains CIFAR-10's batch files as planes of bytes. Each file has the same number
+// of pictures.
 type cifarPictures struct {
 	paths  []string // of the batch files
 	each   int      // pictures per file
@@ -128,8 +124,8 @@ func (s *cifarPictures) picture(_ context.Context, i int) (image.Image, error) {
 	return interleavePlanes(s.images[i], cifarEdge, cifarEdge), nil
 }
 
-// findCIFARBatches returns the paths of the batch files in dir, in order. binary reports
-// whether the files have the format of the binary version.
+// findCIFARBatches returns the paths of the batch files in dir, in order. binary reports whether
+// they are of the binary version.
 func findCIFARBatches(dir string, test bool) (files []string, binary bool, err error) {
 	if info, err := os.Stat(dir); err != nil {
 		if os.IsNotExist(err) {
@@ -160,8 +156,7 @@ func findCIFARBatches(dir string, test bool) (files []string, binary bool, err e
 	return nil, false, fmt.Errorf("%s contains no batches: want %s", dir, cifarLayout)
 }
 
-// readBinaryBatch parses a file of the binary version. It returns the planes and the class
-// of each picture.
+// readBinaryBatch parses a file of the binary version into the pictures' planes and classes.
 func readBinaryBatch(text []byte) (images [][]uint8, classes []int32, err error) {
 	if len(text) == 0 {
 		return nil, nil, errors.New("the file is empty: copy or download it again")
@@ -180,9 +175,8 @@ func readBinaryBatch(text []byte) (images [][]uint8, classes []int32, err error)
 	return images, classes, nil
 }
 
-// readPythonBatch parses a file of the Python version: a dict with the keys data, an array
-// [N,3072] of bytes, and labels, a list of N classes. It returns the planes and the class
-// of each picture.
+// readPythonBatch parses a file of the Python version: a dict with the keys data, an array [N,3072]
+// of bytes, and labels, a list of N classes.
 func readPythonBatch(text []byte) (images [][]uint8, classes []int32, err error) {
 	v, err := pickle.Read(text)
 	if err != nil {
@@ -213,8 +207,8 @@ func readPythonBatch(text []byte) (images [][]uint8, classes []int32, err error)
 	return images, classes, nil
 }
 
-// readCIFARClassNames reads the class names from batches.meta or batches.meta.txt in dir.
-// If the file does not exist, it returns the names of CIFAR-10's classes.
+// readCIFARClassNames reads batches.meta or batches.meta.txt in dir, or returns the names of
+// CIFAR-10's classes if there is no such file.
 func readCIFARClassNames(ctx context.Context, dir string, binary bool) ([]string, error) {
 	file := filepath.Join(dir, "batches.meta")
 	if binary {
@@ -253,5 +247,4 @@ func readCIFARClassNames(ctx context.Context, dir string, binary bool) ([]string
 	return names, nil
 }
 
-// cifarClassNames lists the names of CIFAR-10's classes by index.
 var cifarClassNames = [...]string{"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}

@@ -10,9 +10,8 @@ import (
 
 // ClassOptions configures the reading of pictures for classification.
 type ClassOptions struct {
-	// Resize is the edge, in pixels, of the square to which every picture is scaled by
-	// bilinear interpolation, without keeping its aspect ratio. 0: pictures are not scaled
-	// and must all have the same size.
+	// Resize is the edge, in pixels, to which every picture is scaled by bilinear interpolation,
+	// without keeping its aspect ratio. 0: pictures are not scaled and must have equal sizes.
 	Resize int `yaml:"resize" json:"resize"`
 }
 
@@ -34,15 +33,14 @@ type Classes struct {
 	resized *resizer
 }
 
-// pictureSource provides the names and the pictures of a Classes data set.
 type pictureSource interface {
 	name(i int) string
 	// picture returns picture i before scaling.
 	picture(ctx context.Context, i int) (image.Image, error)
 }
 
-// planarSource is implemented by sources that keep pictures in memory as bytes. planes
-// returns the red plane of picture i, followed by the green and the blue plane.
+// planarSource keeps pictures in memory as bytes. planes returns the red plane of picture i, then
+// the green and the blue one.
 type planarSource interface{ planes(i int) []uint8 }
 
 func newClasses(source pictureSource, names []string, labels []int32, height, width int, o ClassOptions) *Classes {
@@ -59,8 +57,7 @@ func newClasses(source pictureSource, names []string, labels []int32, height, wi
 // Len returns the number of pictures.
 func (c *Classes) Len() int { return len(c.labels) }
 
-// ClassNames returns the class names by class index. The caller must not modify the
-// slice.
+// ClassNames returns the class names by index. The caller must not modify the slice.
 func (c *Classes) ClassNames() []string { return c.names }
 
 // Class returns the class index of sample i.
@@ -72,8 +69,8 @@ func (c *Classes) ImageShape() []int { return []int{3, c.size[0], c.size[1]} }
 // TargetShape returns [1]: a target is the index of a class.
 func (c *Classes) TargetShape() []int { return []int{1} }
 
-// SampleName returns the path of picture i, followed by the picture's index in the file if
-// the file contains several pictures. Generated pictures are named by seed and index.
+// SampleName returns the path of picture i, and its index in the file if that contains several.
+// Generated pictures are named by seed and index.
 func (c *Classes) SampleName(i int) string { return c.source.name(i) }
 
 // Get copies picture i to image and its class index to target.
@@ -110,7 +107,6 @@ func (c *Classes) getSample(ctx context.Context, i int, image, target []float32)
 	return nil
 }
 
-// resizer scales pictures to a square.
 type resizer struct {
 	edge   int
 	from   image.Point
@@ -121,12 +117,12 @@ func newResizer(edge, height, width int) *resizer {
 	return &resizer{edge: edge, from: image.Pt(width, height), scaler: draw.BiLinear.NewScaler(edge, edge, width, height)}
 }
 
-// largePicture is the number of pixels from which resize can be canceled. Scaling fewer takes less
-// than about a tenth of a second.
+// largePicture is the number of pixels from which resize can be canceled. Fewer take less than
+// about a tenth of a second.
 const largePicture = 1 << 22
 
-// resize returns m scaled to the square. If ctx is canceled, it returns the cause. The scaling of a
-// large picture then goes on in a goroutine to its end, because it cannot be stopped.
+// resize scales m to the square. If ctx is canceled, it returns the cause. The scaling of a large
+// picture then goes on in a goroutine, because it cannot be stopped.
 func (r *resizer) resize(ctx context.Context, m image.Image) (image.Image, error) {
 	scale := func() image.Image {
 		to := image.NewRGBA(image.Rect(0, 0, r.edge, r.edge))
@@ -150,8 +146,8 @@ func (r *resizer) resize(ctx context.Context, m image.Image) (image.Image, error
 	}
 }
 
-// writePlanes writes the red, green and blue planes of picture m to dst. 8-bit values are
-// divided by 255. Transparent pixels become black.
+// writePlanes writes the red, green and blue planes of m to dst. 8-bit values are divided by 255.
+// Transparent pixels become black.
 func writePlanes(dst []float32, m image.Image) {
 	b := m.Bounds()
 	rgba, ok := m.(*image.RGBA)
@@ -171,8 +167,7 @@ func writePlanes(dst []float32, m image.Image) {
 	}
 }
 
-// interleavePlanes converts the red, green and blue planes of a picture to an image.RGBA,
-// which stores the colors of a pixel next to each other.
+// interleavePlanes converts red, green and blue planes to an image.RGBA.
 func interleavePlanes(planes []uint8, height, width int) *image.RGBA {
 	m := image.NewRGBA(image.Rect(0, 0, width, height))
 	n := height * width

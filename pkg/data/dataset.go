@@ -33,25 +33,23 @@
 // has a separate file, and all of them declare types that notebooks use.
 package data
 
-// Dataset is a set of samples that all have the same shape and are addressed by index.
-// Get may be called from several goroutines.
+// Dataset is a set of samples of equal shape, addressed by index. Get may be called from several
+// goroutines.
 type Dataset interface {
 	Len() int
-	// ImageShape returns the shape of one sample's image, without a batch dimension:
-	// [C,H,W] for a picture, [C,D,H,W] for a volume, or any other shape. TargetShape
-	// returns the shape of one sample's target: [C',H,W] or [C',D,H,W] for a mask or
-	// field, [1] for a class index. The caller must not modify the results.
+	// ImageShape returns the shape of one sample's image: [C,H,W] for a picture, [C,D,H,W] for a
+	// volume, or any other shape. TargetShape returns the shape of its target: [C',H,W] or [C',D,H,W]
+	// for a mask or field, [1] for a class index. The caller must not modify the results.
 	ImageShape() []int
 	TargetShape() []int
-	// Get copies sample i to image and target. The values of a picture are in [0,1], the
-	// values of a mask are the indices of classes, such as 0 and 1, or Ignored, and a class is given
-	// by its index.
+	// Get copies sample i to image and target. The values of a picture are in [0,1], those of a
+	// mask are class indices or Ignored, and a class is an index.
 	Get(i int, image, target []float32) error
 	// SampleName returns the name of sample i, for error messages and listings.
 	SampleName(i int) string
 }
 
-// NewBuffers returns buffers for one sample of ds, of the sizes that Get expects.
+// NewBuffers returns buffers for Get and one sample of ds.
 func NewBuffers(ds Dataset) (image, target []float32) {
 	return make([]float32, elementCount(ds.ImageShape())), make([]float32, elementCount(ds.TargetShape()))
 }

@@ -2,8 +2,7 @@ package data
 
 import "fmt"
 
-// EvaluationOptions configures which part of a data set a rank evaluates, and how the
-// samples are loaded.
+// EvaluationOptions configures a rank's part of a data set, and how its samples are loaded.
 type EvaluationOptions struct {
 	World    int `yaml:"world" json:"world"` // workers
 	Rank     int `yaml:"rank" json:"rank"`   // this worker, from 0
@@ -25,12 +24,10 @@ func (c EvaluationOptions) Validate() error {
 	return nil
 }
 
-// NewEvaluationLoader returns a loader of rank c.Rank's part of ds, in ascending order and
-// without augmentation. All ranks together load every sample exactly once. If the last
-// batch of a rank is not full, its last sample is repeated to fill the batch.
-// Batch.Padding is the number of repetitions: evaluate only the first Batch.ValidCount()
-// samples. If there are fewer samples than ranks, some ranks have no batch. All epochs have
-// the same batches.
+// NewEvaluationLoader returns a loader of rank c.Rank's part of ds, in ascending order and without
+// augmentation. All ranks together load every sample exactly once. The last sample of a rank is repeated
+// Batch.Padding times to fill its last batch: evaluate only the first Batch.ValidCount() samples. If
+// there are fewer samples than ranks, some ranks have no batch. All epochs have the same batches.
 func NewEvaluationLoader(ds Dataset, c EvaluationOptions) (*Loader, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -40,8 +37,7 @@ func NewEvaluationLoader(ds Dataset, c EvaluationOptions) (*Loader, error) {
 	return newLoader(ds, s, c.Batch, LoaderOptions{Workers: c.Workers, Prefetch: c.Prefetch})
 }
 
-// evaluationShard is the batchSampler of NewEvaluationLoader. It returns samples lo to
-// hi−1 in ascending order, in batches of the given size.
+// evaluationShard is the batchSampler of NewEvaluationLoader: samples lo to hi−1 in ascending order.
 type evaluationShard struct{ lo, hi, batch int }
 
 func (s *evaluationShard) Steps() int { return (s.hi - s.lo + s.batch - 1) / s.batch }

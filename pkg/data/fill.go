@@ -8,8 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// fillBatch loads the samples with the given indices into b, or copies the batch from the
-// cache if the loader caches batches.
+// fillBatch loads the samples with the given indices into b, or copies a cached batch.
 func (l *Loader) fillBatch(ctx context.Context, b *buffer, epoch int, indices []int) error {
 	if l.p.cache == cacheBatches || l.c.Kind == LoaderSynthetic {
 		return l.cache.getOrLoadBatch(indices, b, func() error { return l.fillUncachedBatch(ctx, b, 0, indices) })
@@ -17,8 +16,8 @@ func (l *Loader) fillBatch(ctx context.Context, b *buffer, epoch int, indices []
 	return l.fillUncachedBatch(ctx, b, epoch, indices)
 }
 
-// fillUncachedBatch loads the samples with the given indices into b, in parallel if b has
-// temporary memory for several goroutines.
+// fillUncachedBatch loads the samples with the given indices into b, in parallel if b has temporary
+// memory for several goroutines.
 func (l *Loader) fillUncachedBatch(ctx context.Context, b *buffer, epoch int, indices []int) error {
 	if l.p.cache == cacheMapped {
 		epoch = 0
@@ -47,8 +46,7 @@ func (l *Loader) fillUncachedBatch(ctx context.Context, b *buffer, epoch int, in
 	return errors.Join(errs...)
 }
 
-// fillSample loads sample i into position k of batch b, or copies it from the cache if the
-// loader caches augmented samples.
+// fillSample loads sample i into position k of batch b, or copies the cached augmented sample.
 func (l *Loader) fillSample(ctx context.Context, b *buffer, s *sampleScratch, epoch, k, i int) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -67,15 +65,14 @@ func (l *Loader) fillSample(ctx context.Context, b *buffer, s *sampleScratch, ep
 	return load()
 }
 
-// Sample copies sample i of the data set, augmented as in the given epoch, to image and target,
-// which have the sizes of ImageShape and TargetShape.
+// Sample copies sample i, augmented as in the given epoch, to image and target, which have the
+// sizes of ImageShape and TargetShape.
 func (l *Loader) Sample(ctx context.Context, epoch, i int, image, target []float32) error {
 	s := sampleScratch{make([]float32, len(image)), make([]float32, len(target))}
 	return l.loadSample(ctx, &s, epoch, i, image, target)
 }
 
-// loadSample reads sample i into image and target, and augments it for the given epoch. It
-// uses s as temporary memory.
+// loadSample reads and augments sample i for the given epoch. s is temporary memory.
 func (l *Loader) loadSample(ctx context.Context, s *sampleScratch, epoch, i int, image, target []float32) error {
 	is, ts := l.ds.ImageShape(), l.ds.TargetShape()
 	if _, ok := spatialSize(is); !ok {
@@ -83,8 +80,7 @@ func (l *Loader) loadSample(ctx context.Context, s *sampleScratch, epoch, i int,
 	}
 	c := l.c.Augment.drawAugmentation(l.c.Seed, epoch, i, is)
 	turnTarget := isAligned(is, ts)
-	// Mirroring and warping move values from one of two buffers to the other. The result must
-	// be in the second one.
+	// Mirroring and warping move values between two buffers. The result must be in the second.
 	from, to := sampleScratch{image, target}, *s
 	if c.isIdentity() != c.warp.isIdentity() {
 		from, to = to, from
@@ -114,8 +110,7 @@ func (l *Loader) loadSample(ctx context.Context, s *sampleScratch, epoch, i int,
 	return nil
 }
 
-// loaderCache caches augmented samples or batches for the stage "cache", if this stage comes
-// after the stages "map" or "batch".
+// loaderCache caches augmented samples or batches for a stage "cache" after "map" or "batch".
 type loaderCache struct {
 	mu      sync.Mutex
 	entries map[int]cachedValues
@@ -123,8 +118,7 @@ type loaderCache struct {
 
 type cachedValues struct{ image, target []float32 }
 
-// get copies the values of key to image and target. It returns false if the cache does not
-// contain key.
+// get copies the values of key to image and target. It returns false if there are none.
 func (s *loaderCache) get(key int, image, target []float32) bool {
 	s.mu.Lock()
 	v, ok := s.entries[key]
@@ -147,9 +141,8 @@ func (s *loaderCache) put(key int, image, target []float32) {
 	s.entries[key] = v
 }
 
-// getOrLoadSample copies sample i from the cache to image and target. If the cache does not
-// contain the sample, getOrLoadSample calls load, which must write image and target, and
-// caches them.
+// getOrLoadSample copies sample i from the cache. If the cache lacks it, load must write image and
+// target, which are then cached.
 func (s *loaderCache) getOrLoadSample(i int, image, target []float32, load func() error) error {
 	if s.get(i, image, target) {
 		return nil
@@ -161,14 +154,13 @@ func (s *loaderCache) getOrLoadSample(i int, image, target []float32, load func(
 	return nil
 }
 
-// getOrLoadBatch is like getOrLoadSample, but for a complete batch. The cache key is the
-// index of the first sample, which identifies the batch because only the batches of epoch 0
-// are cached.
+// getOrLoadBatch is like getOrLoadSample for a batch. Its key is its first sample, which identifies
+// it because only the batches of epoch 0 are cached.
 func (s *loaderCache) getOrLoadBatch(indices []int, b *buffer, load func() error) error {
 	return s.getOrLoadSample(indices[0], b.image, b.target, load)
 }
 
-// workerPool is a pool of goroutines that are reused in later epochs.
+// workerPool reuses goroutines in later epochs.
 type workerPool struct {
 	mu      sync.Mutex
 	idle    []chan func()
@@ -200,8 +192,8 @@ func (c *workerPool) run(f func()) {
 	})
 }
 
-// markIdle adds the goroutine that receives from work to the idle goroutines. It returns
-// false if the pool is closed and the goroutine must end.
+// markIdle adds the goroutine that receives from work to the idle ones. It returns false if the
+// pool is closed and the goroutine must end.
 func (c *workerPool) markIdle(work chan func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,8 +204,7 @@ func (c *workerPool) markIdle(work chan func()) bool {
 	return true
 }
 
-// close ends the idle goroutines, and waits until the others have finished their work and
-// ended.
+// close ends the idle goroutines, and waits until the others have finished their work.
 func (c *workerPool) close() {
 	c.mu.Lock()
 	if !c.closed {

@@ -18,12 +18,12 @@ import (
 	"lockstep/pkg/data/internal/filehash"
 )
 
-// Fingerprint identifies the content of training and test data. Two data sets have the same
-// fingerprint if their samples are made from files of the same names and contents by the same
-// settings, wherever the files are, or by a generator with the same settings.
+// Fingerprint identifies the content of training and test data. Fingerprints are equal if the
+// samples are made from files of the same names and contents by the same settings, wherever the
+// files are, or by a generator with the same settings.
 type Fingerprint struct {
-	// Hash is a version, a colon, and a SHA-256 in hexadecimal form, as in "v1:9f86…". The
-	// version is "v1-sampled" if the hash covers only a sample of the contents.
+	// Hash is a version, a colon, and a SHA-256 in hexadecimal form, as in "v1:9f86…". The version
+	// is "v1-sampled" if the hash covers only a part of the contents.
 	Hash  string
 	Names string // SHA-256 of the names of the files; empty if the data are not read from files
 	Files int    // number of files
@@ -31,13 +31,13 @@ type Fingerprint struct {
 }
 
 // The versions of Fingerprint.Hash. Change both if the same data get another hash, for example
-// because a generator draws other samples from the same settings.
+// because a generator draws other samples.
 const (
 	fingerprintVersion        = "v1:"
 	fingerprintVersionSampled = "v1-sampled:"
 )
 
-// newFingerprintHash returns Fingerprint.Hash with the digest of h.
+// newFingerprintHash returns a Fingerprint.Hash with the digest of h.
 func newFingerprintHash(h hash.Hash, sampled bool) string {
 	version := fingerprintVersion
 	if sampled {
@@ -46,18 +46,16 @@ func newFingerprintHash(h hash.Hash, sampled bool) string {
 	return version + hex.EncodeToString(h.Sum(nil))
 }
 
-// IsSampled reports whether the fingerprint covers only a sample of the contents, because they
-// are large: a change of some bytes may leave it equal.
+// IsSampled reports whether the fingerprint covers only a part of large contents: a change of some
+// bytes may leave it equal.
 func (f Fingerprint) IsSampled() bool { return strings.HasPrefix(f.Hash, fingerprintVersionSampled) }
 
-// Fingerprint returns the fingerprint of o, which was opened with the config c, or with the
-// config of a staged copy of c's files. It does not consider later changes of o.Train and
-// o.Test, which FingerprintSamples does.
+// Fingerprint returns the fingerprint of o, which was opened with the config c, or with the config of a
+// staged copy of c's files. It ignores later changes of o.Train and o.Test; FingerprintSamples does not.
 //
-// It hashes all bytes of the files that the samples are made from; other files in the same
-// folders do not count. If the files have more than 2 GiB together, it hashes their names,
-// their sizes and 256 MiB of their contents. It keeps the result in the user's cache folder,
-// by the sizes and times of the files, so that unchanged files are not read again.
+// It hashes all bytes of the files that the samples are made from. Of more than 2 GiB together, it
+// hashes names, sizes and 256 MiB of contents. It keeps the result in the user's cache folder, by
+// the sizes and times of the files, so that unchanged files are not read again.
 //
 // If ctx is canceled, Fingerprint returns the cause.
 func (o OpenedData) Fingerprint(ctx context.Context, c Config) (Fingerprint, error) {
@@ -88,8 +86,8 @@ func (o OpenedData) fingerprint(ctx context.Context, c Config, hasher filehash.H
 	return Fingerprint{Hash: newFingerprintHash(h, sum.Sampled), Names: sum.Names, Files: len(files), Bytes: sum.Bytes}, nil
 }
 
-// ChangedSince returns the paths of the files of o that were written or renamed after t. It returns nil if all
-// were, as after copying. See Fingerprint for o and c.
+// ChangedSince returns the paths of the files of o that were written or renamed after t, or nil if
+// all were, as after copying. o and c are as for Fingerprint.
 func (o OpenedData) ChangedSince(c Config, t time.Time) []string {
 	files := o.locateFiles(c)
 	changed := filehash.ChangedSince(files, t)
@@ -99,14 +97,13 @@ func (o OpenedData) ChangedSince(c Config, t time.Time) []string {
 	return changed
 }
 
-// locateFiles returns the files of o for hashing. See Fingerprint for o and c.
+// locateFiles returns the files of o for hashing. o and c are as for Fingerprint.
 func (o OpenedData) locateFiles(c Config) []filehash.File {
 	return append(locateFiles("train", c.Path, o.trainFiles), locateFiles("test", c.testPath(), o.testFiles)...)
 }
 
-// sampleSettings returns the settings of c, apart from paths, that determine the samples of o
-// before they are augmented, with their defaults, and the names of o's classes. Settings that do
-// not apply to c.Kind are left out.
+// sampleSettings returns the settings of c, with defaults, that determine the samples of o before
+// augmentation, except paths and settings that do not apply to c.Kind, and the names of o's classes.
 func (o OpenedData) sampleSettings(c Config) map[string]any {
 	s := map[string]any{"kind": c.Kind, "class_names": o.ClassNames}
 	switch c.Kind {
@@ -153,14 +150,12 @@ func (o OpenedData) sampleSettings(c Config) map[string]any {
 	return s
 }
 
-// dataFile is a file that samples are made from.
 type dataFile struct {
 	name string // identifies the file, and the class of its sample if that is not part of the file
 	path string // relative to the path of the data set, or absolute
 }
 
-// locateFiles returns the given files of the data set at root for hashing. part is the part of
-// the data that they belong to.
+// locateFiles returns the files of the data set at root for hashing. part is "train" or "test".
 func locateFiles(part, root string, files []dataFile) []filehash.File {
 	var all []filehash.File
 	for _, f := range files {
@@ -175,8 +170,8 @@ func locateFiles(part, root string, files []dataFile) []filehash.File {
 	return all
 }
 
-// listFiles returns the files that the samples of ds are made from, in the order of the
-// samples. ds was opened from root. listFiles returns nil for generated data.
+// listFiles returns the files of ds, which was opened from root, in the order of the samples, or
+// nil for generated data.
 func listFiles(ds Dataset, root string) ([]dataFile, error) {
 	var paths []string
 	byBase := false // whether the name of a file is without its folder
@@ -210,8 +205,7 @@ func listFiles(ds Dataset, root string) ([]dataFile, error) {
 	return files, nil
 }
 
-// listFiles returns the files of the pictures, whose classes are labels, with the given class
-// names.
+// listFiles returns the files of the pictures, whose classes are labels, with class names.
 func (s *pictureFiles) listFiles(names []string, labels []int32) []dataFile {
 	files := make([]dataFile, len(s.paths))
 	for i, path := range s.paths {
@@ -224,8 +218,8 @@ func (s *pictureFiles) listFiles(names []string, labels []int32) []dataFile {
 	return files
 }
 
-// relativeOrBase returns the absolute path relative to the folder root, or its last element if
-// it is not below root.
+// relativeOrBase returns the absolute path relative to the folder root, or its last element if it
+// is not below root.
 func relativeOrBase(root, path string) string {
 	if folder, err := filepath.Abs(root); err == nil {
 		if rel, err := filepath.Rel(folder, path); err == nil && filepath.IsLocal(rel) {
@@ -235,14 +229,13 @@ func relativeOrBase(root, path string) string {
 	return filepath.Base(path)
 }
 
-// maxFingerprintBytes is the total size of the values that FingerprintSamples reads at most.
-// It is smaller than the limit for files, because the values are read again for each run.
+// maxFingerprintBytes is how much of the values FingerprintSamples reads. It is smaller than the
+// limit for files, because the values are read again for each run.
 const maxFingerprintBytes = 256 << 20
 
-// FingerprintSamples returns the fingerprint of the samples of sets, such as training and test
-// data that a program has made itself. It reads all samples. If their values have more than
-// 256 MiB together, it reads only some of them, at equal distances. If ctx is canceled, it
-// returns the cause.
+// FingerprintSamples returns the fingerprint of the samples of sets, such as data that a program
+// has made itself. Of values with more than 256 MiB together, it reads samples at equal distances.
+// If ctx is canceled, it returns the cause.
 func FingerprintSamples(ctx context.Context, sets ...Dataset) (Fingerprint, error) {
 	return fingerprintSamples(ctx, maxFingerprintBytes, sets)
 }
@@ -276,7 +269,6 @@ func fingerprintSamples(ctx context.Context, limit int64, sets []Dataset) (Finge
 	return Fingerprint{Hash: newFingerprintHash(h, total > limit), Bytes: total}, nil
 }
 
-// writeValues writes the bits of the values to h.
 func writeValues(h hash.Hash, values []float32) {
 	const chunk = 1 << 12
 	var bytes [4 * chunk]byte

@@ -17,8 +17,8 @@ import (
 )
 
 // OpenFolders opens a folder of pictures (PNG, JPEG or TIFF) with one subfolder per class:
-// dir/cat/1.png, dir/dog/7.jpg. Classes are numbered in the order of the sorted folder
-// names. Get reads a picture from its file each time; InMemory keeps pictures in memory.
+// dir/cat/1.png, dir/dog/7.jpg. Classes are numbered in the order of the sorted folder names. Get
+// reads a picture from its file each time; InMemory keeps pictures in memory.
 func OpenFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
 	c, err := openFolders(ctx, dir, o)
 	if err != nil {
@@ -27,7 +27,6 @@ func OpenFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, err
 	return c, nil
 }
 
-// classLayout describes the files that OpenFolders reads, for error messages.
 const classLayout = "one subfolder per class with " + picture.FormatNames + " files"
 
 func openFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
@@ -66,10 +65,10 @@ func openFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, err
 	return s.newDataset(ctx, names, labels, o)
 }
 
-// OpenImageNet opens the pictures that dir/train_data.pkl lists, a pickled dict from the
-// path of each picture (relative to dir) to its class. A class is a number from 0, or a
-// name; names are numbered in sorted order. The pickle is parsed without running code. Get
-// reads a picture from its file each time; InMemory keeps pictures in memory.
+// OpenImageNet opens the pictures that dir/train_data.pkl lists, a pickled dict from the path of
+// each picture (relative to dir) to its class: a number from 0, or a name; names are numbered in
+// sorted order. The pickle is parsed without running code. Get reads a picture from its file each
+// time; InMemory keeps pictures in memory.
 func OpenImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
 	c, err := openImageNet(ctx, dir, o)
 	if err != nil {
@@ -78,8 +77,7 @@ func OpenImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, er
 	return c, nil
 }
 
-// maxClasses limits the number of classes: a list with a larger class number is probably
-// not a list of classes.
+// maxClasses limits class numbers: a list with a larger one is probably no list of classes.
 const maxClasses = 1 << 20
 
 func openImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
@@ -108,7 +106,6 @@ func openImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, er
 	return (&pictureFiles{dir: dir, paths: paths}).newDataset(ctx, names, labels, o)
 }
 
-// readClassList returns the keys and values of a pickled dict from paths to classes.
 func readClassList(text []byte) (paths []string, classes []any, err error) {
 	v, err := pickle.Read(text)
 	if err != nil {
@@ -128,9 +125,8 @@ func readClassList(text []byte) (paths []string, classes []any, err error) {
 	return paths, d.Values, nil
 }
 
-// assignClassIndices converts the classes of the pictures, which are names or numbers, to
-// class indices. names contains the class names by index, labels the class index of each
-// picture.
+// assignClassIndices converts classes, which are names or numbers, to indices. names is by index,
+// and labels contains the index of each picture.
 func assignClassIndices(paths []string, classes []any) (names []string, labels []int32, err error) {
 	labels = make([]int32, len(classes))
 	if _, isText := pickle.AsText(classes[0]); isText {
@@ -169,7 +165,6 @@ func assignClassIndices(paths []string, classes []any) (names []string, labels [
 	return names, labels, nil
 }
 
-// pictureFiles provides pictures that are separate files.
 type pictureFiles struct {
 	dir   string
 	paths []string // relative to dir, or absolute
@@ -184,8 +179,7 @@ func (s *pictureFiles) path(i int) string {
 	return filepath.Join(s.dir, s.paths[i])
 }
 
-// readFile returns the content of the file of picture i. An ImageNet list may contain
-// absolute paths outside of its folder.
+// readFile returns the file of picture i. An ImageNet list may contain absolute paths outside its folder.
 func (s *pictureFiles) readFile(ctx context.Context, i int) ([]byte, error) {
 	if filepath.IsAbs(s.paths[i]) {
 		return picture.ReadFile(ctx, filepath.Dir(s.paths[i]), s.paths[i])
@@ -205,8 +199,7 @@ func (s *pictureFiles) picture(ctx context.Context, i int) (image.Image, error) 
 	return m, nil
 }
 
-// newDataset returns the data set of these files. It reads the first picture to determine
-// the size of all pictures.
+// newDataset returns the data set of these files. It reads the first picture to determine the size of all.
 func (s *pictureFiles) newDataset(ctx context.Context, names []string, labels []int32, o ClassOptions) (*Classes, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

@@ -38,19 +38,18 @@ func (c CellsOptions) Validate() error {
 	return nil
 }
 
-// Cells generates 8-bit images that look like cells under a microscope, with their masks,
-// and keeps them in memory (two bytes per pixel). Each image shows an unevenly lit,
-// textured background, cells, and blurred specks that are not part of the mask. A cell is
-// an ellipse with an uneven outline, a membrane, and an interior that is brighter or darker
-// than the background. Blur and noise are added. The cells cannot be found by a gray
-// threshold, because their values are also found in the background.
+// Cells generates 8-bit images that look like cells under a microscope, with their masks, and keeps
+// them in memory (two bytes per pixel). Each image shows an unevenly lit, textured background, cells,
+// and blurred specks that are not part of the mask. A cell is an ellipse with an uneven outline, a
+// membrane, and an interior that is brighter or darker than the background. Blur and noise are added.
+// No gray threshold finds the cells, because their values also occur in the background.
 //
 // Image i depends only on the seed, i and the image size, not on the number of images.
 func Cells(ctx context.Context, c CellsOptions) (Dataset, error) {
 	return openCells(ctx, c, false)
 }
 
-// openCells implements Cells. If outline is set, it draws nothing; see Outline.
+// openCells implements Cells. With outline, it draws nothing.
 func openCells(ctx context.Context, c CellsOptions, outline bool) (Dataset, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -85,8 +84,8 @@ func openCells(ctx context.Context, c CellsOptions, outline bool) (Dataset, erro
 	return s, nil
 }
 
-// WriteCells generates the same images as Cells and saves each image and its mask as PNG
-// files that OpenPairs can read (see Write). It keeps one image in memory at a time.
+// WriteCells saves the images and masks of Cells as PNG files for OpenPairs (see Write). It keeps
+// one image in memory at a time.
 func WriteCells(ctx context.Context, dir string, c CellsOptions) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -104,14 +103,13 @@ func WriteCells(ctx context.Context, dir string, c CellsOptions) error {
 	})
 }
 
-// CellClassesOptions configures generated images of stained cells, with masks of several
-// classes.
+// CellClassesOptions configures generated images of stained cells, with masks of classes.
 type CellClassesOptions struct {
 	Count int      // images
 	Sizes [][2]int // height and width in pixels; image i has size i mod len(Sizes)
-	// Classes is the number of levels in the masks, 2 to 4: background (0), cell (1),
-	// nucleus (2), bacterium (3). With fewer classes, nuclei are part of the cells, and
-	// bacteria part of the background. 0: 2, in black and white.
+	// Classes is the number of levels in the masks, 2 to 4: background (0), cell (1), nucleus (2),
+	// bacterium (3). With fewer, nuclei are part of the cells, and bacteria of the background. 0:
+	// 2, in black and white.
 	Classes int
 	RGB     bool // in color; false: in gray
 	Seed    int64
@@ -133,8 +131,8 @@ func (c CellClassesOptions) Validate() error {
 	return nil
 }
 
-// MaskValues returns the names of the levels in the masks, for Config.MaskValues. It is nil
-// if the masks are black and white.
+// MaskValues returns the names of the masks' levels for Config.MaskValues, or nil if the masks are
+// black and white.
 func (c CellClassesOptions) MaskValues() map[int]string {
 	if c.Classes == 0 {
 		return nil
@@ -146,11 +144,10 @@ func (c CellClassesOptions) MaskValues() map[int]string {
 	return names
 }
 
-// WriteCellClasses generates images and saves them with their masks as PNG files (see Write).
-// An image shows unevenly lit, stained cells with nuclei, bacteria, and blurred specks that
-// are part of the background. Image i depends only on the seed, i and its size; the same cells
-// are drawn for all numbers of classes, in color and in gray. WriteCellClasses keeps one image
-// in memory at a time.
+// WriteCellClasses generates images and saves them with their masks as PNG files (see Write). An
+// image shows unevenly lit, stained cells with nuclei, bacteria, and blurred specks that are part
+// of the background. Image i depends only on the seed, i and its size; the same cells are drawn for
+// all numbers of classes, in color and in gray. One image is in memory at a time.
 func WriteCellClasses(ctx context.Context, dir string, c CellClassesOptions) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -208,7 +205,6 @@ func (c ShapesOptions) Validate() error {
 	return nil
 }
 
-// withDefaults replaces zero fields by their default values.
 func (c ShapesOptions) withDefaults() ShapesOptions {
 	if c.Classes == 0 {
 		c.Classes = len(generate.ShapeNames)
@@ -219,18 +215,17 @@ func (c ShapesOptions) withDefaults() ShapesOptions {
 	return c
 }
 
-// Shapes generates color pictures for classification, by default in the size and number of
-// classes of CIFAR-10. Each picture shows one shape: a disc, a ring, a square, … (see
-// ClassNames). Size, position, orientation, colors, shading and noise are random, so that
-// no single pixel or mean color reveals the class. The pictures are kept in memory, three
-// bytes per pixel.
+// Shapes generates color pictures for classification, by default in the size and number of classes
+// of CIFAR-10. Each picture shows one shape: a disc, a ring, a square, … (see ClassNames). Size,
+// position, orientation, colors, shading and noise are random, so that no single pixel or mean
+// color reveals the class. The pictures are kept in memory, three bytes per pixel.
 //
 // Picture i is of class i mod Classes and depends only on the seed, i and the edge.
 func Shapes(ctx context.Context, c ShapesOptions) (*Classes, error) {
 	return openShapes(ctx, c, false)
 }
 
-// openShapes implements Shapes. If outline is set, it draws nothing; see Outline.
+// openShapes implements Shapes. With outline, it draws nothing.
 func openShapes(ctx context.Context, c ShapesOptions, outline bool) (*Classes, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -262,7 +257,6 @@ func openShapes(ctx context.Context, c ShapesOptions, outline bool) (*Classes, e
 	return newClasses(s, append([]string(nil), generate.ShapeNames[:c.Classes]...), labels, c.Edge, c.Edge, ClassOptions{}), nil
 }
 
-// generatedShapes provides generated pictures of shapes.
 type generatedShapes struct {
 	seed   int64
 	edge   int
@@ -306,7 +300,7 @@ func Fields(ctx context.Context, c FieldsOptions) (Dataset, error) {
 	return openFields(ctx, c, false)
 }
 
-// openFields implements Fields. If outline is set, it generates nothing; see Outline.
+// openFields implements Fields. With outline, it generates nothing.
 func openFields(ctx context.Context, c FieldsOptions, outline bool) (Dataset, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err

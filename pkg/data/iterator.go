@@ -40,15 +40,13 @@ type Iterator struct {
 	once          sync.Once
 }
 
-// preparedBatch is a batch that a goroutine has prepared, or the error of preparing it.
 type preparedBatch struct {
 	step int
 	b    *buffer
 	err  error
 }
 
-// startGoroutines allocates the buffers and starts the goroutines. The caller holds the
-// loader's lock.
+// startGoroutines allocates the buffers, too. The caller holds the loader's lock.
 func (it *Iterator) startGoroutines() {
 	workers := min(it.loader.goroutinesPerIterator(), len(it.batches))
 	// One buffer is used by the caller of Next while the others are filled.
@@ -76,10 +74,9 @@ func (it *Iterator) startGoroutines() {
 	}
 }
 
-// prepareBatches fills free buffers with batches until the epoch ends or the context is
-// canceled. It cannot deadlock: a goroutine claims a step only after it has received a
-// buffer, so every claimed step has a buffer, and the step that Next waits for is always
-// claimed first.
+// prepareBatches fills free buffers with batches until the epoch ends or the context is canceled.
+// It cannot deadlock: a goroutine claims a step only after it has received a buffer, so every
+// claimed step has one, and the step that Next waits for is always claimed first.
 func (it *Iterator) prepareBatches() {
 	for {
 		var b *buffer
@@ -100,8 +97,8 @@ func (it *Iterator) prepareBatches() {
 	}
 }
 
-// Next waits for the next batch, or loads it if the loader has no goroutines. It returns
-// false at the end of the epoch, after an error, or if the context is canceled (see Err).
+// Next waits for the next batch, or loads it if the loader has no goroutines. It returns false at
+// the end of the epoch, after an error, or if the context is canceled (see Err).
 func (it *Iterator) Next() bool {
 	if it.ended {
 		return false
@@ -153,13 +150,12 @@ func (it *Iterator) awaitBatch() (*preparedBatch, error) {
 	return f, f.err
 }
 
-// cause returns the error with which the context was canceled.
 func (it *Iterator) cause() error { return context.Cause(it.ctx) }
 
 // Batch returns the current batch. It is valid until the next call of Next or Close.
 func (it *Iterator) Batch() Batch { return it.current }
 
-// Err returns the error that ended the iteration, or nil if there was none.
+// Err returns the error that ended the iteration, or nil.
 func (it *Iterator) Err() error { return it.err }
 
 // Close ends the iteration and waits for its goroutines. It may be called more than once.
@@ -169,8 +165,8 @@ func (it *Iterator) Close() {
 	it.stop()
 }
 
-// stop ends the goroutines and returns the buffers to the loader. It does not access the
-// fields that Next and Batch use, because Loader.Close calls it from another goroutine.
+// stop ends the goroutines and returns the buffers to the loader. It avoids the fields of Next and
+// Batch, because Loader.Close calls it from another goroutine.
 func (it *Iterator) stop() {
 	it.once.Do(func() {
 		it.cancel()

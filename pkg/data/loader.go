@@ -15,7 +15,6 @@ const (
 	LoaderSynthetic = "synthetic" // the first batch is loaded once and repeated in every step
 )
 
-// maxLoaderWorkers limits the number of goroutines of a loader.
 const maxLoaderWorkers = 256
 
 // LoaderOptions configures how batches are prepared.
@@ -40,12 +39,12 @@ type LoaderOptions struct {
 	Order   []string `yaml:"order,omitempty" json:"order,omitempty"`
 	Augment Augment  `yaml:"augment" json:"augment"`
 	Seed    int64    `yaml:"seed" json:"seed"` // seed of augmentation
-	// IgnoreOutside gives pixels from outside of a rotated or scaled sample the target Ignored,
-	// for networks with several classes; false: 0, which is background.
+	// IgnoreOutside gives pixels from outside a rotated or scaled sample the target Ignored, for
+	// networks with several classes; false: 0, which is background.
 	IgnoreOutside bool `yaml:"ignore_outside,omitempty" json:"ignore_outside,omitempty"`
 }
 
-// outsideTarget returns the target of pixels from outside of a rotated or scaled sample.
+// outsideTarget is the target of pixels from outside a rotated or scaled sample.
 func (c LoaderOptions) outsideTarget() float32 {
 	if c.IgnoreOutside {
 		return Ignored
@@ -69,8 +68,8 @@ func (c LoaderOptions) Validate() error {
 	return c.Augment.Validate()
 }
 
-// Batch contains the samples of one worker in one step. The iterator reuses its slices:
-// they are valid until the next call of Next or Close.
+// Batch contains the samples of one worker in one step. Its slices are valid until the next call of
+// Next or Close.
 type Batch struct {
 	Image   []float32 // [batch, ImageShape...]; a picture's values are in [0,1]
 	Target  []float32 // [batch, TargetShape...]: 0 or 1 (mask), values of a field, or the index of a class
@@ -78,21 +77,19 @@ type Batch struct {
 	Padding int       // number of samples at the end that repeat others to fill the batch
 }
 
-// ValidCount returns the number of samples that are not padding. They are the first
-// samples of the batch.
+// ValidCount returns the number of samples before the padding at the end of the batch.
 func (b Batch) ValidCount() int { return len(b.Indices) - b.Padding }
 
-// batchSampler determines the sample indices of one rank's batches. It is implemented by
-// *Sampler for training and by *evaluationShard for evaluation.
+// batchSampler determines the sample indices of one rank's batches: *Sampler for training,
+// *evaluationShard for evaluation.
 type batchSampler interface {
 	Steps() int               // batches per epoch
 	Epoch(e int) [][]int      // sample indices of each batch
 	stepPadding(step int) int // number of padding samples at the end of the step's batch
 }
 
-// Loader prepares the batches of one rank in advance. The order and the contents of the
-// batches do not depend on the number of goroutines. Its methods may be called from
-// several goroutines.
+// Loader prepares the batches of one rank in advance. Their order and contents do not depend on the
+// number of goroutines. Its methods may be called from several goroutines.
 type Loader struct {
 	ds         Dataset
 	sampler    batchSampler
@@ -108,9 +105,8 @@ type Loader struct {
 	spare  []*buffer
 }
 
-// NewLoader returns a loader of training batches. If c.Order is not empty, it overrides the
-// options ShuffleBatches and ShardFirst of the sampler, and an order without the stage
-// shuffle disables the option Shuffle.
+// NewLoader returns a loader of training batches. A c.Order overrides the sampler's options
+// ShuffleBatches and ShardFirst, and without the stage shuffle disables Shuffle.
 func NewLoader(ds Dataset, sampler *Sampler, c LoaderOptions) (*Loader, error) {
 	sc := sampler.Config()
 	if sc.Samples != ds.Len() {
@@ -168,8 +164,7 @@ func newLoader(ds Dataset, d batchSampler, batch int, c LoaderOptions) (*Loader,
 // Steps returns the number of batches per epoch.
 func (l *Loader) Steps() int { return l.sampler.Steps() }
 
-// ImageShape returns the shape of a sample's image after augmentation, including the
-// crop.
+// ImageShape returns the shape of a sample's image after augmentation and crop.
 func (l *Loader) ImageShape() []int { return l.c.Augment.outputShape(l.ds.ImageShape()) }
 
 // TargetShape returns the shape of a sample's target after augmentation.
@@ -181,13 +176,11 @@ func (l *Loader) TargetShape() []int {
 	return l.c.Augment.outputShape(ts)
 }
 
-// Epoch starts to load the batches of epoch e (from 0). The caller must close the
-// iterator or read it to its end.
+// Epoch starts to load epoch e (from 0). The caller must close the iterator or read it to its end.
 func (l *Loader) Epoch(ctx context.Context, e int) *Iterator { return l.EpochFrom(ctx, e, 0) }
 
-// EpochFrom is like Epoch, but skips the first step batches (0 to Steps()). The remaining
-// batches are the same as in the complete epoch, so a checkpoint needs only the epoch and
-// the step to resume.
+// EpochFrom is like Epoch, but skips the first step batches (0 to Steps()). The others are the same
+// as in the complete epoch, so a checkpoint needs only the epoch and the step to resume.
 func (l *Loader) EpochFrom(ctx context.Context, e, step int) *Iterator {
 	ctx, cancel := context.WithCancel(ctx)
 	batches := l.sampler.Epoch(e)
@@ -211,8 +204,7 @@ func (l *Loader) EpochFrom(ctx context.Context, e, step int) *Iterator {
 	return it
 }
 
-// Close ends all iterations and waits for their goroutines. Iterators that are opened later
-// return an error.
+// Close ends all iterations and waits for their goroutines. Later iterators return an error.
 func (l *Loader) Close() {
 	l.mu.Lock()
 	l.closed = true
@@ -227,7 +219,6 @@ func (l *Loader) Close() {
 	l.workerPool.close()
 }
 
-// stepPadding returns the number of padding samples in the batch of the given step.
 func (l *Loader) stepPadding(step int) int {
 	if l.c.Kind == LoaderSynthetic {
 		step = 0
@@ -235,7 +226,6 @@ func (l *Loader) stepPadding(step int) int {
 	return l.sampler.stepPadding(step)
 }
 
-// buffer is the memory of one batch.
 type buffer struct {
 	image, target []float32
 	scratch       []sampleScratch // one per goroutine that fills the buffer
@@ -244,7 +234,7 @@ type buffer struct {
 // sampleScratch is memory for one sample before augmentation.
 type sampleScratch struct{ image, target []float32 }
 
-// acquireBuffer returns an unused buffer or allocates one. The caller holds l.mu.
+// acquireBuffer returns an unused or a new buffer. The caller holds l.mu.
 func (l *Loader) acquireBuffer() *buffer {
 	if n := len(l.spare); n > 0 {
 		b := l.spare[n-1]
@@ -259,8 +249,8 @@ func (l *Loader) acquireBuffer() *buffer {
 	return b
 }
 
-// goroutinesPerIterator returns the number of goroutines of an iterator, each of which
-// prepares a different batch. If it is 0, Next loads the batches.
+// goroutinesPerIterator returns how many goroutines of an iterator prepare a batch each. If it is
+// 0, Next loads the batches.
 func (l *Loader) goroutinesPerIterator() int {
 	switch {
 	case l.p.bySample && l.c.Prefetch > 0 && l.c.Workers > 0:
@@ -271,8 +261,7 @@ func (l *Loader) goroutinesPerIterator() int {
 	return l.c.Workers
 }
 
-// goroutinesPerBatch returns the number of goroutines that load samples of the same
-// batch.
+// goroutinesPerBatch returns how many goroutines load samples of the same batch.
 func (l *Loader) goroutinesPerBatch() int {
 	if l.p.bySample {
 		return min(max(1, l.c.Workers), l.batch)
@@ -280,7 +269,7 @@ func (l *Loader) goroutinesPerBatch() int {
 	return 1
 }
 
-// releaseBuffers gives the buffers of an iterator that has ended back to the loader.
+// releaseBuffers takes back the buffers of an iterator that has ended.
 func (l *Loader) releaseBuffers(it *Iterator, buffers []*buffer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

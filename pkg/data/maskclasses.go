@@ -14,8 +14,7 @@ import (
 )
 
 // Ignored is the value of a target's pixel that counts neither in the loss nor in the scores: one
-// that the mask ignores, one outside a rotated image, and in evaluation one that another tile
-// counts.
+// that the mask ignores, one outside a rotated image, and in evaluation one that another tile counts.
 const Ignored = 255
 
 // Names in Config.MaskValues that have a meaning.
@@ -27,8 +26,7 @@ const (
 // MaskValues maps the values of masks to the names of their classes; see Config.MaskValues.
 type MaskValues map[int]string
 
-// UnmarshalYAML replaces all values, so that a config does not keep those of the config that it is
-// made from.
+// UnmarshalYAML replaces all values, so that none of a base config's remain.
 func (m *MaskValues) UnmarshalYAML(n *yaml.Node) error {
 	var values map[int]string
 	if err := n.Decode(&values); err != nil {
@@ -38,9 +36,9 @@ func (m *MaskValues) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// MaskClasses returns the names of the classes in masks, by class index: the background, and the
-// others in ascending order of their values in Config.MaskValues. Values of the same name are
-// one class. It returns nil if MaskValues is empty.
+// MaskClasses returns the names of the masks' classes by index: the background, then the others in
+// ascending order of their values in Config.MaskValues. Values of the same name are one class. It
+// returns nil if MaskValues is empty.
 func (c Config) MaskClasses() []string {
 	var names []string
 	for _, v := range slices.Sorted(maps.Keys(c.MaskValues)) {
@@ -55,14 +53,12 @@ func (c Config) MaskClasses() []string {
 	return names
 }
 
-// ignoresPixels reports whether a value of the masks is ignored.
 func (c Config) ignoresPixels() bool {
 	return slices.Contains(slices.Collect(maps.Values(c.MaskValues)), ClassIgnore)
 }
 
-// NetworkClasses returns the number of logits per pixel that a network for masks with classes has.
-// It is 0 if there are no classes, or two and nothing is ignored: the network then has one
-// logit, that of the foreground.
+// NetworkClasses returns a network's number of logits per pixel for masks with classes. It is 0 if there
+// are no classes, or two and nothing is ignored: the network then has one logit, the foreground's.
 func (c Config) NetworkClasses() int {
 	n := len(c.MaskClasses())
 	if n == 2 && !c.ignoresPixels() {
@@ -71,7 +67,6 @@ func (c Config) NetworkClasses() int {
 	return n
 }
 
-// validateMaskValues returns an error if MaskValues is invalid.
 func (c Config) validateMaskValues() error {
 	if len(c.MaskValues) == 0 {
 		return nil
@@ -96,8 +91,8 @@ func (c Config) validateMaskValues() error {
 	return nil
 }
 
-// MaskLevels returns the value of each class in masks of c, by class index; without classes, of
-// the background and the foreground. Of several values with one name, it is the smallest.
+// MaskLevels returns each class's value in masks of c, by class index; without classes, the
+// background's and the foreground's. Of several values with one name, it is the smallest.
 func (c Config) MaskLevels() []uint8 {
 	classes := c.MaskClasses()
 	switch {
@@ -115,8 +110,8 @@ func (c Config) MaskLevels() []uint8 {
 	return levels
 }
 
-// classOfValue returns a table of the class index of each value of a mask, or Ignored. known tells
-// which values MaskValues has.
+// classOfValue maps each value of a mask to its class index, or to Ignored. known is true for the
+// values in MaskValues.
 func (c Config) classOfValue() (index [256]uint8, known [256]bool) {
 	classes := c.MaskClasses()
 	for v, name := range c.MaskValues {
@@ -175,7 +170,7 @@ func describeLevels(levels []int, more int) string {
 	return "values " + english.List(list)
 }
 
-// proposedValues returns a value of MaskValues for masks with the given levels, in ascending order.
+// proposedValues returns a MaskValues for masks with the given levels, in ascending order.
 func proposedValues(levels []int) map[int]string {
 	values := map[int]string{}
 	for i, v := range levels {
@@ -201,8 +196,8 @@ func (c Config) formatMaskValues() string {
 }
 
 // readClasses returns the class index of each pixel of a mask that checkMask accepts. If c has no
-// classes, it is 1 for the foreground and 0 for the background; grey is then the number of values
-// that are neither nearly black nor nearly white.
+// classes, it is 1 for the foreground and 0 for the background; grey then counts the values that
+// are neither nearly black nor nearly white.
 func (c Config) readClasses(r picture.Raw) (classes []uint8, grey int) {
 	if len(c.MaskValues) == 0 {
 		g := r.Gray()

@@ -8,11 +8,10 @@ import (
 	"lockstep/pkg/data/internal/memory"
 )
 
-// InMemory returns a data set with the samples of ds that keeps each sample in memory after
-// it was first read: at one byte per value if all values of the sample are integers divided
-// by 255 (as in 8-bit pictures), otherwise at four bytes. If ds selects, cuts or repeats
-// samples of another data set (Subset, Tiles, Crops, Repeat), the samples of that data set
-// are kept, once each. A data set that is already in memory is returned unchanged.
+// InMemory returns ds with each sample kept in memory after it was first read: at one byte per
+// value if all values of the sample are integers divided by 255 (as in 8-bit pictures), otherwise
+// at four bytes. If ds selects, cuts or repeats samples of another data set (Subset, Tiles, Crops,
+// Repeat), that data set's samples are kept, once each. A data set in memory is returned unchanged.
 func InMemory(ds Dataset) Dataset {
 	switch d := ds.(type) {
 	case *subsetDataset:
@@ -35,8 +34,7 @@ func InMemory(ds Dataset) Dataset {
 	return &memoryDataset{ds: ds, image: ds.ImageShape(), target: ds.TargetShape(), samples: make([]memorySample, ds.Len())}
 }
 
-// memoryDataset is a data set that keeps the samples of another data set in memory after
-// they were first read.
+// memoryDataset keeps the samples of another data set after they were first read.
 type memoryDataset struct {
 	ds            Dataset
 	image, target []int
@@ -46,9 +44,8 @@ type memoryDataset struct {
 	wideErr       error     // set if samples of 4 bytes per value do not fit into memory
 }
 
-// checkFitsInMemory returns an error if ds was made by InMemory and n of its samples do
-// not fit into memory. It assumes the minimum of one byte per value of an image. For other
-// data sets it returns nil.
+// checkFitsInMemory returns an error if ds was made by InMemory and n of its samples do not fit
+// into memory at one byte, the minimum, per value of an image.
 func checkFitsInMemory(ds Dataset, n int) error {
 	switch d := ds.(type) {
 	case *subsetDataset:
@@ -68,8 +65,8 @@ func checkFitsInMemory(ds Dataset, n int) error {
 	return nil
 }
 
-// checkMemory returns an error if the samples do not fit into memory at the given number
-// of bytes per value of an image. The values of a target need 4 bytes each.
+// checkMemory returns an error if the samples do not fit into memory at bytesPerValue per value of
+// an image. The values of a target need 4 bytes each.
 func (s *memoryDataset) checkMemory(bytesPerValue float64) error {
 	what := fmt.Sprintf("loader.kind %s keeps %d samples of %s values", LoaderInMem, s.used, formatSize(s.image))
 	err := memory.CheckFits(what, s.used, bytesPerValue*float64(elementCount(s.image))+4*float64(elementCount(s.target)))
@@ -79,8 +76,7 @@ func (s *memoryDataset) checkMemory(bytesPerValue float64) error {
 	return nil
 }
 
-// memorySample is a sample in memory. Its image is stored either as bytes (each value times
-// 255) or as floats.
+// memorySample stores its image as bytes (each value times 255) or as floats.
 type memorySample struct {
 	mu            sync.Mutex // held while the sample is read
 	read          bool
@@ -88,7 +84,6 @@ type memorySample struct {
 	image, target []float32
 }
 
-// loadSample returns sample i, which it reads if it is not in memory yet.
 func (s *memoryDataset) loadSample(ctx context.Context, i int) (*memorySample, error) {
 	of := &s.samples[i]
 	of.mu.Lock()
@@ -102,8 +97,7 @@ func (s *memoryDataset) loadSample(ctx context.Context, i int) (*memorySample, e
 	}
 	of.target = target
 	if of.bytes = scaleToBytes(image); of.bytes == nil {
-		// All samples probably need 4 bytes per value: report the error now, not when the
-		// memory is full.
+		// All samples probably need 4 bytes per value: report the error now, not when the memory is full.
 		s.wide.Do(func() { s.wideErr = s.checkMemory(4) })
 		if s.wideErr != nil {
 			return nil, s.wideErr
@@ -114,8 +108,7 @@ func (s *memoryDataset) loadSample(ctx context.Context, i int) (*memorySample, e
 	return of, nil
 }
 
-// scaleToBytes returns the values times 255 as bytes. It returns nil if a value is not an
-// integer from 0 to 255 divided by 255.
+// scaleToBytes returns the values times 255, or nil if one is not an integer from 0 to 255 divided by 255.
 func scaleToBytes(values []float32) []uint8 {
 	b := make([]uint8, len(values))
 	for i, v := range values {
@@ -179,8 +172,7 @@ func (s *memoryDataset) getWindow(ctx context.Context, i int, w window, image, t
 	return nil
 }
 
-// copyWindowBytes is like copyWindow, but for values that are stored as bytes (value times
-// 255).
+// copyWindowBytes is copyWindow for bytes (value times 255).
 func copyWindowBytes(dst []float32, src []uint8, shape []int, w window) {
 	size, _ := spatialSize(shape)
 	for c := range shape[0] {

@@ -16,13 +16,11 @@ const (
 	StagePrefetch = "prefetch" // prepares batches in advance
 )
 
-// DefaultOrder returns the order of stages that is used if LoaderOptions.Order is empty. It
-// does not contain the stage cache.
+// DefaultOrder returns the stages if LoaderOptions.Order is empty, without the stage cache.
 func DefaultOrder() []string {
 	return []string{StageShuffle, StageShard, StageBatch, StageMap, StagePrefetch}
 }
 
-// pipeline is the parsed form of LoaderOptions.Order.
 type pipeline struct {
 	shuffle, shuffleBatches bool
 	shardFirst              bool   // each rank has the same samples in all epochs
@@ -32,7 +30,7 @@ type pipeline struct {
 	prefetch                bool
 }
 
-// Values of pipeline.cache: what the stage cache keeps in memory.
+// Values of pipeline.cache: what is kept in memory.
 const (
 	cacheNothing = ""
 	cacheSamples = "samples" // samples as read from the data set
@@ -40,7 +38,7 @@ const (
 	cacheBatches = "batches" // batches of epoch 0
 )
 
-// parseOrder parses and validates an order of stages. An empty order means DefaultOrder.
+// parseOrder parses and validates an order of stages; none means DefaultOrder.
 func parseOrder(order []string) (pipeline, error) {
 	if len(order) == 0 {
 		order = DefaultOrder()

@@ -30,18 +30,17 @@ type Pairs struct {
 // Dir returns the folder that the pairs were read from.
 func (p *Pairs) Dir() string { return p.dir }
 
-// GreyMaskPixels returns the number of mask pixels that were neither nearly black nor
-// nearly white, and were rounded to black or white. It is 0 if the masks have classes.
+// GreyMaskPixels returns the number of mask pixels between nearly black and nearly white, which
+// were rounded to black or white. It is 0 if the masks have classes.
 func (p *Pairs) GreyMaskPixels() int { return p.grey }
 
-// ForegroundFraction returns the fraction of mask pixels that are not background, from 0 to 1.
-// Ignored pixels do not count.
+// ForegroundFraction returns the fraction of mask pixels that are not background, from 0 to 1,
+// without ignored pixels.
 func (p *Pairs) ForegroundFraction() float64 {
 	all := p.maskPixels()
 	return float64(all-p.counts[0]) / float64(max(1, all))
 }
 
-// maskPixels returns the number of mask pixels that are not ignored.
 func (p *Pairs) maskPixels() int {
 	n := 0
 	for _, c := range p.counts {
@@ -50,8 +49,8 @@ func (p *Pairs) maskPixels() int {
 	return n
 }
 
-// CheckMasks returns an error if nothing can be learned from the masks because no pixel,
-// or every pixel, is background.
+// CheckMasks returns an error if nothing can be learned because no pixel of the masks, or every
+// pixel, is background.
 func (p *Pairs) CheckMasks() error {
 	const advice = "draw the foreground in white (255) and the background in black (0), or set data.foreground to black if it is the other way round; if the masks have class numbers (0, 1, …), name them in data.mask_values, such as {0: background, 1: cell}"
 	classes := p.config.MaskClasses()
@@ -72,13 +71,11 @@ func (p *Pairs) CheckMasks() error {
 	return nil
 }
 
-// proposedValues formats a value of Config.MaskValues for p's masks.
 func (p *Pairs) proposedValues() string {
 	return Config{MaskValues: proposedValues(p.levels)}.formatMaskValues()
 }
 
-// Notes returns a message for each sign that the files may have been misread, such as very
-// dark images. It returns nil if there is none.
+// Notes returns a message for each sign that the files may have been misread, such as very dark images.
 func (p *Pairs) Notes() []string {
 	notes := slices.Clone(p.notes)
 	classes := p.config.MaskClasses()
@@ -118,14 +115,13 @@ func (p *Pairs) Notes() []string {
 // of c that begin with Reading describe the rules.
 //
 // An image is gray or RGB. RGB files in which red, green and blue are equal everywhere count as
-// gray. Values are divided by 255; 16-bit values are scaled as c.Range says. Transparent
-// pixels are errors, as are files with different channels. All files must have the same size,
-// unless c.Tile is set: then read them through Tiles.
+// gray. Values are divided by 255; 16-bit values are scaled as c.Range says. Transparent pixels are
+// errors, as are files with different channels. All files must have the same size, unless c.Tile is
+// set: then read them through Tiles.
 //
-// With c.MaskValues, a mask's values (of a palette: the indices) are classes. Otherwise, a mask
-// value (0 to 1) above 0.8 is foreground and below 0.2 background, as in the U-Net scaling
-// study. A value in between, such as a soft edge after resizing, is rounded to 0 or 1 and
-// counted in GreyMaskPixels.
+// With c.MaskValues, a mask's values (of a palette: the indices) are classes. Otherwise, a mask value
+// (0 to 1) above 0.8 is foreground and below 0.2 background, as in the U-Net scaling study. A value
+// in between, such as a soft edge after resizing, is rounded to 0 or 1 and counted in GreyMaskPixels.
 func OpenPairs(ctx context.Context, dir string, c Config) (*Pairs, error) {
 	p, err := openPairs(ctx, dir, c, false)
 	if err != nil {
@@ -134,7 +130,7 @@ func OpenPairs(ctx context.Context, dir string, c Config) (*Pairs, error) {
 	return p, nil
 }
 
-// openPairs implements OpenPairs. If outline is set, it reads only headers; see Outline.
+// openPairs implements OpenPairs. With outline, it reads only headers.
 func openPairs(ctx context.Context, dir string, c Config, outline bool) (*Pairs, error) {
 	list, err := survey.FindPairs(dir, c.MaskSuffix)
 	if err != nil {
@@ -185,8 +181,7 @@ func openPairs(ctx context.Context, dir string, c Config, outline bool) (*Pairs,
 	return p, nil
 }
 
-// setSizes sets the sizes of p to those in s. It returns an error if they do not fit together, or do
-// not fit into memory.
+// setSizes sets the sizes of p from s. It returns an error if they do not fit together, or into memory.
 func (p *Pairs) setSizes(list []survey.Pair, s survey.Survey) error {
 	bytes := 0.0
 	for i, img := range s.Images {
@@ -215,7 +210,6 @@ func (p *Pairs) setSizes(list []survey.Pair, s survey.Survey) error {
 	return memory.CheckFits(what, 1, bytes)
 }
 
-// smallestSide returns the smallest height or width of the images.
 func smallestSide(images []survey.Facts) int {
 	side := images[0].Height
 	for _, img := range images {
@@ -224,7 +218,7 @@ func smallestSide(images []survey.Facts) int {
 	return side
 }
 
-// read reads the files by the rules of ReadingValues, and replaces headers in s by all facts.
+// read reads the files by the rules of ReadingValues, and replaces the headers in s by all facts.
 func (p *Pairs) read(ctx context.Context, list []survey.Pair, s *survey.Survey) error {
 	c := p.config
 	if len(c.MaskValues) > 0 {
@@ -275,8 +269,8 @@ func (p *Pairs) addMask(i int, classes []uint8) {
 	p.brightest = max(p.brightest, slices.Max(p.images[i]))
 }
 
-// readGray reads the files by the rules of ReadingGray: colors and palettes are converted to gray,
-// transparent pixels become black, and 16-bit values keep their upper 8 bits.
+// readGray reads the files by the rules of ReadingGray: colors and palettes become gray,
+// transparent pixels black, and 16-bit values keep their upper 8 bits.
 func (p *Pairs) readGray(ctx context.Context, list []survey.Pair) error {
 	for i, pair := range list {
 		if err := ctx.Err(); err != nil {
@@ -300,8 +294,8 @@ func (p *Pairs) readGray(ctx context.Context, list []survey.Pair) error {
 	return nil
 }
 
-// binarize replaces the gray values (0 to 255) of a mask by 1 (foreground) or 0, in place.
-// grey is the number of values between 0.2·255 and 0.8·255.
+// binarize replaces the gray values (0 to 255) of a mask by 1 (foreground) or 0. grey counts the
+// values between 0.2·255 and 0.8·255.
 func binarize(mask []uint8, inverted bool) (grey int) {
 	var one, zero uint8 = 1, 0
 	if inverted {
@@ -321,8 +315,8 @@ func binarize(mask []uint8, inverted bool) (grey int) {
 	return grey
 }
 
-// sampleFileName returns the PNG file name of sample i of n. The number is padded with
-// zeros, so that the lexical order of the names equals the order of the samples.
+// sampleFileName returns the PNG file name of sample i of n, padded with zeros so that names sort
+// like samples.
 func sampleFileName(i, n int) string {
 	return fmt.Sprintf("%0*d.png", len(strconv.Itoa(max(n-1, 0))), i)
 }

@@ -9,9 +9,9 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// checkPairs returns the number of channels of the images of pairs in dir, and notes about how they
-// are read. It returns an error if the rules of c cannot read a file. Of facts from headers alone, it
-// checks what they tell.
+// checkPairs returns the number of channels of the pairs' images, and notes about how they are
+// read. It returns an error if the rules of c cannot read a file. Facts from headers alone are
+// checked as far as they go.
 func (c Config) checkPairs(dir string, pairs []survey.Pair, s survey.Survey) (channels int, notes []string, err error) {
 	for i, f := range s.Images {
 		if err := c.checkImage(pairs[i].Image, f); err != nil {
@@ -58,8 +58,7 @@ func (c Config) checkPairs(dir string, pairs []survey.Pair, s survey.Survey) (ch
 	return 1, notes, nil
 }
 
-// checkImage returns an error if the rules of c cannot read the image at path, whatever the
-// other images are.
+// checkImage returns an error if the rules of c cannot read the image at path by itself.
 func (c Config) checkImage(path string, f survey.Facts) error {
 	if f.Transparent {
 		return fmt.Errorf("image %s has transparent pixels: save it without an alpha channel (for example, in ImageMagick, with convert -background white -alpha remove)", path)
@@ -88,8 +87,8 @@ func (c Config) checkBits(dir string, pairs []survey.Pair, images []survey.Facts
 	return nil
 }
 
-// imageBytes returns the values of an image that checkImage and checkBits accept, in 8 bits. If the
-// image needs a Range and there is none, they are 0.
+// imageBytes returns the values of an image that checkImage and checkBits accept, in 8 bits, or
+// zeros if it needs a Range and there is none.
 func (c Config) imageBytes(r picture.Raw) []uint8 {
 	if c.ToGray {
 		r = r.Gray()
@@ -103,7 +102,6 @@ func (c Config) imageBytes(r picture.Raw) []uint8 {
 	return r.Scale(c.Range[0], c.Range[1]).Bytes
 }
 
-// validatePairs returns an error if a field for pairs is invalid.
 func (c Config) validatePairs() error {
 	if c.Kind != KindPairs {
 		for _, f := range []struct {
@@ -141,8 +139,8 @@ func (c Config) validatePairs() error {
 	return c.validateMaskValues()
 }
 
-// checkClasses returns an error if a class occurs in a held-out mask but in none for training.
-// train and heldOut are indices of samples.
+// checkClasses returns an error if a class is in a held-out mask but in none for training. train
+// and heldOut are indices of samples.
 func (p *Pairs) checkClasses(train, heldOut []int) error {
 	if p.occurs == nil {
 		return nil

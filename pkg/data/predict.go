@@ -23,8 +23,8 @@ func ReadPicture(ctx context.Context, path string) (image.Image, error) {
 // ErrColors is the error that NetworkInput wraps if a picture has colors that the network does not read.
 var ErrColors = errors.New("the image has colors, but the network was trained on gray images")
 
-// NetworkInput converts a picture, as Open does for the images of c, to the values and the shape [C,H,W]
-// of the input of a network that was trained on c. It returns an error if c has no pictures.
+// NetworkInput converts a picture, as Open does for the images of c, to the values and the shape
+// [C,H,W] of a network's input. It returns an error if c has no pictures.
 func (c Config) NetworkInput(ctx context.Context, m image.Image) (values []float32, shape []int, err error) {
 	size := m.Bounds().Size()
 	if size.X < 1 || size.Y < 1 {
@@ -75,15 +75,14 @@ func (c Config) NetworkInput(ctx context.Context, m image.Image) (values []float
 	return unitValues(c.imageBytes(r)[:n]), []int{channels, r.Height, r.Width}, nil
 }
 
-// unitValues returns the bytes divided by 255.
 func unitValues(bytes []uint8) []float32 {
 	values := make([]float32, len(bytes))
 	convertBytes(values, bytes, &byteToUnit)
 	return values
 }
 
-// ReadMask reads the mask at path, as Open does for the masks of c. The values, row by row, are class
-// indices or Ignored; without classes, 1 for the foreground and 0 for the background.
+// ReadMask reads the mask at path, as Open does for the masks of c. The values, row by row, are
+// class indices or Ignored; without classes, 1 for the foreground and 0 for the background.
 func (c Config) ReadMask(ctx context.Context, path string) (values []float32, height, width int, err error) {
 	m, err := ReadPicture(ctx, path)
 	if err != nil {

@@ -16,13 +16,11 @@ type SamplerOptions struct {
 	Seed           int64 `yaml:"seed" json:"seed"`
 	Shuffle        bool  `yaml:"shuffle" json:"shuffle"`     // permute the samples, differently in each epoch; false: ascending order
 	DropLast       bool  `yaml:"drop_last" json:"drop_last"` // omit an incomplete last global batch instead of padding it
-	// ShardFirst assigns the samples Rank, Rank+World, Rank+2·World, … to each rank for all
-	// epochs, and each rank shuffles its own samples. The batches of N workers then differ
-	// from the batches of one worker with an N times larger batch. If false, all samples are
-	// permuted and then distributed.
+	// ShardFirst assigns the samples Rank, Rank+World, Rank+2·World, … to each rank for all epochs,
+	// and each rank shuffles its own. The batches of N workers then differ from those of one worker
+	// with an N times larger batch. false: all samples are permuted, then distributed.
 	ShardFirst bool `yaml:"shard_first,omitempty" json:"shard_first,omitempty"`
-	// ShuffleBatches uses the same batches in all epochs and shuffles only the order of the
-	// batches.
+	// ShuffleBatches uses the same batches in all epochs and shuffles only their order.
 	ShuffleBatches bool `yaml:"shuffle_batches,omitempty" json:"shuffle_batches,omitempty"`
 }
 
@@ -46,15 +44,14 @@ func (c SamplerOptions) Validate() error {
 	return nil
 }
 
-// Sampler distributes the samples of each epoch to the workers. An epoch is a permutation
-// of all samples that depends only on the seed and the epoch. With N workers and batch b,
-// the global batch of step s consists of elements s·N·b to (s+1)·N·b − 1 of the
-// permutation, and rank r gets the r-th block of b elements. So N workers with batch b
-// process in each step the same samples, in the same order, as 1 worker with batch N·b.
+// Sampler distributes the samples of each epoch to the workers. An epoch is a permutation of all
+// samples that depends only on the seed and the epoch. With N workers and batch b, the global batch
+// of step s consists of elements s·N·b to (s+1)·N·b − 1 of the permutation, and rank r gets the
+// r-th block of b elements. So N workers with batch b process in each step the same samples, in the
+// same order, as 1 worker with batch N·b.
 //
-// Each sample occurs once per epoch, except in the last global batch: if it is incomplete,
-// it is filled with samples from the start of the permutation, or omitted if DropLast is
-// set.
+// An incomplete last global batch is filled with samples from the start of the permutation, or
+// omitted if DropLast is set.
 type Sampler struct {
 	c       SamplerOptions
 	steps   int
@@ -81,12 +78,10 @@ func (s *Sampler) Config() SamplerOptions { return s.c }
 // Steps returns the number of batches per rank and epoch.
 func (s *Sampler) Steps() int { return s.steps }
 
-// Padding returns the number of samples, summed over all ranks, that are repeated in an
-// epoch to fill the last global batch.
+// Padding returns how many samples, over all ranks, are repeated in an epoch to fill the last global batch.
 func (s *Sampler) Padding() int { return s.padding }
 
-// Epoch returns the batches of this rank in epoch e (from 0): Steps() lists of
-// BatchPerWorker sample indices.
+// Epoch returns this rank's Steps() batches of epoch e (from 0), each with BatchPerWorker sample indices.
 func (s *Sampler) Epoch(e int) [][]int {
 	if s.c.ShuffleBatches {
 		return s.shuffledBatches(e)
@@ -107,8 +102,8 @@ func (s *Sampler) permutedBatches(e int) [][]int {
 	return batches
 }
 
-// shuffledBatches returns batches of consecutive samples, in an order that depends on epoch
-// e and is the same on all ranks. A padded batch remains the last one.
+// shuffledBatches returns batches of consecutive samples, in an order that depends on epoch e and
+// is the same on all ranks. A padded batch remains the last one.
 func (s *Sampler) shuffledBatches(e int) [][]int {
 	fixed := *s
 	fixed.c.Shuffle = false
@@ -124,8 +119,8 @@ func (s *Sampler) shuffledBatches(e int) [][]int {
 	return batches
 }
 
-// batchStart returns the index in the permutation of the first sample of this rank's batch
-// of the given step. Indices beyond the end of the permutation are padding.
+// batchStart returns the index in the permutation of the first sample of this rank's batch. Indices
+// beyond the end are padding.
 func (s *Sampler) batchStart(step int) int {
 	if s.c.ShardFirst {
 		return step * s.c.BatchPerWorker
@@ -133,15 +128,13 @@ func (s *Sampler) batchStart(step int) int {
 	return (step*s.c.World + s.c.Rank) * s.c.BatchPerWorker
 }
 
-// stepPadding returns the number of padding samples in this rank's batch of the given step.
-// They are the last samples of the batch.
+// stepPadding returns how many samples at the end of this rank's batch are padding.
 func (s *Sampler) stepPadding(step int) int {
 	beyond := s.batchStart(step) + s.c.BatchPerWorker - s.permutationLength()
 	return min(max(beyond, 0), s.c.BatchPerWorker)
 }
 
-// permutationLength returns the length of the permutation of one epoch: the number of all
-// samples, or of this rank's samples if ShardFirst is set.
+// permutationLength returns the number of all samples, or of this rank's if ShardFirst is set.
 func (s *Sampler) permutationLength() int {
 	if s.c.ShardFirst {
 		return (s.c.Samples - s.c.Rank + s.c.World - 1) / s.c.World
@@ -149,8 +142,7 @@ func (s *Sampler) permutationLength() int {
 	return s.c.Samples
 }
 
-// permutation returns the sample indices in the order of epoch e: of all samples, or of
-// this rank's samples if ShardFirst is set.
+// permutation returns all sample indices, or this rank's if ShardFirst is set, in the order of epoch e.
 func (s *Sampler) permutation(e int) []int {
 	if s.c.ShardFirst {
 		own := make([]int, s.permutationLength())

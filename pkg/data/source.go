@@ -33,9 +33,8 @@ const (
 	TaskRegression     = "regression"
 )
 
-// Config describes where samples come from, how they are split into training and test
-// samples, and how they are cut and augmented. Fields that do not apply to a kind of data
-// are ignored or must be zero (see Validate).
+// Config describes where samples come from, and how they are split, cut and augmented. Fields that
+// do not apply to a kind of data are ignored or must be zero (see Validate).
 type Config struct {
 	Kind       string `yaml:"kind" json:"kind"`                           // one of Kinds
 	Path       string `yaml:"path" json:"path"`                           // folder or file that is read; empty for generated data
@@ -47,27 +46,25 @@ type Config struct {
 	Classes    int    `yaml:"classes,omitempty" json:"classes,omitempty"` // for shapes: number of classes; 0: 10
 	Resize     int    `yaml:"resize,omitempty" json:"resize,omitempty"`   // for cifar10, folders and imagenet: pictures are scaled to squares of this edge; 0: not scaled
 	DataSeed   int64  `yaml:"data_seed" json:"data_seed"`                 // seed of the generator and the split, usually equal for all runs of a study
-	// TestImages is the number of complete images or boxes that are used for tests instead
-	// of training. It is 0 if there are separate test data: TestPath, or CIFAR-10's test
-	// batch.
+	// TestImages is the number of complete images or boxes that are held out of Path for tests. It
+	// is 0 if there are separate test data: TestPath, or CIFAR-10's test batch.
 	TestImages int    `yaml:"test_images" json:"test_images"`
 	TestPath   string `yaml:"test_path,omitempty" json:"test_path,omitempty"` // for folders, imagenet and volumes: the test data
 	Tile       int    `yaml:"tile" json:"tile"`                               // for cells and pairs: edge of the square tiles that images are cut into; 0: complete images
-	// For stacks, fields and volumes: Samples is the number of random crops (of edge
-	// augment.crop) per epoch; 0: one per box. TestSamples is the number of test crops,
-	// whose positions are the same in every epoch.
+	// For stacks, fields and volumes: Samples is the number of random crops (of edge augment.crop) per
+	// epoch; 0: one per box. TestSamples is the number of test crops, which are the same in every epoch.
 	Samples     int    `yaml:"samples,omitempty" json:"samples,omitempty"`
 	TestSamples int    `yaml:"test_samples,omitempty" json:"test_samples,omitempty"`
 	Input       string `yaml:"input,omitempty" json:"input,omitempty"`   // for volumes: name of the input's data; empty: Nbody
 	Target      string `yaml:"target,omitempty" json:"target,omitempty"` // for volumes: name of the target's data; empty: Hydro
-	// InputChannels and TargetChannels are the numbers of channels that volumes must have;
-	// 0: any number. For pairs, InputChannels is 1 (gray), 3 (RGB), or 0: what the files have.
+	// InputChannels and TargetChannels are the channels that volumes must have; 0: any number. For
+	// pairs, InputChannels is 1 (gray), 3 (RGB), or 0: what the files have.
 	InputChannels  int `yaml:"input_channels,omitempty" json:"input_channels,omitempty"`
 	TargetChannels int `yaml:"target_channels,omitempty" json:"target_channels,omitempty"`
 
-	// ValidationImages is, for cells and pairs, the number of further images that are not used for
-	// training. If it is not 0, OpenedData.Test has these images, which are scored after each epoch, and OpenedData.Final
-	// has the TestImages images, which are scored once, at the end.
+	// ValidationImages is, for cells and pairs, the number of further images that are held out of
+	// training. If it is not 0, OpenedData.Test has these images, which are scored after each
+	// epoch, and OpenedData.Final has the TestImages images, which are scored once, at the end.
 	ValidationImages int `yaml:"validation_images,omitempty" json:"validation_images,omitempty"`
 
 	// The fields below are for pairs.
@@ -78,38 +75,36 @@ type Config struct {
 	ToGray  bool      `yaml:"to_gray,omitempty" json:"to_gray,omitempty"` // convert colors to gray
 	Range   []float64 `yaml:"range,omitempty" json:"range,omitempty"`     // of 16-bit images: the values that become 0 and 255
 	// MaskValues names the classes of a mask's values (gray levels, or indices of a palette).
-	// Pixels of the class named ClassIgnore count neither in the loss nor in the scores. Empty:
-	// masks have a foreground and a background, see Foreground.
+	// Pixels of the class ClassIgnore count neither in the loss nor in the scores. Empty: masks
+	// have a foreground and a background, see Foreground.
 	MaskValues MaskValues `yaml:"mask_values,omitempty" json:"mask_values,omitempty"`
 	MaskSuffix string     `yaml:"mask_suffix,omitempty" json:"mask_suffix,omitempty"` // added to an image's name in the name of its mask, such as _mask
 	// Group is a regular expression for the names of images. Images for which its first group (or
-	// the whole expression) matches the same text, such as the number of a patient, are all
-	// used for training or all for tests.
+	// the whole expression) matches the same text, such as a patient's number, are all used for
+	// training or all for tests.
 	Group string `yaml:"group,omitempty" json:"group,omitempty"`
 
-	// SideMultiple is what height and width of the network's images must be multiples of; 0 if
-	// unknown. It is no setting of a user: with it, Open can propose a size of tiles.
+	// SideMultiple is what height and width of the network's images must be multiples of; 0:
+	// unknown. It is not a user's setting: with it, Open can propose a size of tiles.
 	SideMultiple int `yaml:"-" json:"-"`
 
 	Augment  Augment `yaml:"augment" json:"augment"`
 	DropLast bool    `yaml:"drop_last" json:"drop_last"`
-	// Stage is a folder on each node, such as /dev/shm or $TMPDIR. Before training starts,
-	// the files of Path and TestPath are copied into it, once per node; the copy is removed
-	// when training ends. Empty: files are read from Path and TestPath.
+	// Stage is a folder on each node, such as /dev/shm or $TMPDIR, into which the files of Path and
+	// TestPath are copied before the training, once per node; the copy is removed after it. Empty:
+	// files are read from Path and TestPath.
 	Stage string `yaml:"stage,omitempty" json:"stage,omitempty"`
 }
 
 // Values of Config.Reading.
 const (
-	// ReadingGray are the rules of earlier versions: colors, transparency and 16 bits become 8-bit
-	// gray.
+	// ReadingGray are the rules of earlier versions: colors, transparency and 16 bits become 8-bit gray.
 	ReadingGray = 1
 	// ReadingValues are the rules of OpenPairs.
 	ReadingValues = 2
 )
 
-// Recorded returns c with the values of Reading and Foreground that are used if it has none, as
-// run.json records it.
+// Recorded returns c as run.json records it: with the default values of Reading and Foreground.
 func (c Config) Recorded() Config {
 	if c.Kind == KindPairs && c.Reading == 0 {
 		c.Reading = ReadingValues
@@ -131,19 +126,17 @@ func (c Config) Task() string {
 	return TaskSegmentation
 }
 
-// hasVolumes reports whether the samples are volumes.
 func (c Config) hasVolumes() bool {
 	return c.Kind == KindStacks || c.Kind == KindFields || c.Kind == KindVolumes
 }
 
-// hasTestData reports whether there are separate test data, so that all images of Path are
-// used for training.
+// hasTestData reports whether there are separate test data, so that all images of Path are used for
+// training.
 func (c Config) hasTestData() bool {
 	return c.TestPath != "" || (c.Kind == KindCIFAR10 && c.TestImages == 0)
 }
 
-// Validate returns an error for the first invalid field. The error lists the allowed
-// values.
+// Validate returns an error for the first invalid field, with the allowed values.
 func (c Config) Validate() error {
 	generated := c.Kind == KindCells || c.Kind == KindShapes || c.Kind == KindFields
 	switch {
@@ -201,42 +194,35 @@ func (c Config) Validate() error {
 	return c.Augment.Validate()
 }
 
-// requiredFiles describes, for each kind of data that is read from files, what Config.Path
-// must be. It is used in error messages.
+// requiredFiles describes in error messages what Config.Path must be, by kind of data in files.
 var requiredFiles = map[string]string{
 	KindPairs: "a folder with image/ and label/", KindStacks: "a folder with image/ and label/ of TIFF stacks",
 	KindCIFAR10: "the folder of CIFAR-10's batches", KindFolders: classLayout,
 	KindImageNet: "a folder with train_data.pkl", KindVolumes: volumeLayout,
 }
 
-// shapesOptions returns the options of generated shapes.
 func (c Config) shapesOptions() ShapesOptions {
 	return ShapesOptions{Count: c.Count, Classes: c.Classes, Edge: c.Edge, Seed: c.DataSeed}
 }
 
-// fieldsOptions returns the options of generated fields.
 func (c Config) fieldsOptions() FieldsOptions {
 	return FieldsOptions{Count: c.Count, Edge: c.Edge, Seed: c.DataSeed}
 }
 
-// volumeOptions returns the options for reading volumes.
 func (c Config) volumeOptions() VolumeOptions {
 	return VolumeOptions{Input: c.Input, Target: c.Target, InputChannels: c.InputChannels, TargetChannels: c.TargetChannels}
 }
 
 // OpenedData contains the training and test data of a config, split and cut.
 type OpenedData struct {
-	// Test is scored after each epoch. A pixel that is in two of its tiles is Ignored in one of
-	// them.
+	// Test is scored after each epoch. A pixel in two of its tiles is Ignored in one of them.
 	Train, Test Dataset
-	// TestImages contains the names of the images of Test, before they are cut into tiles or
-	// crops.
+	// TestImages contains the names of Test's images, before they are cut into tiles or crops.
 	TestImages []string
-	// Final contains the complete images that are scored once, after the training, if
-	// Config.ValidationImages is not 0; else it is nil. Their sizes may differ.
+	// Final contains the complete images, whose sizes may differ, that are scored once, after the
+	// training; nil unless Config.ValidationImages is set.
 	Final Dataset
-	// ClassNames contains the class names by class index, of pictures or of pixels. It is nil if
-	// the data have no classes.
+	// ClassNames contains the class names of pictures or pixels by index; nil without classes.
 	ClassNames []string
 	// Notes contains a message for each sign that the data may have been misread.
 	Notes []string
@@ -244,16 +230,15 @@ type OpenedData struct {
 	trainFiles, testFiles []dataFile // the files of Config.Path and of separate test data; nil if generated
 }
 
-// Open opens the data that c describes. It splits the data into training and test images
-// before it cuts tiles or crops, so that no part of a test image is used for training. If
-// ctx is canceled, Open returns ctx's error before it generates or reads the next sample or
-// file.
+// Open opens the data that c describes. It splits the data into training and test images before it
+// cuts tiles or crops, so that no part of a test image is used for training. If ctx is canceled,
+// Open returns ctx's error before the next sample or file.
 func Open(ctx context.Context, c Config) (OpenedData, error) { return open(ctx, c, false) }
 
-// Outline returns what Open returns, but takes little time: it generates nothing, and of data
-// in memory it reads only the size of the first sample, the headers of pairs, or one file. The data sets have
-// the numbers, shapes and names of Open's, but their samples must not be read. Files that are not read may be
-// damaged, or of another size than the first, which only Open notices.
+// Outline returns quickly what Open returns: it generates nothing, and of data in memory it reads
+// only the size of the first sample, the headers of pairs, or one file. The data sets have the
+// numbers, shapes and names of Open's, but their samples must not be read. Files that are not read
+// may be damaged, or of another size than the first; only Open notices that.
 func Outline(ctx context.Context, c Config) (OpenedData, error) { return open(ctx, c, true) }
 
 func open(ctx context.Context, c Config, outline bool) (OpenedData, error) {
@@ -317,8 +302,7 @@ func open(ctx context.Context, c Config, outline bool) (OpenedData, error) {
 // The 24 to 30 training images of the ISBI 2012 challenge are not few in this sense.
 const fewImages = 20
 
-// checkSameChannels returns an error if training and test data have different numbers of
-// channels. Their sizes may differ.
+// checkSameChannels returns an error if training and test data have different numbers of channels.
 func checkSameChannels(train, test Dataset, c Config) error {
 	for _, s := range []struct {
 		what        string
@@ -339,8 +323,8 @@ func (c Config) testPath() string {
 	return c.Path
 }
 
-// openSource opens the data set at path before splitting and cutting, and sets o.ClassNames
-// and o.Notes. test selects the test batch of CIFAR-10; outline is as in Outline.
+// openSource opens the data set at path before splitting and cutting, and sets o.ClassNames and
+// o.Notes. test selects CIFAR-10's test batch.
 func (o *OpenedData) openSource(ctx context.Context, c Config, path string, test, outline bool) (Dataset, error) {
 	classes := func(set *Classes, err error) (Dataset, error) {
 		if err != nil {
@@ -388,8 +372,7 @@ func (o *OpenedData) openSource(ctx context.Context, c Config, path string, test
 	return openCells(ctx, CellsOptions{Count: c.Count, Height: c.Height, Width: c.Width, Seed: c.DataSeed}, outline)
 }
 
-// asDataset returns v as a Dataset. If err is not nil, the Dataset is nil, not an interface
-// with a nil pointer.
+// asDataset returns v as a Dataset, which is nil, not an interface with a nil pointer, after an error.
 func asDataset(v *Volumes, err error) (Dataset, error) {
 	if err != nil {
 		return nil, err

@@ -9,7 +9,6 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// groupPattern returns the compiled Group, or nil if it is empty.
 func (c Config) groupPattern() (*regexp.Regexp, error) {
 	if c.Group == "" {
 		return nil, nil
@@ -39,8 +38,8 @@ func (c Config) groupNames(ds Dataset) ([]string, error) {
 	return names, nil
 }
 
-// split returns the indices of the samples of ds that are used for training, for validation after
-// each epoch, and for the test at the end, in ascending order, and notes about them.
+// split returns the indices of ds's samples for training, for validation after each epoch, and for
+// the test at the end, in ascending order, and notes about them.
 func (c Config) split(ds Dataset) (train, validation, test []int, notes []string, err error) {
 	n := ds.Len()
 	heldOut := c.TestImages + c.ValidationImages
@@ -66,7 +65,6 @@ func (c Config) split(ds Dataset) (train, validation, test []int, notes []string
 	return train, validation, test, notes, err
 }
 
-// pick returns the elements of list with the given indices.
 func pick(list, indices []int) []int {
 	picked := make([]int, len(indices))
 	for k, i := range indices {
@@ -75,8 +73,8 @@ func pick(list, indices []int) []int {
 	return picked
 }
 
-// splitGroups is split for samples in groups, each of which is in one part. A part may have more
-// samples than the config asks for, but not fewer.
+// splitGroups is split with each group in one part. A part may have more samples than the config
+// asks for, but not fewer.
 func (c Config) splitGroups(ds Dataset) (train, validation, test []int, notes []string, err error) {
 	names, err := c.groupNames(ds)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 )
 
 // OpenStacks reads TIFF stacks (one page per slice) and their masks into memory, as volumes
-// [1,D,H,W] of float32 values. Folders, names and masks follow the rules of OpenPairs.
-// Pages may contain floats, which are not scaled, or integers of 8, 16 or 32 bits, which
-// are divided by the largest value of their type. All stacks must have the same size.
+// [1,D,H,W] of float32 values. Folders, names and masks follow the rules of OpenPairs. Pages may
+// contain floats, which are not scaled, or integers of 8, 16 or 32 bits, which are divided by the
+// largest value of their type. All stacks must have the same size.
 func OpenStacks(ctx context.Context, dir string, c Config) (Dataset, error) {
 	s, err := openStacks(ctx, dir, c, false)
 	if err != nil {
@@ -24,8 +24,7 @@ func OpenStacks(ctx context.Context, dir string, c Config) (Dataset, error) {
 	return s, nil
 }
 
-// openStacks implements OpenStacks. If outline is set, it reads only the size of the first
-// pair; see Outline.
+// openStacks implements OpenStacks. With outline, it reads only the size of the first pair.
 func openStacks(ctx context.Context, dir string, c Config, outline bool) (*floatDataset, error) {
 	pairs, err := survey.FindPairs(dir, "")
 	if err != nil {
@@ -87,8 +86,8 @@ func openStacks(ctx context.Context, dir string, c Config, outline bool) (*float
 	return s, nil
 }
 
-// parseStack opens a TIFF file in dir without decoding its pages, and checks that they all
-// have the same size. size contains the number of pages, the height and the width.
+// parseStack parses a TIFF file in dir without decoding its pages, and checks that they have equal
+// sizes. size is the number of pages, the height and the width.
 func parseStack(ctx context.Context, dir, path string) (f *tiff.File, size [3]int, err error) {
 	text, err := picture.ReadFile(ctx, dir, path)
 	if err != nil {
@@ -112,7 +111,7 @@ func parseStack(ctx context.Context, dir, path string) (f *tiff.File, size [3]in
 	return f, [3]int{len(f.Pages), f.Pages[0].Height, f.Pages[0].Width}, nil
 }
 
-// decodeStack decodes all pages of f. path is the path of the file, for error messages.
+// decodeStack decodes all pages of f. path is for error messages.
 func decodeStack(ctx context.Context, f *tiff.File, path string) (v []float32, err error) {
 	for i := range f.Pages {
 		page, err := f.Values(ctx, i)
@@ -127,7 +126,6 @@ func decodeStack(ctx context.Context, f *tiff.File, path string) (v []float32, e
 	return v, nil
 }
 
-// floatDataset is a data set that is kept in memory as float32 values.
 type floatDataset struct {
 	names           []string
 	files           []string // paths of the images and targets, in the order of the samples; nil if generated

@@ -22,11 +22,10 @@ type Staged struct {
 	copy *stage.StagedCopy
 }
 
-// Stage copies the files of c into the folder c.Stage. If another process on this machine
-// has copied them already, Stage uses that copy; if another process is copying them, Stage
-// waits. The caller must call Staged.Close after use. The copy is removed by the last
-// process that closes it. If the last users were killed, the next process that stages data
-// in this folder removes it.
+// Stage copies the files of c into the folder c.Stage, or uses the copy of another process on this
+// machine, for which it waits if necessary. The caller must call Staged.Close after use. The last
+// process that closes a copy removes it. If the last users were killed, the next process that
+// stages data in this folder removes it.
 func Stage(ctx context.Context, c Config) (*Staged, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -56,8 +55,8 @@ func Stage(ctx context.Context, c Config) (*Staged, error) {
 	return s, nil
 }
 
-// Close releases the copy, and removes it if no other process uses it. Data that were
-// opened from the copy must not be read afterwards.
+// Close releases the copy, and removes it if no other process uses it. Data opened from the copy
+// must not be read afterwards.
 func (s *Staged) Close() error {
 	if s == nil {
 		return nil
@@ -65,7 +64,7 @@ func (s *Staged) Close() error {
 	return s.copy.Close()
 }
 
-// String describes the folder and the size of the copy, and how long copying took.
+// String describes the copy's folder and size, and how long copying took.
 func (s *Staged) String() string {
 	mib := float64(s.Bytes) / (1 << 20)
 	if s.Copied {
@@ -74,8 +73,8 @@ func (s *Staged) String() string {
 	return fmt.Sprintf("data staged to %s: %.1f MiB, copied by another process", s.Dir, mib)
 }
 
-// expandStageFolder replaces environment variables in the path of a folder. It returns an
-// error if a variable is not set or the resulting path is relative.
+// expandStageFolder expands environment variables in a folder's path. It returns an error if a
+// variable is not set or the result is relative.
 func expandStageFolder(folder string) (string, error) {
 	var missing string
 	path := os.Expand(folder, func(name string) string {
@@ -94,8 +93,8 @@ func expandStageFolder(folder string) (string, error) {
 	return path, nil
 }
 
-// checkRelativePaths returns an error if the ImageNet list in dir contains absolute paths,
-// because they would refer to the original files and not to the copy.
+// checkRelativePaths returns an error if the ImageNet list in dir contains absolute paths, because
+// they would refer to the original files, not the copy.
 func checkRelativePaths(dir string) error {
 	file := filepath.Join(dir, "train_data.pkl")
 	text, err := picture.ReadFile(context.Background(), dir, file)

@@ -9,8 +9,8 @@ import (
 )
 
 // Split splits the samples 0 to n−1 at random into testCount test samples and the remaining
-// training samples. The result depends only on n, testCount and seed. Both lists are in
-// ascending order. A negative testCount is treated as 0, and one above n as n.
+// training samples, in ascending order. The result depends only on n, testCount and seed. A
+// negative testCount is treated as 0, and one above n as n.
 func Split(n, testCount int, seed int64) (train, test []int) {
 	n = max(n, 0)
 	testCount = min(max(testCount, 0), n)
@@ -21,13 +21,12 @@ func Split(n, testCount int, seed int64) (train, test []int) {
 	return train, test
 }
 
-// Subset returns a data set of the samples of ds with the given indices, in the given
-// order. If ds has no sample with an index, Get returns an error for it.
+// Subset returns the samples of ds with the given indices, in the given order. If ds has no sample
+// with an index, Get returns an error for it.
 func Subset(ds Dataset, indices []int) Dataset {
 	return &subsetDataset{ds: ds, indices: append([]int(nil), indices...)}
 }
 
-// subsetDataset is the data set that Subset returns.
 type subsetDataset struct {
 	ds      Dataset
 	indices []int
@@ -56,16 +55,14 @@ func (s *subsetDataset) getWindow(ctx context.Context, i int, w window, image, t
 	return readWindow(ctx, s.ds, s.indices[i], w, image, target)
 }
 
-// sampleSize implements sizedDataset.
 func (s *subsetDataset) sampleSize(i int) (height, width int) {
 	size := sizeOfSample(s.ds, s.indices[i])
 	return size[1], size[2]
 }
 
-// Tiles cuts every image of ds and its mask into tiles of height×width pixels, row by row. If the
-// size of the tiles does not divide the size of an image, the last tile of a row and the last
-// row of tiles are shifted inwards, so that they overlap the tiles before them. The sizes
-// of the images may differ, but none may be smaller than a tile.
+// Tiles cuts every image of ds and its mask into tiles of height×width pixels, row by row. If these do
+// not divide an image's size, the last tile of a row and the last row of tiles are shifted inwards, so
+// that they overlap the tiles before. The images' sizes may differ, but none may be smaller than a tile.
 func Tiles(ds Dataset, height, width int) (Dataset, error) {
 	t, err := newTiles(ds, height, width)
 	if err != nil {
@@ -74,7 +71,6 @@ func Tiles(ds Dataset, height, width int) (Dataset, error) {
 	return t, nil
 }
 
-// newTiles implements Tiles.
 func newTiles(ds Dataset, height, width int) (*tileDataset, error) {
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	switch {
@@ -101,7 +97,7 @@ func newTiles(ds Dataset, height, width int) (*tileDataset, error) {
 }
 
 // proposeTile returns a size of tiles near wanted (0: any) that is a multiple of step and at most
-// smallest, the smallest side of the images. It returns 0 if there is none.
+// smallest, the smallest side of the images, or 0 if there is none.
 func proposeTile(wanted, smallest, step int) int {
 	const usual = 256
 	step = max(1, step)
@@ -111,8 +107,8 @@ func proposeTile(wanted, smallest, step int) int {
 	return min(max(step, (wanted+step/2)/step*step), smallest/step*step)
 }
 
-// checkSides returns an error if the network of c cannot have images of the sizes of the given data
-// sets, or of the tiles that they are cut into.
+// checkSides returns an error if the network of c cannot have images of the sizes of sets, or of
+// their tiles.
 func (c Config) checkSides(sets ...Dataset) error {
 	if c.SideMultiple <= 1 || c.hasVolumes() {
 		return nil
@@ -148,7 +144,6 @@ func (c Config) checkSides(sets ...Dataset) error {
 	return nil
 }
 
-// tileDataset is the data set that Tiles returns.
 type tileDataset struct {
 	ds            Dataset
 	height, width int
@@ -156,7 +151,7 @@ type tileDataset struct {
 	countOnce     bool // targets in two tiles of an image are Ignored in the later one
 }
 
-// tile is a tile of an image, by its place in the grid of the image's tiles.
+// tile is a tile by its place in the grid of its image's tiles.
 type tile struct{ image, row, column int }
 
 func (t *tileDataset) Len() int           { return len(t.tiles) }
@@ -178,7 +173,7 @@ func (t *tileDataset) getWindow(ctx context.Context, i int, w window, image, tar
 	from := t.tiles[i]
 	size := sizeOfSample(t.ds, from.image)
 	y, x := min(from.row*t.height, size[1]-t.height), min(from.column*t.width, size[2]-t.width)
-	// Rows and columns that the tiles before this one contain too.
+	// Rows and columns that tiles before this one contain too.
 	rows, columns := from.row*t.height-y-w.start[1], from.column*t.width-x-w.start[2]
 	w.start[1] += y
 	w.start[2] += x
@@ -193,8 +188,7 @@ func (t *tileDataset) getWindow(ctx context.Context, i int, w window, image, tar
 	return nil
 }
 
-// ImageOf returns the index of the image in ds, before it was cut into tiles, that sample i is a
-// part of. If ds is not cut into tiles, it is i.
+// ImageOf returns the index of sample i's image before ds was cut into tiles, or i if it was not.
 func ImageOf(ds Dataset, i int) int {
 	if t, ok := ds.(*tileDataset); ok {
 		return t.tiles[i].image
@@ -202,8 +196,7 @@ func ImageOf(ds Dataset, i int) int {
 	return i
 }
 
-// Images returns the data set that ds was cut from by Tiles. If ds is not cut into tiles, it is
-// ds.
+// Images returns the data set from which Tiles made ds, or ds.
 func Images(ds Dataset) Dataset {
 	if t, ok := ds.(*tileDataset); ok {
 		return t.ds
@@ -219,9 +212,8 @@ func GetSized(ctx context.Context, ds Dataset, i int) (image, target []float32, 
 	return image, target, size[1], size[2], readWindow(ctx, ds, i, window{size: size}, image, target)
 }
 
-// Repeat returns a data set of n samples, in which sample i is sample i mod ds.Len() of ds.
-// With Augment.Crop, each repetition is cropped differently, so that an epoch can have any
-// number of crops of a few large boxes.
+// Repeat returns n samples, of which sample i is sample i mod ds.Len() of ds. With Augment.Crop, each
+// repetition is cropped differently, so that an epoch can have any number of crops of a few large boxes.
 func Repeat(ds Dataset, n int) (Dataset, error) {
 	if n < 1 || ds.Len() < 1 {
 		return nil, fmt.Errorf("repeat samples: got %d repeated samples of a data set with %d samples, want at least 1 of each", n, ds.Len())
@@ -233,9 +225,9 @@ func Repeat(ds Dataset, n int) (Dataset, error) {
 	return Subset(ds, indices), nil
 }
 
-// Crops returns a data set of n square or cubic crops of the given edge in pixels. Sample i
-// is a crop of sample i mod ds.Len() of ds. Its position depends only on seed and i, so
-// that, as test data require, the crops are the same in every epoch.
+// Crops returns n square or cubic crops of the given edge in pixels. Sample i is a crop of sample i
+// mod ds.Len() of ds. Its position depends only on seed and i, so that, as test data require, the
+// crops are the same in every epoch.
 func Crops(ds Dataset, edge, n int, seed int64) (Dataset, error) {
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	if n < 1 || ds.Len() < 1 {
@@ -251,7 +243,6 @@ func Crops(ds Dataset, edge, n int, seed int64) (Dataset, error) {
 	return &cropDataset{ds: ds, crop: a, n: n, seed: seed}, nil
 }
 
-// cropDataset is the data set that Crops returns.
 type cropDataset struct {
 	ds   Dataset
 	crop Augment

@@ -2,10 +2,9 @@ package data
 
 import "fmt"
 
-// HaveSameBatches reports whether loaders with the two orders of stages (see
-// LoaderOptions.Order) return the same batches in the same order on any number of ranks, so
-// that a training run may switch from one order to the other. Prefetching, and caching
-// before augmentation, affect only the speed. It returns an error if an order is invalid.
+// HaveSameBatches reports whether loaders with the two LoaderOptions.Order return the same batches in
+// the same order on any number of ranks, so that a run may switch from one to the other. Prefetching,
+// and caching before augmentation, affect only the speed. It returns an error if an order is invalid.
 func HaveSameBatches(order, other []string) (bool, error) {
 	a, err := parseOrder(order)
 	if err != nil {
@@ -18,8 +17,7 @@ func HaveSameBatches(order, other []string) (bool, error) {
 	return a.withoutSpeedOptions() == b.withoutSpeedOptions(), nil
 }
 
-// withoutSpeedOptions returns a copy of p in which the options that do not affect the
-// batches are zero, for comparisons.
+// withoutSpeedOptions returns p without the options that do not affect the batches.
 func (p pipeline) withoutSpeedOptions() pipeline {
 	if p.cache == cacheSamples {
 		p.cache = cacheNothing
@@ -28,8 +26,7 @@ func (p pipeline) withoutSpeedOptions() pipeline {
 	return p
 }
 
-// MemoryBytes returns the number of bytes that the loader currently keeps in memory: the
-// buffers of its batches, and the samples or batches in its cache.
+// MemoryBytes returns the size of the loader's buffers and of the samples or batches in its cache.
 func (l *Loader) MemoryBytes() int64 {
 	image, target := elementCount(l.ImageShape()), elementCount(l.TargetShape())
 	l.mu.Lock()
@@ -48,8 +45,8 @@ func (l *Loader) MemoryBytes() int64 {
 	return n + kept
 }
 
-// CachedBytes returns the number of bytes that a data set made by InMemory currently keeps in
-// memory, and whether it has read all samples. For other data sets it returns 0 and true.
+// CachedBytes returns how many bytes a data set made by InMemory keeps in memory, and whether it
+// has read all samples. For other data sets it returns 0 and true.
 func CachedBytes(ds Dataset) (bytes int64, complete bool) {
 	switch d := ds.(type) {
 	case *subsetDataset:

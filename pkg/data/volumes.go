@@ -23,14 +23,13 @@ type VolumeOptions struct {
 	TargetChannels int    // required number of channels; 0: any
 }
 
-// withDefaults replaces empty names by their defaults.
 func (o VolumeOptions) withDefaults() VolumeOptions {
 	o.Input, o.Target = cmp.Or(o.Input, "Nbody"), cmp.Or(o.Target, "Hydro")
 	return o
 }
 
-// Volumes is a data set of boxes in files, each with an input [C,D,H,W] and a target
-// [C',D,H,W]. If a loader crops the samples, only the crops are read from the files.
+// Volumes is a data set of boxes in files, each with an input [C,D,H,W] and a target [C',D,H,W]. A
+// loader that crops the samples reads only the crops.
 type Volumes struct {
 	boxes         []volumePair
 	image, target []int
@@ -38,14 +37,12 @@ type Volumes struct {
 	paths         []string // of files
 }
 
-// volumePair contains the input and the target of one box.
 type volumePair struct {
 	name          string
 	image, target volumeReader
 }
 
-// volumeReader is a volume of shape [C,D,H,W] in a file. read copies a window of all
-// channels to dst.
+// volumeReader is a volume of shape [C,D,H,W] in a file. read copies a window of all channels.
 type volumeReader interface {
 	shape() []int
 	read(dst []float32, w window) error
@@ -54,10 +51,9 @@ type volumeReader interface {
 // volumeLayout describes the files that OpenVolumes reads, for error messages.
 const volumeLayout = "an HDF5 file (.h5, .hdf5) with input and target of shape [C,D,H,W], or a folder of such files or of pairs NAME_Nbody.npy and NAME_Hydro.npy of shape [D,H,W,C]"
 
-// OpenVolumes opens an HDF5 file, the HDF5 files of a folder, or the pairs of .npy files of
-// a folder, without reading their values. All boxes must have the same shape. Data in HDF5
-// files may be chunked and compressed (gzip, lzf). All chunks that a crop overlaps are read
-// and decompressed, so chunks should be about as large as the crops.
+// OpenVolumes opens an HDF5 file, the HDF5 files of a folder, or the pairs of .npy files of a folder,
+// without reading their values. All boxes must have the same shape. HDF5 data may be chunked and compressed
+// (gzip, lzf). A crop reads all chunks that it overlaps, so chunks should be about as large as the crops.
 func OpenVolumes(ctx context.Context, path string, o VolumeOptions) (*Volumes, error) {
 	v, err := openVolumes(ctx, path, o)
 	if err != nil {
@@ -117,13 +113,12 @@ func openVolumes(ctx context.Context, path string, o VolumeOptions) (v *Volumes,
 	return v, nil
 }
 
-// hasSuffixFold reports whether s ends with suffix, ignoring case.
 func hasSuffixFold(s, suffix string) bool {
 	return len(s) >= len(suffix) && strings.EqualFold(s[len(s)-len(suffix):], suffix)
 }
 
-// openFunc opens a file for reading. It returns an error if the file is not a regular file or
-// is outside of the folder that may be read.
+// openFunc opens a file for reading. It returns an error unless the file is a regular one inside
+// the folder that may be read.
 type openFunc func(path string) (*os.File, error)
 
 // addHDF5 adds the box in an HDF5 file.
@@ -152,8 +147,7 @@ func (v *Volumes) addHDF5(path string, open openFunc, o VolumeOptions) error {
 }
 
 // addNPY adds the box in two files of dir: prefix+inputName+".npy" contains the input, and
-// prefix+target+".npy" the target. target is o.Target, in lower case if inputName is in
-// lower case.
+// prefix+target+".npy" the target. target is o.Target, in lower case if inputName is.
 func (v *Volumes) addNPY(dir string, open openFunc, prefix, inputName string, o VolumeOptions) error {
 	target := o.Target
 	if inputName == strings.ToLower(inputName) {
@@ -182,8 +176,7 @@ func (v *Volumes) addNPY(dir string, open openFunc, prefix, inputName string, o 
 	return v.addBox(filepath.Join(dir, prefix+inputName+".npy"), both[0], both[1], o)
 }
 
-// addBox adds a box. It returns an error if the shapes of its input and target are invalid or
-// differ from the shapes of the first box.
+// addBox returns an error if the shapes of input and target are invalid or differ from the first box's.
 func (v *Volumes) addBox(path string, image, target volumeReader, o VolumeOptions) error {
 	is, ts := image.shape(), target.shape()
 	for _, c := range []struct {
@@ -225,13 +218,13 @@ func (v *Volumes) Close() error {
 // Len returns the number of boxes.
 func (v *Volumes) Len() int { return len(v.boxes) }
 
-// ImageShape returns the shape [C,D,H,W] of the input of a complete box.
+// ImageShape returns the shape [C,D,H,W] of a complete box's input.
 func (v *Volumes) ImageShape() []int { return v.image }
 
-// TargetShape returns the shape [C',D,H,W] of the target of a complete box.
+// TargetShape returns the shape [C',D,H,W] of a complete box's target.
 func (v *Volumes) TargetShape() []int { return v.target }
 
-// SampleName returns the path of the file of box i.
+// SampleName returns the path of box i's file.
 func (v *Volumes) SampleName(i int) string { return v.boxes[i].name }
 
 // Get reads the input and the target of the complete box i.
@@ -256,7 +249,6 @@ func (v *Volumes) getWindow(ctx context.Context, i int, w window, image, target 
 	return nil
 }
 
-// hdf5Volume is a volume in an HDF5 file.
 type hdf5Volume struct{ r *hdf5.Reader }
 
 func (g hdf5Volume) shape() []int { return g.r.Shape() }

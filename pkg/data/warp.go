@@ -2,32 +2,29 @@ package data
 
 import "math"
 
-// warp rotates and scales a picture about its center. The coordinates of the source, in pixels
-// of size one, are integers with warpBits fractional bits, so that all processors compute the
-// same bits.
+// warp rotates and scales a picture about its center. Coordinates in the source, in pixels, are
+// integers with warpBits fractional bits, so that all processors compute the same bits.
 type warp struct {
 	along, across int64 // steps in the source per pixel of the result: scaled cosine and sine
 }
 
-// warpBits is the number of fractional bits of coordinates. The rounded steps add up to less than
-// 0.001 pixels in a picture of 16,384 pixels per side.
+// warpBits is the number of fractional bits. The rounded steps add up to less than 0.001 pixels in
+// a picture of 16,384 pixels per side.
 const warpBits = 24
 
-// newWarp returns the warp that rotates a picture counterclockwise by an angle in degrees, and
-// enlarges it by the given factor.
+// newWarp rotates counterclockwise by an angle in degrees, and enlarges by a factor.
 func newWarp(degrees, factor float64) warp {
 	sin, cos := math.Sincos(degrees * math.Pi / 180)
 	fixed := func(v float64) int64 { return int64(math.Round(v / factor * (1 << warpBits))) }
 	return warp{along: fixed(cos), across: fixed(sin)}
 }
 
-// isIdentity reports whether the warp changes nothing.
 func (w warp) isIdentity() bool { return w == warp{along: 1 << warpBits} }
 
-// forEachPixel calls f for each pixel of a picture of the given size. at is the index of the
-// pixel, and (y, x) is its place in the source, relative to the center of the first pixel.
+// forEachPixel calls f for each pixel, with its index at and its place (y, x) in the source,
+// relative to the center of the first pixel.
 func (w warp) forEachPixel(height, width int, f func(at int, y, x int64)) {
-	// The center of pixel 0 of n is (n−1)/2 pixels before the center of the picture.
+	// The center of pixel 0 of n is (n−1)/2 pixels before the picture's center.
 	for row := range height {
 		dy, dx := int64(2*row+1-height), int64(1-width) // twice the distance from the center
 		y := int64(height-1)<<warpBits + w.along*dy + w.across*dx
@@ -39,8 +36,8 @@ func (w warp) forEachPixel(height, width int, f func(at int, y, x int64)) {
 	}
 }
 
-// nearest returns the index of the pixel that contains (y, x), see forEachPixel. It is −1
-// outside the picture.
+// nearest returns the index of the pixel that contains (y, x), as in forEachPixel, or −1 outside
+// the picture.
 func nearest(y, x int64, height, width int) int {
 	const half = 1 << (warpBits - 1)
 	row, column := (y+half)>>warpBits, (x+half)>>warpBits
@@ -50,8 +47,8 @@ func nearest(y, x int64, height, width int) int {
 	return int(row)*width + int(column)
 }
 
-// applyToImage warps the channels of src with bilinear interpolation and writes the result to
-// dst, which is 0 (black) outside of src.
+// applyToImage warps the channels of src with bilinear interpolation into dst, which is 0 (black)
+// outside src.
 func (w warp) applyToImage(dst, src []float32, height, width int) {
 	const one = 1 << warpBits
 	plane := height * width
@@ -82,8 +79,8 @@ func (w warp) applyToImage(dst, src []float32, height, width int) {
 	})
 }
 
-// applyToMask warps the channels of src by taking the nearest pixel, and writes the result to
-// dst, which has the value outside where src has no pixel.
+// applyToMask warps the channels of src by the nearest pixel into dst, with the value outside where
+// src has no pixel.
 func (w warp) applyToMask(dst, src []float32, height, width int, outside float32) {
 	plane := height * width
 	w.forEachPixel(height, width, func(at int, y, x int64) {
@@ -97,7 +94,7 @@ func (w warp) applyToMask(dst, src []float32, height, width int, outside float32
 	})
 }
 
-// applyGamma raises the values of a picture, which are in [0, 1], to the power gamma in place.
+// applyGamma raises values in [0, 1] to the power gamma in place.
 func applyGamma(v []float32, gamma float64) {
 	if gamma == 1 {
 		return

@@ -8,14 +8,13 @@ import (
 	"strings"
 )
 
-// window is a rectangular part of a sample. start is the index of its first element, and size
-// is its size, both along depth, rows and columns. A picture has depth 1.
+// window is a rectangular part of a sample: its first element and its size along depth, rows and
+// columns. A picture has depth 1.
 type window struct{ start, size [3]int }
 
-// voxelCount returns the number of pixels or voxels in the window.
 func (w window) voxelCount() int { return w.size[0] * w.size[1] * w.size[2] }
 
-// String formats the size and the position of the window for error messages.
+// String formats size and position for error messages.
 func (w window) String() string {
 	if w.start[0] == 0 && w.size[0] == 1 {
 		return fmt.Sprintf("%d×%d at row %d, column %d", w.size[1], w.size[2], w.start[1], w.start[2])
@@ -23,8 +22,8 @@ func (w window) String() string {
 	return fmt.Sprintf("%s at depth %d, row %d, column %d", formatSize(w.size[:]), w.start[0], w.start[1], w.start[2])
 }
 
-// spatialSize returns the depth, height and width of a sample of shape [C,D,H,W], or [C,H,W]
-// with depth 1. ok is false if the shape has another number of dimensions.
+// spatialSize returns the depth, height and width of a sample of shape [C,D,H,W], or [C,H,W] with
+// depth 1. ok is false for other numbers of dimensions.
 func spatialSize(shape []int) (size [3]int, ok bool) {
 	switch len(shape) {
 	case 3:
@@ -35,33 +34,31 @@ func spatialSize(shape []int) (size [3]int, ok bool) {
 	return [3]int{}, false
 }
 
-// isAligned reports whether a target with the given shape has values for each pixel or voxel
-// of the image, so that it must be cropped, mirrored and rotated like the image.
+// isAligned reports whether a target has values for each pixel or voxel of the image, so that it
+// must be cropped, mirrored and rotated with the image.
 func isAligned(image, target []int) bool {
 	return (len(image) == 3 || len(image) == 4) && len(image) == len(target) && slices.Equal(image[1:], target[1:])
 }
 
-// fullWindow returns the window that covers a complete sample of shape [C,H,W] or [C,D,H,W].
+// fullWindow returns the window of a complete sample of shape [C,H,W] or [C,D,H,W].
 func fullWindow(shape []int) window {
 	size, _ := spatialSize(shape)
 	return window{size: size}
 }
 
-// windowReader is implemented by data sets that can read a window of a sample without reading
-// the complete sample. getWindow copies window w of sample i. A target that is not aligned
-// with the image (see isAligned) is copied completely.
+// windowReader is a data set that can read window w of a sample without the rest. A target that is
+// not aligned with the image (see isAligned) is copied completely.
 type windowReader interface {
 	getWindow(ctx context.Context, i int, w window, image, target []float32) error
 }
 
-// sampleReader is implemented by data sets whose samples may take long to read, such as large
-// pictures. getSample is like Get, but ends with ctx's error if ctx is canceled.
+// sampleReader is a data set whose samples may take long to read, such as large pictures. getSample
+// is like Get, but ends with ctx's error if ctx is canceled.
 type sampleReader interface {
 	getSample(ctx context.Context, i int, image, target []float32) error
 }
 
-// readSample copies sample i of ds to image and target. If ds is no sampleReader, it cannot be
-// canceled.
+// readSample copies sample i of ds. It can be canceled only if ds is a sampleReader.
 func readSample(ctx context.Context, ds Dataset, i int, image, target []float32) error {
 	if d, ok := ds.(sampleReader); ok {
 		return d.getSample(ctx, i, image, target)
@@ -69,8 +66,7 @@ func readSample(ctx context.Context, ds Dataset, i int, image, target []float32)
 	return ds.Get(i, image, target)
 }
 
-// readWindow copies window w of sample i to image and target. It reads the complete sample
-// if ds does not implement windowReader.
+// readWindow copies window w of sample i. It reads the complete sample if ds is no windowReader.
 func readWindow(ctx context.Context, ds Dataset, i int, w window, image, target []float32) error {
 	if d, ok := ds.(windowReader); ok {
 		return d.getWindow(ctx, i, w, image, target)
@@ -96,7 +92,7 @@ func readWindow(ctx context.Context, ds Dataset, i int, w window, image, target 
 	return nil
 }
 
-// copyWindow copies window w of src, which has the given shape [C,H,W] or [C,D,H,W], to dst.
+// copyWindow copies window w of src, of the given shape [C,H,W] or [C,D,H,W], to dst.
 func copyWindow(dst, src []float32, shape []int, w window) {
 	size, _ := spatialSize(shape)
 	for c := range shape[0] {
@@ -109,8 +105,8 @@ func copyWindow(dst, src []float32, shape []int, w window) {
 	}
 }
 
-// checkGetArguments returns an error if ds has no sample i, if the window exceeds the
-// sample, or if a buffer has the wrong length.
+// checkGetArguments returns an error if ds has no sample i, if the window exceeds the sample, or if
+// a buffer has the wrong length.
 func checkGetArguments(ds Dataset, i int, w window, image, target []float32) error {
 	if i < 0 || i >= ds.Len() {
 		return fmt.Errorf("get sample %d: the data set has samples 0 to %d", i, ds.Len()-1)
@@ -129,8 +125,8 @@ func checkGetArguments(ds Dataset, i int, w window, image, target []float32) err
 	return checkBuffers(ds.SampleName(i), image, target, ni, nt)
 }
 
-// checkBuffers returns an error unless image has imageValues and target has targetValues
-// elements. sample is the name of the sample for the error message.
+// checkBuffers returns an error unless image has imageValues and target has targetValues elements.
+// sample is the sample's name.
 func checkBuffers(sample string, image, target []float32, imageValues, targetValues int) error {
 	if len(image) != imageValues || len(target) != targetValues {
 		return fmt.Errorf("get sample %s: buffers for image and target have %d and %d values, want %d and %d", sample, len(image), len(target), imageValues, targetValues)
@@ -138,7 +134,6 @@ func checkBuffers(sample string, image, target []float32, imageValues, targetVal
 	return nil
 }
 
-// elementCount returns the number of elements of an array with the given shape.
 func elementCount(shape []int) int {
 	n := 1
 	for _, v := range shape {

@@ -24,13 +24,11 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// cifarTrainingBatches is the number of files with training pictures of CIFAR-10.
 const cifarTrainingBatches = 5
 
-// WriteCIFAR10 saves pictures of 32×32 pixels and at most 10 classes in the format of
-// CIFAR-10's binary version, in dir/cifar-10-batches-bin. The training pictures are saved
-// in five batches of equal size (up to four pictures at the end are omitted), the test
-// pictures in one batch.
+// WriteCIFAR10 saves pictures of 32×32 pixels and at most 10 classes in CIFAR-10's binary version,
+// in dir/cifar-10-batches-bin: the training pictures in five batches of equal size (up to four at
+// the end are omitted), the test pictures in one.
 func WriteCIFAR10(ctx context.Context, dir string, train, test *Classes) error {
 	dir = filepath.Join(dir, "cifar-10-batches-bin")
 	for _, c := range []*Classes{train, test} {
@@ -63,8 +61,8 @@ func WriteCIFAR10(ctx context.Context, dir string, train, test *Classes) error {
 	return nil
 }
 
-// contextWriter is a file that returns an error once its context is canceled, so that the
-// encoding of a large picture or volume can be interrupted.
+// contextWriter returns an error once its context is canceled, so that the encoding of a large
+// picture or volume can be interrupted.
 type contextWriter struct {
 	*os.File
 	ctx context.Context
@@ -77,7 +75,6 @@ func (w contextWriter) Write(b []byte) (int, error) {
 	return w.File.Write(b)
 }
 
-// writeCIFARBatch writes pictures lo to hi−1 of c to a CIFAR-10 batch file.
 func writeCIFARBatch(ctx context.Context, path string, c *Classes, lo, hi int) error {
 	text := make([]byte, 0, (hi-lo)*cifarRecord)
 	picture, class := make([]float32, cifarPixels), make([]float32, 1)
@@ -96,8 +93,8 @@ func writeCIFARBatch(ctx context.Context, path string, c *Classes, lo, hi int) e
 	return wholefile.WriteBytes(path, text, 0o666)
 }
 
-// WriteFolders saves pictures in one subfolder of dir per class, in the format "png" or
-// "jpeg" (with quality 90). OpenFolders can read them.
+// WriteFolders saves pictures for OpenFolders in one subfolder of dir per class, in the format
+// "png" or "jpeg" (with quality 90).
 func WriteFolders(ctx context.Context, dir string, c *Classes, format string) error {
 	if format != "png" && format != "jpeg" {
 		return fmt.Errorf("write folders: unknown format %q: use png or jpeg", format)
@@ -117,8 +114,7 @@ func WriteFolders(ctx context.Context, dir string, c *Classes, format string) er
 	return nil
 }
 
-// writeClassPicture saves picture i of c to path, in the size in which c provides it. The
-// extension of path selects PNG or JPEG.
+// writeClassPicture saves picture i of c unscaled. The extension of path selects PNG or JPEG.
 func writeClassPicture(ctx context.Context, path string, c *Classes, i int) error {
 	m, err := c.source.picture(ctx, i)
 	if err != nil {
@@ -147,9 +143,9 @@ type VolumeFormat struct {
 	Gzip  bool // for HDF5: compress the chunks
 }
 
-// WriteVolumes saves the samples of ds, images [C,D,H,W] and targets [C',D,H,W], as files
-// that OpenVolumes can read: dir/box-0.h5 with the data sets Nbody and Hydro, or
-// dir/box-0_Nbody.npy and dir/box-0_Hydro.npy. It keeps one sample in memory at a time.
+// WriteVolumes saves the samples of ds, images [C,D,H,W] and targets [C',D,H,W], as files for
+// OpenVolumes: dir/box-0.h5 with the data sets Nbody and Hydro, or dir/box-0_Nbody.npy and
+// dir/box-0_Hydro.npy. It keeps one sample in memory at a time.
 func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) error {
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	if len(is) != 4 || len(ts) != 4 {
@@ -183,8 +179,7 @@ func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) e
 	return nil
 }
 
-// newBoxCopier returns a function for hdf5.Output.Values. The function copies a box of v,
-// an array of the given shape [C,D,H,W], to dst.
+// newBoxCopier returns an hdf5.Output.Values for v, an array of the given shape [C,D,H,W].
 func newBoxCopier(v []float32, shape []int) func(dst []float32, start, size []int) error {
 	plane := elementCount(shape[1:])
 	return func(dst []float32, start, size []int) error {
@@ -214,11 +209,10 @@ func WriteArray(ctx context.Context, path string, v []float32, shape ...int) err
 	return writeNPY(ctx, path, v, 1, shape)
 }
 
-// channelsLast returns the shape [D,H,W,C] of a volume of shape [C,D,H,W].
 func channelsLast(shape []int) []int { return []int{shape[1], shape[2], shape[3], shape[0]} }
 
-// writeNPY writes v to a .npy file of the given shape. v has a plane for each of the channels,
-// which are the last dimension of the shape if there is more than one.
+// writeNPY writes v to a .npy file of the given shape. v has a plane per channel; channels are the
+// last dimension of the shape if there is more than one.
 func writeNPY(ctx context.Context, path string, v []float32, channels int, shape []int) error {
 	return wholefile.Write(path, 0o666, func(f *os.File) error {
 		w := bufio.NewWriterSize(contextWriter{f, ctx}, 1<<20)
@@ -241,7 +235,7 @@ func writeNPY(ctx context.Context, path string, v []float32, channels int, shape
 }
 
 // WriteTIFF saves the images and masks of ds, which must have one channel, as TIFF files in
-// dir/image and dir/label. OpenPairs can read them.
+// dir/image and dir/label, for OpenPairs.
 func WriteTIFF(ctx context.Context, dir string, ds Dataset) error {
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	if len(is) != 3 || is[0] != 1 || !isAligned(is, ts) || ts[0] != 1 {
@@ -283,10 +277,9 @@ func writeTIFF(ctx context.Context, path string, m image.Image) error {
 	})
 }
 
-// Write saves the images and masks of ds, which must have one channel, as PNG files in
-// dir/image and dir/label (foreground white). OpenPairs can read them. Existing files with
-// the same names are replaced. If the folders contain other pictures, Write returns an
-// error, because OpenPairs would mix the data sets.
+// Write saves the images and masks of ds, which must have one channel, as PNG files in dir/image
+// and dir/label (foreground white), for OpenPairs. It replaces files of the same names. If the
+// folders contain other pictures, it returns an error, because OpenPairs would mix the data sets.
 func Write(ctx context.Context, dir string, ds Dataset) error {
 	is, ts := ds.ImageShape(), ds.TargetShape()
 	if !slices.Equal(is, ts) || len(is) != 3 || is[0] != 1 {
@@ -304,7 +297,6 @@ func Write(ctx context.Context, dir string, ds Dataset) error {
 	})
 }
 
-// writePairs saves n images and masks as PNG files. get returns image and mask i.
 func writePairs(ctx context.Context, dir string, n int, get func(i int) (img, mask image.Image, err error)) error {
 	folder := [2]string{filepath.Join(dir, survey.ImageFolder), filepath.Join(dir, survey.MaskFolder)}
 	for _, f := range folder {
@@ -332,8 +324,8 @@ func writePairs(ctx context.Context, dir string, n int, get func(i int) (img, ma
 	return nil
 }
 
-// checkNoOtherPictures returns an error if dir contains pictures other than the files of n
-// samples (see sampleFileName).
+// checkNoOtherPictures returns an error if dir contains pictures other than the files of n samples
+// (see sampleFileName).
 func checkNoOtherPictures(dir string, n int) error {
 	ours := map[string]bool{}
 	for i := range n {
@@ -355,7 +347,6 @@ func writePNG(ctx context.Context, path string, m image.Image) error {
 	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error { return png.Encode(contextWriter{f, ctx}, m) })
 }
 
-// toGray converts values in [0,1] to an 8-bit gray image.
 func toGray(values []float32, height, width int) *image.Gray {
 	m := image.NewGray(image.Rect(0, 0, width, height))
 	for i, v := range values {

@@ -19,23 +19,22 @@ import (
 // Options configure how data sets are downloaded. The zero value is ready for use.
 type Options struct {
 	Client *http.Client // nil means a client without a total time-out
-	// Site is the scheme and host of a mirror, such as https://mirror.example.org, from which
-	// all files are downloaded. Empty means the original sites.
+	// Site is the scheme and host of a mirror of all files, such as https://mirror.example.org;
+	// empty: the original sites.
 	Site string
-	// Retries is the number of times that Get continues a download after its connection
-	// failed. Get does not wait before a retry.
+	// Retries is how often Get continues, without waiting, a download whose connection failed.
 	Retries int
-	// Progress, if it is not nil, is called from time to time with the number of bytes of
-	// a file that have been downloaded. total is 0 if the size of the file is unknown.
+	// Progress, if not nil, is called from time to time with the bytes of a file that have been
+	// downloaded. total is 0 if the size of the file is unknown.
 	Progress func(file string, done, total int64)
 }
 
 // errConnection is wrapped by errors after which a retry may succeed.
 var errConnection = errors.New("connection failed")
 
-// Get downloads the files of a data set to dir and unpacks archives there. A file that
-// exists with the right checksum is not downloaded again. If NAME.part exists, it contains
-// the beginning of file NAME, and Get downloads only the rest.
+// Get downloads the files of a data set to dir and unpacks archives there. A file that exists with
+// the right checksum is not downloaded again. If NAME.part exists, it is the beginning of file
+// NAME, and Get downloads only the rest.
 func Get(ctx context.Context, s Set, dir string, o Options) error {
 	if err := getFiles(ctx, s, dir, o); err != nil {
 		return fmt.Errorf("get %s: %w", s.Name, err)
@@ -43,7 +42,7 @@ func Get(ctx context.Context, s Set, dir string, o Options) error {
 	return nil
 }
 
-// getFiles does the work of Get. Its errors do not name the data set.
+// getFiles is Get, but its errors do not name the data set.
 func getFiles(ctx context.Context, s Set, dir string, o Options) error {
 	if o.Client == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -72,8 +71,7 @@ func getFiles(ctx context.Context, s Set, dir string, o Options) error {
 	return nil
 }
 
-// mirrorURL replaces the scheme and host of url by o.Site. If o.Site is empty, it returns
-// url.
+// mirrorURL replaces the scheme and host of url by a non-empty o.Site.
 func (o Options) mirrorURL(url string) string {
 	if o.Site == "" {
 		return url
@@ -86,8 +84,7 @@ func (o Options) mirrorURL(url string) string {
 // maxRecordBytes limits the size in bytes of Zenodo's description of a record.
 const maxRecordBytes = 16 << 20
 
-// zenodoFiles requests the list of files of a Zenodo record
-// (https://developers.zenodo.org).
+// zenodoFiles requests a Zenodo record's list of files (https://developers.zenodo.org).
 func (o Options) zenodoFiles(ctx context.Context, id string) ([]File, error) {
 	url := o.mirrorURL(zenodoSite + "/api/records/" + id)
 	r, err := o.request(ctx, url, 0)
@@ -122,8 +119,7 @@ func (o Options) zenodoFiles(ctx context.Context, id string) ([]File, error) {
 	return files, nil
 }
 
-// request sends a GET request for the content of url, starting at byte offset. The caller
-// must close the response body.
+// request requests url from byte offset on. The caller must close the response body.
 func (o Options) request(ctx context.Context, url string, offset int64) (*http.Response, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -142,8 +138,8 @@ func (o Options) request(ctx context.Context, url string, offset int64) (*http.R
 	return r, nil
 }
 
-// download downloads f to path and verifies its checksum. It does nothing if the file at
-// path already has the right checksum.
+// download downloads f to path and verifies its checksum, unless the file at path already has the
+// right one.
 func (o Options) download(ctx context.Context, f File, path string) error {
 	if sum, err := fileMD5(path); err == nil && sum == f.MD5 {
 		return nil
@@ -171,8 +167,8 @@ func (o Options) download(ctx context.Context, f File, path string) error {
 	return os.Rename(part, path)
 }
 
-// downloadRest continues the download of f: it appends the bytes that are still missing to
-// the file at partPath. The error wraps errConnection if a retry may succeed.
+// downloadRest appends the missing bytes of f to the file at partPath. The error wraps
+// errConnection if a retry may succeed.
 func (o Options) downloadRest(ctx context.Context, f File, partPath string) (err error) {
 	out, err := os.OpenFile(partPath, os.O_WRONLY|os.O_CREATE, 0o666)
 	if err != nil {
@@ -242,15 +238,13 @@ func parseContentRange(s string) (start, size int64, ok bool) {
 	return start, size, true
 }
 
-// progressReader reads from r. About once per MiB and at the end, it calls report with the
-// number of bytes read so far.
+// progressReader calls report with the number of bytes read so far, about once per MiB and at the end.
 type progressReader struct {
 	r                  io.Reader
 	done, total, shown int64 // bytes: read so far, expected, and last reported
 	report             func(done int64)
 }
 
-// Read implements io.Reader.
 func (t *progressReader) Read(b []byte) (int, error) {
 	n, err := t.r.Read(b)
 	t.done += int64(n)
@@ -261,7 +255,6 @@ func (t *progressReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// fileMD5 returns the MD5 of a file as hexadecimal digits.
 func fileMD5(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -18,9 +18,8 @@ import (
 // maxUnpackedBytes limits the total size of an archive's files, in bytes.
 const maxUnpackedBytes = 1 << 40
 
-// Unpack unpacks a .tar.gz, .tgz or .zip file into dir. It does nothing if path has
-// another extension. It returns an error if a path in the archive leads out of dir. Links
-// in the archive are skipped.
+// Unpack unpacks a .tar.gz, .tgz or .zip file into dir, and ignores files with other extensions. It
+// returns an error if a path in the archive leads out of dir. Links in the archive are skipped.
 func Unpack(ctx context.Context, path, dir string) error {
 	var err error
 	switch name := strings.ToLower(path); {
@@ -35,7 +34,6 @@ func Unpack(ctx context.Context, path, dir string) error {
 	return nil
 }
 
-// untar unpacks a gzip-compressed tar file into dir.
 func untar(ctx context.Context, path, dir string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -63,7 +61,6 @@ func untar(ctx context.Context, path, dir string) error {
 	}
 }
 
-// unzip unpacks a ZIP file into dir.
 func unzip(ctx context.Context, path, dir string) error {
 	z, err := zip.OpenReader(path)
 	if err != nil {
@@ -86,9 +83,8 @@ func unzip(ctx context.Context, path, dir string) error {
 	return nil
 }
 
-// extractFile writes a file of an archive, whose content is r, to dir/name. It subtracts
-// the size of the file from remaining, the number of bytes that may still be unpacked from
-// this archive.
+// extractFile writes r, a file of an archive, to dir/name. It subtracts the file's size from
+// remaining, the number of bytes that may still be unpacked.
 func extractFile(ctx context.Context, dir, name string, r io.Reader, remaining *int64) error {
 	if err := ctx.Err(); err != nil {
 		return err

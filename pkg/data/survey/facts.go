@@ -6,8 +6,8 @@ import (
 	"lockstep/pkg/data/internal/picture"
 )
 
-// Facts are what is known of a picture. If only its header was read, Complete is false, and the
-// fields after it are not set.
+// Facts are what is known of a picture. If Complete is false, only its header was read, and the
+// fields after Complete are not set.
 type Facts struct {
 	Height   int  `json:"height"`
 	Width    int  `json:"width"`
@@ -20,20 +20,19 @@ type Facts struct {
 	Transparent bool `json:"transparent,omitempty"`
 	Palette     bool `json:"palette,omitempty"`
 
-	// Of an image: its smallest and largest value, and mean and standard deviation of its values.
+	// Of an image: its values' minimum, maximum, mean and standard deviation.
 	Min       int     `json:"min,omitempty"`
 	Max       int     `json:"max,omitempty"`
 	Mean      float64 `json:"mean,omitempty"`
 	Deviation float64 `json:"deviation,omitempty"`
 
-	// Levels maps each value of a mask, or each index if it has a palette, to the number of its
-	// pixels. It has at most maxLevels values; the pixels of the others are MorePixels.
+	// Levels maps each value of a mask, or each index if it has a palette, to its number of pixels,
+	// for at most maxLevels values; MorePixels counts the others' pixels.
 	Levels     map[int]int `json:"levels,omitempty"`
 	MorePixels int         `json:"more_pixels,omitempty"`
 }
 
-// maxLevels is the number of values of a mask that are counted separately. A mask with more is no
-// mask of classes.
+// maxLevels is how many values of a mask are counted separately. A mask with more has no classes.
 const maxLevels = 256
 
 // Kind describes channels and bits, as in "8-bit RGB".
@@ -90,7 +89,6 @@ func newFacts(r picture.Raw) Facts {
 	}
 }
 
-// count adds the numbers of the values of r to counts.
 func count(counts []int, r picture.Raw) {
 	for _, v := range r.Bytes {
 		counts[v]++

@@ -25,16 +25,15 @@ const (
 	MaskFolder  = "label"
 )
 
-// pairFolders lists the supported names of the image folder and the mask folder, in order
-// of preference.
+// pairFolders lists the names of the image folder and the mask folder, in order of preference.
 var pairFolders = [...][2]string{{ImageFolder, MaskFolder}, {"images", "masks"}, {"images", "labels"}, {"images_collective", "masks_collective"}}
 
 // pairLayout describes the files that FindPairs lists, for error messages.
 const pairLayout = "a folder with image/ and label/ (or images/ and masks/), which contain " + picture.FormatNames + " files of the same names"
 
 // FindPairs lists the images in dir/image (or images, images_collective) and their masks in
-// dir/label (or masks, labels, masks_collective), sorted by name with numbers in numerical
-// order. See MatchMasks for suffix. If suffix is not empty and dir has none of these folders, images and
+// dir/label (or masks, labels, masks_collective), sorted by name with numbers in numerical order.
+// MatchMasks describes suffix. If it is not empty and dir has none of these folders, images and
 // masks are in dir itself. An image without mask and a mask without image are errors.
 func FindPairs(dir, suffix string) ([]Pair, error) {
 	imageDir, maskDir, err := findPairFolders(dir, suffix != "")
@@ -65,8 +64,8 @@ func FindPairs(dir, suffix string) ([]Pair, error) {
 	return pairs, nil
 }
 
-// findPairFolders returns the paths of the image folder and the mask folder in dir. If together is
-// true, both may be dir.
+// findPairFolders returns the paths of dir's image folder and mask folder. If together is true,
+// both may be dir.
 func findPairFolders(dir string, together bool) (images, masks string, err error) {
 	info, err := os.Stat(dir)
 	switch {
@@ -100,12 +99,12 @@ func findPairFolders(dir string, together bool) (images, masks string, err error
 	return "", "", fmt.Errorf("%s contains neither image/ nor label/: want %s; if images and masks are in one folder, set data.mask_suffix to what the names of masks have at their end, such as _mask", dir, pairLayout)
 }
 
-// MatchMasks returns the path of the mask of each image. maskDir is a folder of masks.
+// MatchMasks returns the path in the folder maskDir of each image's mask.
 //
 // The mask of image a.png is a.png (or another extension) or, if suffix is _mask, a_mask.png. If
-// suffix is empty and no image has the name of a mask, files with the same numbers in
-// their names belong together (image_07.png, mask_07.png). unused are the masks in maskDir that
-// are of no image. An image without mask is an error.
+// suffix is empty and no image has a mask's name, files with the same numbers in their names belong
+// together (image_07.png, mask_07.png). unused are the masks that belong to no image. An image
+// without mask is an error.
 func MatchMasks(images []string, maskDir, suffix string) (masks, unused []string, err error) {
 	all, err := ListPictures(maskDir)
 	if err != nil {
@@ -164,8 +163,7 @@ func (e *SuffixError) Error() string {
 	return fmt.Sprintf("masks in %s are named as the images, but with %s at the end (%s): set data.mask_suffix to %s", filepath.Dir(e.Mask), e.Suffix, filepath.Base(e.Mask), e.Suffix)
 }
 
-// commonSuffix returns the suffix by which the names of all masks differ from the names of
-// images. It returns "" if there is none.
+// commonSuffix returns the suffix that all masks have after the names of images, or "".
 func commonSuffix(images, masks []string) string {
 	for _, image := range images {
 		suffix, ok := strings.CutPrefix(nameOf(masks[0]), nameOf(image))
@@ -183,8 +181,8 @@ func commonSuffix(images, masks []string) string {
 	return ""
 }
 
-// ListPictures returns the paths of the picture files in dir, sorted by name with numbers in
-// numerical order. A folder without pictures is an error.
+// ListPictures returns the picture files in dir, sorted by name with numbers in numerical order. A
+// folder without pictures is an error.
 func ListPictures(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -217,14 +215,12 @@ func ListPictures(dir string) ([]string, error) {
 	return paths, nil
 }
 
-// nameOf returns the name of a file without its folder and its extension.
 func nameOf(path string) string {
 	name := filepath.Base(path)
 	return strings.TrimSuffix(name, filepath.Ext(name))
 }
 
-// haveCommonName reports whether the names of some path in a and some path in b differ at most
-// in their extensions.
+// haveCommonName reports whether a path in a and a path in b differ at most in their extensions.
 func haveCommonName(a, b []string) bool {
 	in := map[string]bool{}
 	for _, path := range a {
@@ -233,8 +229,8 @@ func haveCommonName(a, b []string) bool {
 	return slices.ContainsFunc(b, func(path string) bool { return in[nameOf(path)] })
 }
 
-// numbersInName returns the numbers in a name, without leading zeros and separated by spaces. If
-// the name has no number, it returns the name.
+// numbersInName returns a name's numbers, without leading zeros and separated by spaces, or the
+// name if it has none.
 func numbersInName(name string) string {
 	fields := strings.FieldsFunc(name, func(r rune) bool { return r < '0' || r > '9' })
 	if len(fields) == 0 {
@@ -246,7 +242,6 @@ func numbersInName(name string) string {
 	return strings.Join(fields, " ")
 }
 
-// trimLeadingZeros removes leading zeros from a number; all zeros become "0".
 func trimLeadingZeros(digits string) string {
 	if t := strings.TrimLeft(digits, "0"); t != "" {
 		return t

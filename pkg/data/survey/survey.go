@@ -29,8 +29,8 @@ func Headers(ctx context.Context, dir string, pairs []Pair) (Survey, error) {
 	return read(ctx, pairs, header, header)
 }
 
-// Complete returns the facts of every pixel of the files of pairs, which are in dir. They are
-// from the user's cache folder if it has them.
+// Complete returns the facts of every pixel of the files of pairs, which are in dir, from the
+// user's cache folder if it has them.
 func Complete(ctx context.Context, dir string, pairs []Pair) (Survey, error) {
 	if s, ok := Cached(ctx, dir, pairs); ok {
 		return s, nil
@@ -62,7 +62,7 @@ func Cached(ctx context.Context, dir string, pairs []Pair) (s Survey, ok bool) {
 }
 
 // Keep keeps s, the facts of pairs, in the user's cache folder, so that unchanged files are not
-// read again. If that fails, they are read again.
+// read again. It ignores errors.
 func (s Survey) Keep(ctx context.Context, dir string, pairs []Pair) {
 	e, err := entry(ctx, dir, pairs)
 	if err != nil {
@@ -73,8 +73,7 @@ func (s Survey) Keep(ctx context.Context, dir string, pairs []Pair) {
 	}
 }
 
-// entry returns the entry of the cache for the facts of pairs. Change the version if facts are
-// added.
+// entry returns the cache entry for the facts of pairs. Change the version if facts are added.
 func entry(ctx context.Context, dir string, pairs []Pair) (filehash.Entry, error) {
 	const version = "survey v1\n"
 	folder, err := os.UserCacheDir()

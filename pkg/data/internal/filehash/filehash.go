@@ -1,9 +1,8 @@
-// Package filehash computes one hash of the content of many files, and keeps the result in a
-// cache, so that unchanged files are not read again.
+// Package filehash computes one hash of the content of many files, and keeps it in a cache, so that
+// unchanged files are not read again.
 //
-// The hash covers the names, the order, the sizes and all bytes of the files, but neither
-// their folders nor their times. Of files that have more than a limit together, it covers
-// only a sample of the bytes.
+// The hash covers the files' names, order, sizes and all bytes, but neither folders nor times. Of
+// files that have more than a limit together, it covers only a sample of the bytes.
 package filehash
 
 import (
@@ -34,8 +33,8 @@ const (
 	chunkBytes   = 1 << 20   // number of bytes read between two checks whether the context is canceled
 	readers      = 8         // number of files read in parallel: small files mostly wait for the disk
 
-	// settleTime is how long a file must have been unchanged before its hash is kept: within
-	// the resolution of a file system's clock, a second change has the same time as the first.
+	// settleTime is how long a file must have been unchanged before its hash is kept: within the
+	// resolution of a file system's clock, a second change has the same time as the first.
 	settleTime = 2 * time.Second
 )
 
@@ -98,8 +97,8 @@ func (h Hasher) Sum(ctx context.Context, files []File) (Sum, error) {
 	return s, err
 }
 
-// fileState is what the system knows of a file. No program can choose the change time, which
-// is also the time at which a file was renamed or got back an old modification time.
+// fileState is what the system knows of a file. No program can choose the change time, which also
+// records when a file was renamed or got back an old modification time.
 type fileState struct {
 	size                   int64
 	inode                  uint64
@@ -114,8 +113,8 @@ func statFile(path string) (fileState, error) {
 	return fileState{size: s.Size, inode: s.Ino, modifyTime: s.Mtim.Nano(), changeTime: s.Ctim.Nano()}, nil
 }
 
-// ChangedSince returns the paths of the files whose content, name or times have changed after t,
-// and of those that are gone.
+// ChangedSince returns the paths of the files that are gone, or whose content, name or times have
+// changed after t.
 func ChangedSince(files []File, t time.Time) []string {
 	var paths []string
 	for _, f := range files {
@@ -127,7 +126,7 @@ func ChangedSince(files []File, t time.Time) []string {
 	return paths
 }
 
-// hashAll hashes all bytes of files, whose states are states.
+// hashAll hashes all bytes of files. states are their states.
 func hashAll(ctx context.Context, files []File, states []fileState) (string, error) {
 	sums := make([][]byte, len(files))
 	if err := forEach(ctx, len(files), func(i int) (err error) {
@@ -139,8 +138,8 @@ func hashAll(ctx context.Context, files []File, states []fileState) (string, err
 	return combine(files, states, sums), nil
 }
 
-// hashSample hashes blocks at equal distances in the concatenated contents of files, whose
-// states are states and whose total size is total.
+// hashSample hashes blocks at equal distances in the concatenated files. states are their states,
+// and total is their size.
 func hashSample(ctx context.Context, files []File, states []fileState, total int64) (string, error) {
 	offsets := make([][]int64, len(files)) // of the blocks in each file
 	file, begin := 0, int64(0)             // the file of the next block, and its offset in the contents
@@ -211,8 +210,7 @@ func (f File) hash(ctx context.Context, size int64, offsets []int64, bytes int64
 	return h.Sum(nil), err
 }
 
-// forEach calls do for 0 to n−1, several at a time. It stops at the first error, or when ctx
-// is canceled, and returns the error.
+// forEach calls do for 0 to n−1, several at a time. It stops at the first error, or when ctx is canceled.
 func forEach(ctx context.Context, n int, do func(i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -242,8 +240,8 @@ type Entry struct {
 	fresh bool   // a file was changed just now
 }
 
-// NewEntry returns the entry in the folder cache of the text that is made for a purpose from files.
-// If a file changes, it is another entry. If the folder is "", nothing is kept.
+// NewEntry returns the entry in the folder cache ("": nothing is kept) of the text that is made for
+// a purpose from files. If a file changes, it is another entry.
 func NewEntry(ctx context.Context, cache, purpose string, files []File) (Entry, error) {
 	states, err := statFiles(ctx, files)
 	if err != nil {
@@ -268,7 +266,6 @@ func newEntry(cache, purpose string, files []File, states []fileState, now time.
 	return e
 }
 
-// statFiles returns the states of files.
 func statFiles(ctx context.Context, files []File) ([]fileState, error) {
 	states := make([]fileState, len(files))
 	return states, forEach(ctx, len(files), func(i int) (err error) {
@@ -277,10 +274,9 @@ func statFiles(ctx context.Context, files []File) ([]fileState, error) {
 	})
 }
 
-// maxEntryBytes limits the size of an entry.
 const maxEntryBytes = 256 << 20
 
-// Read returns the text if the cache has it. It sets the time of the entry, so that it is kept.
+// Read returns the text if the cache has it, and sets the entry's time, so that it is kept.
 func (e Entry) Read() (text string, ok bool) {
 	if e.path == "" {
 		return "", false
@@ -299,9 +295,8 @@ func (e Entry) Read() (text string, ok bool) {
 	return text, true
 }
 
-// Write keeps the text, unless a file was changed so shortly before that a second change might have
-// the same time, and removes entries that were not used for keepTime. It ignores errors: then
-// the files are read again the next time.
+// Write keeps the text, unless a file was changed so shortly before that a second change might have the
+// same time, and removes entries not used for keepTime. It ignores errors: then the files are read again.
 func (e Entry) Write(text string) {
 	folder := filepath.Dir(e.path)
 	if e.path == "" || e.fresh || os.MkdirAll(folder, 0o700) != nil || wholefile.WriteBytes(e.path, []byte(e.content(text)), 0o600) != nil {
@@ -315,11 +310,10 @@ func (e Entry) Write(text string) {
 	}
 }
 
-// keepTime is how long an entry of the cache is kept after its last use.
+// keepTime is how long an entry is kept after its last use.
 const keepTime = 90 * 24 * time.Hour
 
-// content returns the content of the entry: the text, and a checksum by which a damaged entry
-// is recognized.
+// content returns the text with a checksum by which a damaged entry is recognized.
 func (e Entry) content(text string) string {
 	return fmt.Sprintf("%s %x\n", text, sha256.Sum256([]byte(e.state+text)))
 }

@@ -26,11 +26,10 @@ const (
 	stainedNoise                       = 0.03
 )
 
-// stainColors contains the colors of the classes, similar to a stain with eosin,
-// hematoxylin and malachite green.
+// stainColors contains the colors of the classes, as in a stain with eosin, hematoxylin and
+// malachite green.
 var stainColors = [...][3]float64{{0.91, 0.87, 0.90}, {0.87, 0.62, 0.74}, {0.46, 0.34, 0.63}, {0.36, 0.62, 0.55}}
 
-// stainedScene is an image of stained cells that is being drawn.
 type stainedScene struct {
 	scene              // the value is the brightness of the light
 	grain    []float64 // texture, in ±1
@@ -38,10 +37,9 @@ type stainedScene struct {
 	occupied [][3]float64 // center and radius of the objects
 }
 
-// DrawStainedCells draws a random image of stained cells with nuclei, between bacteria, which
-// depends only on the seed, i and the size. It returns the red, green and blue of each pixel
-// (8 bits each), and the mask, which contains the levels of CellClasses. Both are in row-major
-// order. If ctx is canceled, it returns ctx's error.
+// DrawStainedCells draws a random image of stained cells with nuclei, between bacteria, which depends
+// only on the seed, i and the size. It returns each pixel's red, green and blue (8 bits each), and the
+// mask, with the levels of CellClasses, in row-major order. If ctx is canceled, it returns ctx's error.
 func DrawStainedCells(ctx context.Context, seed int64, i, height, width int) (pixels, mask []uint8, err error) {
 	n := height * width
 	s := &stainedScene{scene: scene{
@@ -89,8 +87,8 @@ func (s *stainedScene) paint(i int, level uint8, shade float64) {
 	s.mask[i] = level
 }
 
-// place calls draw for random outlines that touch no other object, until a random number of
-// objects, for a mean density in objects per pixel, was drawn, or no place was found.
+// place calls draw for random outlines that touch no other object, until it has drawn a random
+// number of objects, for a mean density in objects per pixel, or finds no place.
 func (s *stainedScene) place(density float64, draw func(o *cellOutline, shade float64)) {
 	const triesPerObject = 40
 	wanted := s.randomCount(density)
@@ -113,7 +111,6 @@ func (s *stainedScene) place(density float64, draw func(o *cellOutline, shade fl
 	}
 }
 
-// drawStainedCell draws a cell with a membrane, which is darker, and a nucleus.
 func (s *stainedScene) drawStainedCell(o *cellOutline, shade float64) {
 	const rimWidth = 1.5
 	shift := 0.25 * o.a * s.r.Float64() // of the nucleus from the center

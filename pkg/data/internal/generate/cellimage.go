@@ -21,8 +21,8 @@ const (
 	noiseDeviation               = 0.045
 )
 
-// scene is an image that is being drawn. Its functions return early if ctx is canceled: an
-// image of the largest size takes minutes.
+// scene is an image being drawn. Its functions return early if ctx is canceled: an image of the
+// largest size takes minutes.
 type scene struct {
 	ctx           context.Context
 	r             *rand.Rand
@@ -31,9 +31,9 @@ type scene struct {
 	mask          []uint8
 }
 
-// DrawCellImage draws a random image of cells, which depends only on the seed, i and the
-// size. It returns the 8-bit pixels, and the mask, which is 1 inside cells and 0 outside.
-// Both are in row-major order. If ctx is canceled, it returns ctx's error.
+// DrawCellImage draws a random image of cells, which depends only on the seed, i and the size. It
+// returns the 8-bit pixels, and the mask, which is 1 inside cells and 0 outside, in row-major
+// order. If ctx is canceled, it returns ctx's error.
 func DrawCellImage(ctx context.Context, seed int64, i, height, width int) (pixels, mask []uint8, err error) {
 	s := &scene{
 		ctx:    ctx,
@@ -56,8 +56,7 @@ func DrawCellImage(ctx context.Context, seed int64, i, height, width int) (pixel
 	return pixels, s.mask, ctx.Err()
 }
 
-// drawBackground draws the background: a brightness gradient, a vignette, and smooth
-// texture.
+// drawBackground draws a brightness gradient, a vignette, and smooth texture.
 func (s *scene) drawBackground() {
 	angle := s.r.Float64() * 2 * math.Pi
 	slope := 0.10 + 0.15*s.r.Float64()
@@ -76,8 +75,8 @@ func (s *scene) drawBackground() {
 	}
 }
 
-// addTexture adds value noise: random values of up to ±amplitude on a grid with the given
-// spacing in pixels, smoothly interpolated.
+// addTexture adds value noise: random values of up to ±amplitude on a grid with a spacing in
+// pixels, smoothly interpolated.
 func (s *scene) addTexture(spacing, amplitude float64) {
 	columns := int(float64(s.width)/spacing) + 2
 	rows := int(float64(s.height)/spacing) + 2
@@ -104,8 +103,7 @@ func (s *scene) addTexture(spacing, amplitude float64) {
 	}
 }
 
-// smoothstep returns 3t² − 2t³, which rises from 0 at t = 0 to 1 at t = 1 with slope 0 at
-// both ends.
+// smoothstep returns 3t² − 2t³, which rises from 0 to 1 with slope 0 at both ends.
 func smoothstep(t float64) float64 { return t * t * (3 - 2*t) }
 
 // drawSpecks adds blurred bright or dark spots that are not part of the mask.
@@ -123,15 +121,14 @@ func (s *scene) drawSpecks() {
 	}
 }
 
-// cellOutline is the edge of a cell in polar coordinates: an ellipse with half-axes a and b
-// around (cy, cx), modulated by a few waves.
+// cellOutline is a cell's edge in polar coordinates: an ellipse with half-axes a and b around
+// (cy, cx), modulated by a few waves.
 type cellOutline struct {
 	cy, cx, a, b, angle float64    // angle is the direction of a
 	amplitude, phase    [3]float64 // of the waves
 }
 
-// radius returns the distance in pixels between the center and the edge in direction
-// theta.
+// radius returns the distance of the edge from the center in pixels.
 func (o *cellOutline) radius(theta float64) float64 {
 	c, s := math.Cos(theta-o.angle), math.Sin(theta-o.angle)
 	r := o.a * o.b / math.Hypot(o.b*c, o.a*s)
@@ -142,7 +139,6 @@ func (o *cellOutline) radius(theta float64) float64 {
 	return r * wave
 }
 
-// drawCells draws cells that do not touch each other.
 func (s *scene) drawCells() {
 	var drawn [][3]float64
 	for range s.randomCount(cellsPerPixel * 2.5) {
@@ -165,8 +161,8 @@ func (s *scene) drawCells() {
 	}
 }
 
-// touchesNoCell reports whether a cell of radius a around (cy, cx) does not touch any of
-// the cells drawn so far. others contains the values cy, cx and a of each of these cells.
+// touchesNoCell reports whether a cell of radius a around (cy, cx) touches none of others, each a
+// cell's cy, cx and a.
 func touchesNoCell(others [][3]float64, cy, cx, a float64) bool {
 	for _, c := range others {
 		if math.Hypot(cy-c[0], cx-c[1]) < 0.95*(a+c[2])+2 {
@@ -176,8 +172,8 @@ func touchesNoCell(others [][3]float64, cy, cx, a float64) bool {
 	return true
 }
 
-// drawCell draws one cell. body is the contrast of the interior, which fades towards the
-// center, and rim is the contrast of the membrane.
+// drawCell draws a cell. body is the contrast of the interior, which fades towards the center, and
+// rim the membrane's.
 func (s *scene) drawCell(o *cellOutline, body, rim float64) {
 	const rimWidth = 1.3
 	s.forEachPixelNear(o.cy, o.cx, 1.25*o.a+4*rimWidth, func(i int, dy, dx float64) {
@@ -193,8 +189,8 @@ func (s *scene) drawCell(o *cellOutline, body, rim float64) {
 	})
 }
 
-// forEachPixelNear calls f for each pixel in the square of edge 2·reach around (cy, cx). i
-// is the index of the pixel; dy and dx are its distances from the center.
+// forEachPixelNear calls f for each pixel in the square of edge 2·reach around (cy, cx). dy and dx
+// are pixel i's distances from the center.
 func (s *scene) forEachPixelNear(cy, cx, reach float64, f func(i int, dy, dx float64)) {
 	for y := max(0, int(cy-reach)); y < min(s.height, int(cy+reach)+1); y++ {
 		for x := max(0, int(cx-reach)); x < min(s.width, int(cx+reach)+1); x++ {
@@ -203,14 +199,12 @@ func (s *scene) forEachPixelNear(cy, cx, reach float64, f func(i int, dy, dx flo
 	}
 }
 
-// randomCount returns a random number of objects, at least 1, for a mean density in objects
-// per pixel.
+// randomCount returns a random number, at least 1, for a mean density in objects per pixel.
 func (s *scene) randomCount(density float64) int {
 	mean := density * float64(s.height*s.width)
 	return max(1, int(mean*(0.75+0.5*s.r.Float64())+0.5))
 }
 
-// randomSign returns −1 or 1 at random.
 func (s *scene) randomSign() float64 {
 	if s.r.IntN(2) == 0 {
 		return -1
@@ -218,8 +212,7 @@ func (s *scene) randomSign() float64 {
 	return 1
 }
 
-// blur imitates the point spread function of a microscope by a 1-2-1 binomial filter along
-// both axes.
+// blur imitates a microscope's point spread function by a 1-2-1 binomial filter along both axes.
 func (s *scene) blur() {
 	v, height, width := s.value, s.height, s.width
 	line := make([]float64, max(height, width))

@@ -10,9 +10,8 @@ import (
 // ShapeNames contains the class names of generated pictures by class index.
 var ShapeNames = [...]string{"disc", "ring", "square", "triangle", "cross", "bar", "pair", "stripes", "checkers", "star"}
 
-// DrawShapePicture draws a random picture that shows the shape ShapeNames[class]. The picture
-// depends only on the arguments. DrawShapePicture returns the red, the green and the blue
-// plane, each of edge×edge bytes.
+// DrawShapePicture draws a random picture of the shape ShapeNames[class], which depends only on the
+// arguments. It returns the red, the green and the blue plane, each of edge×edge bytes.
 func DrawShapePicture(seed int64, i, class, edge int) []uint8 {
 	r := stream.New(seed, stream.Classes, uint64(i), uint64(edge))
 	n := edge * edge
@@ -42,7 +41,6 @@ func DrawShapePicture(seed int64, i, class, edge int) []uint8 {
 	return pixels
 }
 
-// randomColors returns two random colors that are clearly different.
 func randomColors(r *rand.Rand) (a, b [3]float64) {
 	for {
 		distance := 0.0
@@ -56,8 +54,8 @@ func randomColors(r *rand.Rand) (a, b [3]float64) {
 	}
 }
 
-// shapeContains reports whether the shape of a class contains the point (u, v). The shape
-// fits into the circle of radius 1 around the origin.
+// shapeContains reports whether a class's shape, in the circle of radius 1 around the origin,
+// contains the point (u, v).
 func shapeContains(class int, u, v float64) bool {
 	d := math.Hypot(u, v)
 	box := max(math.Abs(u), math.Abs(v))

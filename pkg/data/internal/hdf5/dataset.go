@@ -9,7 +9,6 @@ import (
 	"lockstep/pkg/data/internal/values"
 )
 
-// maxRank is the maximum number of dimensions that the HDF5 library supports.
 const maxRank = 32
 
 // Dataset is a numeric data set of an HDF5 file. It may be read from several goroutines.
@@ -26,7 +25,7 @@ type Dataset struct {
 	filters []filter
 }
 
-// chunk is the position and the size of a chunk in the file, in bytes.
+// chunk is a chunk's position and size in the file, in bytes.
 type chunk struct {
 	pos  int64
 	size int64
@@ -36,7 +35,6 @@ type chunk struct {
 // Shape returns the shape of the data set. The caller must not modify it.
 func (d *Dataset) Shape() []int { return d.shape }
 
-// openDataset reads the header of the data set at position pos.
 func (f *File) openDataset(pos int64) (*Dataset, error) {
 	all, err := f.readHeader(pos)
 	if err != nil {
@@ -116,8 +114,8 @@ func (d *Dataset) parseDataspace(c *cursor) error {
 	return nil
 }
 
-// parseDatatype parses a datatype message (section IV.A.2.d). It returns an error unless
-// the type is an integer of 1 to 8 bytes or an IEEE 754 float.
+// parseDatatype parses a datatype message (section IV.A.2.d). It returns an error unless the type
+// is an integer of 1 to 8 bytes or an IEEE 754 float.
 func parseDatatype(c *cursor) (values.NumberType, error) {
 	class := c.readUint(1) & 0xf
 	bits := c.readUint(3)
@@ -173,8 +171,8 @@ func (d *Dataset) parseFillValue(c *cursor) error {
 	return c.err
 }
 
-// parseLayout parses a data layout message (section IV.A.2.i) of version 3 or 4, and reads
-// the positions of the chunks if the data are chunked.
+// parseLayout parses a data layout message (section IV.A.2.i) of version 3 or 4, and reads the
+// positions of chunks.
 func (d *Dataset) parseLayout(c *cursor) error {
 	version := c.readUint(1)
 	if version != 3 && version != 4 {
@@ -211,7 +209,6 @@ func (d *Dataset) parseLayout(c *cursor) error {
 	return c.err
 }
 
-// sizeBytes returns the size of all values in bytes.
 func (d *Dataset) sizeBytes() int {
 	n := d.of.Size
 	for _, v := range d.shape {
@@ -220,8 +217,8 @@ func (d *Dataset) sizeBytes() int {
 	return n
 }
 
-// parseChunkShape parses the shape of a chunk and sets d.chunk. The shape is stored as rank
-// numbers of width bytes each, the last of which is the size of a value in bytes.
+// parseChunkShape sets d.chunk from rank numbers of width bytes each, the last of which is a
+// value's size in bytes.
 func (d *Dataset) parseChunkShape(c *cursor, rank, width int) error {
 	if rank != len(d.shape)+1 || rank < 2 {
 		return fmt.Errorf("chunks have %d dimensions, but the data have %d: the file is damaged", rank-1, len(d.shape))
@@ -248,7 +245,6 @@ func (d *Dataset) parseChunkShape(c *cursor, rank, width int) error {
 // maxChunkBytes limits the uncompressed size of a chunk, in bytes.
 const maxChunkBytes = 1 << 30
 
-// chunkBytes returns the uncompressed size of a chunk in bytes.
 func (d *Dataset) chunkBytes() int {
 	n := d.of.Size
 	for _, v := range d.chunk {
@@ -257,7 +253,6 @@ func (d *Dataset) chunkBytes() int {
 	return n
 }
 
-// chunksPerAxis returns the number of chunks along each axis.
 func (d *Dataset) chunksPerAxis() []uint64 {
 	g := make([]uint64, len(d.shape))
 	for k, n := range d.shape {
@@ -266,8 +261,8 @@ func (d *Dataset) chunksPerAxis() []uint64 {
 	return g
 }
 
-// addChunk sets the position of chunk i. It returns an error if the chunk extends
-// beyond the end of the file or has the wrong size.
+// addChunk sets the position of chunk i. It returns an error if c extends beyond the end of the
+// file or has the wrong size.
 func (d *Dataset) addChunk(i uint64, c chunk) error {
 	if c.size > d.file.size-c.pos {
 		return fmt.Errorf("a chunk of %d bytes at byte %d exceeds the file of %d bytes: the file is truncated; copy it again", c.size, c.pos, d.file.size)
@@ -280,7 +275,7 @@ func (d *Dataset) addChunk(i uint64, c chunk) error {
 	return nil
 }
 
-// readBTreeChunks reads the positions of the chunks from the B-tree of a version 3 layout.
+// readBTreeChunks reads the chunks' positions from the B-tree of a version 3 layout.
 func (d *Dataset) readBTreeChunks(c *cursor) error {
 	f := d.file
 	rank := int(c.readUint(1))
@@ -311,8 +306,8 @@ func (d *Dataset) readBTreeChunks(c *cursor) error {
 	})
 }
 
-// readIndexedChunks reads the positions of the chunks from the chunk index (section VII) of a
-// version 4 layout: a single chunk, an implicit index, or a fixed array.
+// readIndexedChunks reads the chunks' positions from the chunk index (section VII) of a version 4
+// layout: a single chunk, an implicit index, or a fixed array.
 func (d *Dataset) readIndexedChunks(c *cursor) error {
 	f := d.file
 	flags, rank, width := c.readUint(1), int(c.readUint(1)), int(c.readUint(1))
@@ -374,8 +369,7 @@ func (d *Dataset) readIndexedChunks(c *cursor) error {
 	return d.readFixedArray(pos, pageBits, total)
 }
 
-// readFixedArray reads the positions of total chunks from the fixed array index (section
-// VII.C) at position pos.
+// readFixedArray reads the positions of total chunks from the fixed array index (section VII.C) at pos.
 func (d *Dataset) readFixedArray(pos int64, pageBits, total uint64) error {
 	f := d.file
 	b, err := f.readBytes(pos, f.bytesLeft(pos, int64(8+f.lengths+f.offsets)))

@@ -35,8 +35,7 @@ type File struct {
 	root    int64 // position of the object header of the root group
 }
 
-// Open reads the superblock of the HDF5 file f. File.Close closes f. If Open returns an
-// error, it has closed f.
+// Open reads the superblock of the HDF5 file f. File.Close closes f; if Open fails, it closes f itself.
 func Open(f *os.File) (*File, error) {
 	info, err := f.Stat()
 	var file *File
@@ -124,8 +123,8 @@ func (f *File) readSuperblock(pos int64) error {
 	return nil
 }
 
-// filePosition converts an address that is stored in the file to a position, which is
-// counted from the start of the file. An address beyond the end of the file is an error.
+// filePosition converts an address in the file to a position from the file's start. An address
+// beyond the end of the file is an error.
 func (f *File) filePosition(a uint64) (int64, error) {
 	if a >= uint64(f.size-f.base) {
 		return 0, fmt.Errorf("address %d is beyond the end of the file (%d bytes): the file is truncated or damaged; copy it again", a, f.size)
@@ -133,8 +132,7 @@ func (f *File) filePosition(a uint64) (int64, error) {
 	return f.base + int64(a), nil
 }
 
-// isUndefined reports whether a stored address is the undefined address, in which all bits
-// are set.
+// isUndefined reports whether a is the undefined address, in which all bits are set.
 func (f *File) isUndefined(a uint64) bool {
 	if f.offsets == 4 {
 		return a == 0xffffffff
@@ -142,7 +140,6 @@ func (f *File) isUndefined(a uint64) bool {
 	return a == ^uint64(0)
 }
 
-// readBytes returns n bytes of the file from position pos.
 func (f *File) readBytes(pos, n int64) ([]byte, error) {
 	if pos < 0 || n < 0 || n > f.size-pos {
 		return nil, fmt.Errorf("bytes %d to %d are beyond the end of the file (%d bytes): the file is truncated or damaged; copy it again", pos, pos+n, f.size)
@@ -154,7 +151,6 @@ func (f *File) readBytes(pos, n int64) ([]byte, error) {
 	return b, nil
 }
 
-// readAt fills b with the bytes of the file from position pos.
 func (f *File) readAt(b []byte, pos int64) error {
 	n, err := f.r.ReadAt(b, pos)
 	if n == len(b) {
@@ -166,8 +162,7 @@ func (f *File) readAt(b []byte, pos int64) error {
 	return fmt.Errorf("read bytes %d to %d: %w", pos, pos+int64(len(b)), err)
 }
 
-// bytesLeft returns the number of bytes from position pos to the end of the file, but at
-// most n.
+// bytesLeft returns the number of bytes from pos to the end of the file, at most n.
 func (f *File) bytesLeft(pos, n int64) int64 { return max(0, min(n, f.size-pos)) }
 
 // Names returns the sorted names of the links in the root group.
@@ -213,8 +208,7 @@ func (f *File) Dataset(path string) (*Dataset, error) {
 	return d, nil
 }
 
-// joinNames joins names by commas. It omits names after the tenth, and returns "none" if
-// there are no names.
+// joinNames joins the first ten names by commas, or returns "none".
 func joinNames(names []string) string {
 	if len(names) == 0 {
 		return "none"
@@ -225,8 +219,7 @@ func joinNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// cursor reads numbers and bytes from b. A read beyond the end of b sets err and returns
-// zero.
+// cursor reads from b. A read beyond its end sets err and returns zero.
 type cursor struct {
 	b   []byte
 	pos int
@@ -248,7 +241,6 @@ func (c *cursor) next(n int) []byte {
 
 func (c *cursor) skip(n int) { c.next(n) }
 
-// readUint reads an unsigned little-endian number of n bytes, at most 8.
 func (c *cursor) readUint(n int) uint64 {
 	var v uint64
 	for i, b := range c.next(n) {

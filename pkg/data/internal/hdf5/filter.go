@@ -18,14 +18,13 @@ const (
 	filterLZF        = 32000
 )
 
-// filter is one step of encoding a chunk.
 type filter struct {
 	id     uint64
 	values []uint32
 }
 
-// parseFilters parses a filter pipeline message (section IV.A.2.l). It returns the filters
-// in the order in which they were applied. An unsupported filter is an error.
+// parseFilters parses a filter pipeline message (section IV.A.2.l) into filters in the order in
+// which they were applied. An unsupported filter is an error.
 func parseFilters(c *cursor) ([]filter, error) {
 	version, n := c.readUint(1), int(c.readUint(1))
 	switch version {
@@ -125,8 +124,7 @@ func (d *Dataset) loadChunk(c chunk, s *chunkScratch) ([]byte, error) {
 	return b, nil
 }
 
-// resizeBuffer returns a slice of n bytes, which reuses the memory of b if its capacity
-// suffices.
+// resizeBuffer returns n bytes, in the memory of b if its capacity suffices.
 func resizeBuffer(b []byte, n int) []byte {
 	if cap(b) < n {
 		return make([]byte, n)
@@ -134,8 +132,8 @@ func resizeBuffer(b []byte, n int) []byte {
 	return b[:n]
 }
 
-// inflate decompresses gzip data. It returns at most full+5 bytes: the chunk, a possible
-// checksum of 4 bytes, and one more byte by which the caller detects an excess.
+// inflate decompresses gzip data to at most full+5 bytes: the chunk, a possible checksum of 4
+// bytes, and one more byte by which the caller detects an excess.
 func (s *chunkScratch) inflate(b []byte, full int) ([]byte, error) {
 	var err error
 	if s.zlib == nil {
@@ -155,9 +153,8 @@ func (s *chunkScratch) inflate(b []byte, full int) ([]byte, error) {
 	return s.plain[:n], nil
 }
 
-// decompressLZF decompresses the LibLZF data b into dst and returns the part of dst that it
-// wrote. The data consist of literals and references to earlier output; lzf_d.c of liblzf
-// describes the format.
+// decompressLZF decompresses the LibLZF data b into dst and returns what it wrote. The data consist
+// of literals and references to earlier output; see lzf_d.c of liblzf.
 func decompressLZF(dst, b []byte) ([]byte, error) {
 	damaged := errors.New("decompress lzf: the data are damaged")
 	n := 0
@@ -198,8 +195,8 @@ func decompressLZF(dst, b []byte) ([]byte, error) {
 	return dst[:n], nil
 }
 
-// unshuffle reverses the shuffle filter, which stores the first bytes of all values, then
-// the second bytes, and so on. size is the size of a value in bytes.
+// unshuffle reverses the shuffle filter, which stores the first bytes of all values, then the
+// second bytes, and so on. size is a value's size in bytes.
 func unshuffle(dst, b []byte, size int) {
 	if size < 2 {
 		copy(dst, b)
@@ -214,9 +211,8 @@ func unshuffle(dst, b []byte, size int) {
 	copy(dst[n*size:], b[n*size:])
 }
 
-// checkFletcher32 verifies the checksum in the last four bytes of b and returns the bytes
-// before it. The checksum is Fletcher's (1982), over big-endian 16-bit words with ones'
-// complement sums.
+// checkFletcher32 verifies the checksum in the last four bytes of b and returns the rest. It is
+// Fletcher's (1982), over big-endian 16-bit words with ones' complement sums.
 func checkFletcher32(b []byte) ([]byte, error) {
 	if len(b) < 4 {
 		return nil, errors.New("fletcher32 checksum is missing: the file is damaged")

@@ -20,19 +20,16 @@ const (
 	messageSymbolTable  = 0x11
 )
 
-// maxMessages limits the number of header messages of an object. Usually there are about
-// ten.
+// maxMessages limits the header messages of an object. Usually there are about ten.
 const maxMessages = 1 << 16
 
-// headerMessage is a message of an object header.
 type headerMessage struct {
 	kind  int
 	data  []byte
 	share bool // data contains the address of a shared message
 }
 
-// readHeader reads the object header (section IV.A.1) at position pos and returns its
-// messages.
+// readHeader reads the messages of the object header (section IV.A.1) at position pos.
 func (f *File) readHeader(pos int64) ([]headerMessage, error) {
 	b, err := f.readBytes(pos, f.bytesLeft(pos, 64))
 	if err != nil {
@@ -59,8 +56,7 @@ func (f *File) readHeader(pos int64) ([]headerMessage, error) {
 	}, 0)
 }
 
-// readHeaderV2 is like readHeader, but for version 2 headers. b contains the first bytes of
-// the header.
+// readHeaderV2 is readHeader for version 2. b contains the header's first bytes.
 func (f *File) readHeaderV2(pos int64, b []byte) ([]headerMessage, error) {
 	c := cursor{b: b, pos: 4}
 	if v := c.readUint(1); v != 2 {
@@ -91,12 +87,11 @@ func (f *File) readHeaderV2(pos int64, b []byte) ([]headerMessage, error) {
 	}, 4)
 }
 
-// fileRange is a range of bytes in the file.
 type fileRange struct{ pos, size int64 }
 
-// readMessages reads the messages in the blocks and in their continuation blocks. next
-// parses one message. Continuation blocks start with a signature and end with a checksum,
-// of skip bytes each; skip is 0 for version 1 headers, which have neither.
+// readMessages reads the messages in the blocks and their continuation blocks. next parses one
+// message. Continuation blocks start with a signature and end with a checksum, of skip bytes each;
+// skip is 0 for version 1, which has neither.
 func (f *File) readMessages(blocks []fileRange, next func(*cursor) headerMessage, skip int64) ([]headerMessage, error) {
 	var all []headerMessage
 	total := int64(0)
@@ -112,7 +107,7 @@ func (f *File) readMessages(blocks []fileRange, next func(*cursor) headerMessage
 		if err != nil {
 			return nil, err
 		}
-		// Remaining bytes that are shorter than the header of a message are padding.
+		// Remaining bytes that are shorter than a message's header are padding.
 		for c := (&cursor{b: b}); len(b)-c.pos >= 4+int(4-skip); {
 			m := next(c)
 			if c.err != nil {
@@ -139,12 +134,10 @@ func (f *File) readMessages(blocks []fileRange, next func(*cursor) headerMessage
 	return all, nil
 }
 
-// unfollowedLink is stored instead of a position for soft links and external links, which
-// this package does not follow.
+// unfollowedLink replaces the position of a soft or external link, which is not followed.
 const unfollowedLink = -1
 
-// readLinks returns the positions of the objects in the group at position pos, by name. The
-// position is unfollowedLink for soft and external links.
+// readLinks returns the positions of the objects in the group at pos by name, or unfollowedLink.
 func (f *File) readLinks(pos int64) (map[string]int64, error) {
 	all, err := f.readHeader(pos)
 	if err != nil {
@@ -183,8 +176,7 @@ func (f *File) readLinks(pos int64) (map[string]int64, error) {
 	return links, nil
 }
 
-// parseLink parses a link message (section IV.A.2.g). pos is the position of the object, or
-// unfollowedLink.
+// parseLink parses a link message (section IV.A.2.g). pos is the object's position, or unfollowedLink.
 func (f *File) parseLink(b []byte) (name string, pos int64, err error) {
 	c := cursor{b: b}
 	version, flags := c.readUint(1), c.readUint(1)
@@ -214,9 +206,8 @@ func (f *File) parseLink(b []byte) (name string, pos int64, err error) {
 	return name, pos, err
 }
 
-// readSymbols adds the links of a group in the older format to links. Such a group is a
-// B-tree of symbol tables (sections III.A.1, III.B) and a local heap with the names
-// (section III.D).
+// readSymbols adds the links of a group in the older format: a B-tree of symbol tables (sections
+// III.A.1, III.B) and a local heap with the names (section III.D).
 func (f *File) readSymbols(tree, heap uint64, links map[string]int64) error {
 	pos, err := f.filePosition(heap)
 	if err != nil {
@@ -292,10 +283,9 @@ func (f *File) readSymbolTable(pos int64, names []byte, links map[string]int64) 
 	return nil
 }
 
-// walkBTree calls leaf for each entry of a version 1 B-tree (section III.A.1), with its key
-// of keyBytes bytes and the position of its child. kind is the type of the tree: 0 for
-// symbols, 1 for chunks. walkBTree reads at most as many nodes as fit into the file, so
-// that it returns an error if the tree contains a cycle.
+// walkBTree calls leaf for each entry of a version 1 B-tree (section III.A.1), with its key of
+// keyBytes bytes and its child's position. kind is 0 for symbols, 1 for chunks. It reads at most as
+// many nodes as fit into the file, so that a cycle is an error.
 func (f *File) walkBTree(tree uint64, kind uint64, keyBytes int, leaf func(key []byte, child int64) error) error {
 	left := f.size/int64(8+2*f.offsets) + 1
 	var node func(a uint64, level int) error

@@ -6,7 +6,6 @@ import (
 	"sync"
 )
 
-// scratchPool keeps the scratch memory of finished reads for later reads.
 type scratchPool struct {
 	mu   sync.Mutex
 	free []*chunkScratch
@@ -29,8 +28,8 @@ func (s *scratchPool) put(x *chunkScratch) {
 	s.free = append(s.free, x)
 }
 
-// Reader reads boxes of a data set. It reuses the memory for decoding chunks. It may be
-// used from several goroutines.
+// Reader reads boxes of a data set. It reuses the memory for decoding chunks, and may be used from
+// several goroutines.
 type Reader struct {
 	d     *Dataset
 	spare scratchPool
@@ -42,9 +41,8 @@ func (d *Dataset) Reader() *Reader { return &Reader{d: d} }
 // Shape returns the shape of the data set. The caller must not modify it.
 func (r *Reader) Shape() []int { return r.d.shape }
 
-// Read copies the box with the given start index and size (one number per dimension) to dst
-// in row-major order. It reads only the chunks that the box overlaps, or, if the data are
-// contiguous, only the rows of the box.
+// Read copies the box with the given start index and size (one number per dimension) to dst in row-major
+// order. It reads only the chunks that the box overlaps, or the rows of the box if the data are contiguous.
 func (r *Reader) Read(dst []float32, start, size []int) error {
 	d := r.d
 	if len(start) != len(d.shape) || len(size) != len(d.shape) {
@@ -68,9 +66,8 @@ func (r *Reader) Read(dst []float32, start, size []int) error {
 	return d.readRows(dst, start, size, s)
 }
 
-// forEachRow calls f for each row of the box with the given start and size in an array of
-// the given shape. boxIndex is the index of the row's first value in the box, and
-// arrayIndex is its index in the array.
+// forEachRow calls f for each row of the box with the given start and size in an array. boxIndex is
+// the index of the row's first value in the box, and arrayIndex its index in the array.
 func forEachRow(start, size, shape []int, f func(boxIndex, arrayIndex int) error) error {
 	last := len(size) - 1
 	place := make([]int, len(size))
@@ -95,8 +92,8 @@ func forEachRow(start, size, shape []int, f func(boxIndex, arrayIndex int) error
 	}
 }
 
-// maxReadGapBytes is the largest gap, in bytes, between two rows that are read in one call.
-// The call also reads the gap, but is faster than two calls.
+// maxReadGapBytes is the largest gap between two rows for which one call, which reads the gap too,
+// is faster than two.
 const maxReadGapBytes = 4096
 
 // readRows reads a box of contiguous or compact data, row by row or plane by plane.
@@ -134,8 +131,8 @@ func (d *Dataset) readRows(dst []float32, start, size []int, s *chunkScratch) er
 	})
 }
 
-// readPlanes reads a box of contiguous data plane by plane (the last two dimensions),
-// including the gaps between the rows.
+// readPlanes reads a box of contiguous data plane by plane (the last two dimensions), with the gaps
+// between the rows.
 func (d *Dataset) readPlanes(dst []float32, start, size []int, s *chunkScratch) error {
 	last, width := len(size)-1, d.of.Size
 	height, long := size[last-1], d.shape[last]
@@ -197,8 +194,8 @@ func (d *Dataset) readChunks(dst []float32, start, size []int, s *chunkScratch) 
 	}
 }
 
-// copyChunk copies the part of chunk i that overlaps the box to dst. The chunk's position
-// in the grid of chunks is first+place.
+// copyChunk copies the part of chunk i that overlaps the box to dst. The chunk's place in the grid
+// of chunks is first+place.
 func (d *Dataset) copyChunk(dst []float32, boxStart, size, first, place []int, i uint64, s *chunkScratch) error {
 	rank, width := len(size), d.of.Size
 	// The overlap: its start in the chunk, its size, and its start in the box.
@@ -213,7 +210,7 @@ func (d *Dataset) copyChunk(dst []float32, boxStart, size, first, place []int, i
 	for k := range rank {
 		outStart = outStart*size[k] + out[k]
 	}
-	// toBox returns the index in the box of the first value of a row of the overlap.
+	// toBox returns the index in the box of a row's first value.
 	toBox := func(row int) int {
 		v, scale := outStart, 1
 		for k := rank - 2; k >= 0; k-- {

@@ -19,8 +19,8 @@ type OutputDataset struct {
 	Shape []int
 	Chunk []int // shape of a chunk; nil: contiguous
 	Gzip  bool  // whether to compress the chunks
-	// Values fills dst with the values of the box with the given start index and size.
-	// Write calls it for one box after the other, in file order.
+	// Values fills dst with the box with the given start index and size. Write calls it for one box
+	// after the other, in file order.
 	Values func(dst []float32, start, size []int) error
 }
 
@@ -48,8 +48,8 @@ func (w *writer) write(b []byte) (pos uint64, err error) {
 	return pos, err
 }
 
-// Write writes an HDF5 file with 1 to 8 data sets to w, in the oldest version of the
-// format, which every HDF5 reader supports.
+// Write writes an HDF5 file with 1 to 8 data sets in the oldest version of the format, which every
+// HDF5 reader supports.
 func Write(w io.WriteSeeker, sets ...OutputDataset) error {
 	if len(sets) == 0 || len(sets) > maxOutputs {
 		return fmt.Errorf("write HDF5 file: got %d data sets, want 1 to %d", len(sets), maxOutputs)
@@ -81,8 +81,7 @@ func Write(w io.WriteSeeker, sets ...OutputDataset) error {
 	return err
 }
 
-// appendLE appends values in little-endian order to b. Each value is a byte, uint16, uint32
-// or uint64; values of other types are ignored.
+// appendLE appends each byte, uint16, uint32 or uint64 in values to b, in little-endian order.
 func appendLE(b []byte, values ...any) []byte {
 	for _, v := range values {
 		switch v := v.(type) {
@@ -99,16 +98,16 @@ func appendLE(b []byte, values ...any) []byte {
 	return b
 }
 
-// encodeSuperblock encodes a version 0 superblock (section II.A). end is the size of the
-// file, and root the position of the root group's header.
+// encodeSuperblock encodes a version 0 superblock (section II.A). end is the file's size, and root
+// the position of the root group's header.
 func encodeSuperblock(end, root uint64) []byte {
 	b := appendLE([]byte(hdf5Signature), byte(0), byte(0), byte(0), byte(0), byte(0), byte(8), byte(8), byte(0),
 		uint16(symbolsHalf), uint16(groupHalf), uint32(0), uint64(0), uint64(none), end, uint64(none))
 	return append(appendLE(b, uint64(0), root, uint32(0), uint32(0)), make([]byte, 16)...)
 }
 
-// writeRootGroup writes the root group (heap of names, symbol table, B-tree and header) and
-// returns the position of its header.
+// writeRootGroup writes the root group (heap of names, symbol table, B-tree and header) and returns
+// its header's position.
 func (w *writer) writeRootGroup(sets []OutputDataset, headers []uint64) (uint64, error) {
 	heap := make([]byte, 8)
 	symbols := appendLE([]byte("SNOD"), byte(1), byte(0), uint16(len(sets)))
@@ -140,10 +139,8 @@ func (w *writer) writeRootGroup(sets []OutputDataset, headers []uint64) (uint64,
 	return w.writeHeader(headerMessage{kind: messageSymbolTable, data: appendLE(nil, pos, names)})
 }
 
-// padTo appends zeros to b until it has n bytes.
 func padTo(b []byte, n int) []byte { return append(b, make([]byte, max(0, n-len(b)))...) }
 
-// writeHeader writes a version 1 object header and returns its position.
 func (w *writer) writeHeader(all ...headerMessage) (uint64, error) {
 	var body []byte
 	for _, m := range all {
@@ -153,8 +150,7 @@ func (w *writer) writeHeader(all ...headerMessage) (uint64, error) {
 	return w.write(append(appendLE(nil, byte(1), byte(0), uint16(len(all)), uint32(1), uint32(len(body)), uint32(0)), body...))
 }
 
-// writeDataset writes the values of a data set and then its header. It returns the position
-// of the header.
+// writeDataset writes a data set's values and then its header, and returns the header's position.
 func (w *writer) writeDataset(s OutputDataset) (uint64, error) {
 	rank := len(s.Shape)
 	if rank == 0 || rank > maxRank || s.Name == "" || slices.Min(s.Shape) < 1 || (s.Chunk != nil && (len(s.Chunk) != rank || slices.Min(s.Chunk) < 1)) {
@@ -194,8 +190,8 @@ func (w *writer) writeDataset(s OutputDataset) (uint64, error) {
 
 const gzipLevel = 4 // h5py's default
 
-// writeContiguous writes all values, one plane of the last two dimensions at a time, and
-// returns the position of the first value.
+// writeContiguous writes all values, a plane of the last two dimensions at a time, and returns the
+// position of the first.
 func (w *writer) writeContiguous(s OutputDataset) (uint64, error) {
 	rank := len(s.Shape)
 	size := slices.Repeat([]int{1}, rank)
@@ -212,8 +208,7 @@ func (w *writer) writeContiguous(s OutputDataset) (uint64, error) {
 	return first, err
 }
 
-// boxBytes returns the values of the box with the given start index and size as bytes.
-// Values beyond the shape of the data set are zero.
+// boxBytes returns the box's values as bytes. Values beyond the shape of the data set are zero.
 func (s OutputDataset) boxBytes(start, size []int) ([]byte, error) {
 	inside, n, all := slices.Clone(size), 1, 1
 	for k := range size {
@@ -236,8 +231,8 @@ func (s OutputDataset) boxBytes(start, size []int) ([]byte, error) {
 	return b, err
 }
 
-// forEachBox divides an array of the given shape into boxes of the given size and calls f
-// with the start index of each box, in row-major order.
+// forEachBox divides an array into boxes of the given size and calls f with each box's start index,
+// in row-major order.
 func forEachBox(shape, size []int, f func(start []int) error) error {
 	start := make([]int, len(shape))
 	for {
@@ -257,14 +252,12 @@ func forEachBox(shape, size []int, f func(start []int) error) error {
 	}
 }
 
-// treeEntry is a key of a chunk B-tree and the position of the chunk or of the child node.
 type treeEntry struct {
 	key   []byte
 	child uint64
 }
 
-// writeChunked writes the chunks and their B-tree (section III.A.1). It returns the
-// position of the B-tree.
+// writeChunked writes the chunks and their B-tree (section III.A.1), and returns the B-tree's position.
 func (w *writer) writeChunked(s OutputDataset) (uint64, error) {
 	var level []treeEntry
 	var packed bytes.Buffer
@@ -328,8 +321,8 @@ func (w *writer) writeChunked(s OutputDataset) (uint64, error) {
 	}
 }
 
-// encodeChunkKey encodes the B-tree key of a chunk: its size in bytes, the mask of skipped
-// filters (none), and its start index.
+// encodeChunkKey encodes a chunk's B-tree key: its size in bytes, the mask of skipped filters
+// (none), and its start index.
 func (s OutputDataset) encodeChunkKey(size uint32, start []int) []byte {
 	b := appendLE(nil, size, uint32(0))
 	for _, v := range start {

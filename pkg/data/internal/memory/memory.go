@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// CheckFits returns an error if count items of bytesEach bytes do not fit into the
-// available memory. what describes the setting for the error message, such as "data.count
-// is 3".
+// CheckFits returns an error if count items of bytesEach bytes do not fit into the available
+// memory. what is the setting for the error message, such as "data.count is 3".
 func CheckFits(what string, count int, bytesEach float64) error {
 	need := float64(count) * bytesEach
 	if available := AvailableBytes(); need > available {
@@ -24,9 +23,8 @@ func CheckFits(what string, count int, bytesEach float64) error {
 // GiB formats a number of bytes as in "1.5 GiB".
 func GiB(bytes float64) string { return strconv.FormatFloat(bytes/(1<<30), 'f', 1, 64) + " GiB" }
 
-// AvailableBytes returns the number of bytes that this process can still allocate,
-// according to /proc/meminfo and the limits of its control groups. It returns +Inf if
-// neither can be read.
+// AvailableBytes returns how many bytes this process can still allocate according to /proc/meminfo
+// and the limits of its control groups, or +Inf if neither can be read.
 func AvailableBytes() float64 {
 	available := math.Inf(1)
 	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
@@ -42,8 +40,7 @@ func AvailableBytes() float64 {
 	if err != nil {
 		return available
 	}
-	// cgroups(7), version 2: one line "0::/path". The limits of all parent groups also
-	// apply.
+	// cgroups(7), version 2: one line "0::/path". The limits of all parent groups also apply.
 	_, path, ok := strings.Cut(strings.TrimSpace(string(group)), "0::")
 	for ok && path != "" {
 		dir := filepath.Join("/sys/fs/cgroup", path)
@@ -60,7 +57,6 @@ func AvailableBytes() float64 {
 	return available
 }
 
-// readNumber reads a file that contains a number. The text "max" is an error.
 func readNumber(path string) (float64, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

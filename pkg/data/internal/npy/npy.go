@@ -21,7 +21,6 @@ import (
 
 const npySignature = "\x93NUMPY"
 
-// maxHeaderBytes limits the length of the header's text in bytes.
 const maxHeaderBytes = 1 << 20
 
 // ErrNotNPY is wrapped by Open's error if the file is not a .npy file.
@@ -37,8 +36,7 @@ type File struct {
 	pool   sync.Pool // of *[]byte
 }
 
-// Open reads the header of the .npy file f. File.Close closes f. If Open returns an error,
-// it has closed f.
+// Open reads the header of the .npy file f. File.Close closes f; if Open fails, it closes f itself.
 func Open(f *os.File) (*File, error) {
 	info, err := f.Stat()
 	var file *File
@@ -98,8 +96,8 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 	return f, f.parseHeader(string(text), size)
 }
 
-// parseHeader parses the header's text, a Python dict literal, and sets the type and shape
-// of the array. size is the size of the file in bytes.
+// parseHeader parses the header's text, a Python dict literal, into the array's type and shape.
+// size is the file's size in bytes.
 func (f *File) parseHeader(text string, size int64) error {
 	d, order, s := descr.FindStringSubmatch(text), fortran.FindStringSubmatch(text), shaped.FindStringSubmatch(text)
 	if d == nil || order == nil || s == nil {
@@ -133,12 +131,11 @@ func (f *File) parseHeader(text string, size int64) error {
 	return nil
 }
 
-// maxReadGapBytes is the largest gap, in bytes, between two rows that are read in one call.
-// The call also reads the gap, but is faster than two calls.
+// maxReadGapBytes is the largest gap between two rows for which one call, which reads the gap too,
+// is faster than two.
 const maxReadGapBytes = 4096
 
-// Read copies the box with the given start index and size from an array [D,H,W,C] to dst,
-// in the order [C,D,H,W].
+// Read copies the box with the given start index and size of an array [D,H,W,C] to dst, as [C,D,H,W].
 func (f *File) Read(dst []float32, start, size [3]int) error {
 	if len(f.shape) != 4 {
 		return fmt.Errorf("read box: array has shape %v, want [D,H,W,C]", f.shape)
@@ -187,8 +184,8 @@ func (f *File) Read(dst []float32, start, size [3]int) error {
 	return nil
 }
 
-// WriteHeader writes the header of a .npy file with little-endian float32 values. The
-// caller must then write the values in row-major order.
+// WriteHeader writes the header of a .npy file of little-endian float32 values. The caller must
+// then write the values in row-major order.
 func WriteHeader(w io.Writer, shape []int) error {
 	words := make([]string, len(shape))
 	for i, n := range shape {

@@ -8,9 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// executeCallOpcode executes the opcodes that name and call Python functions. It calls no
-// Python code: it constructs NumPy arrays itself, and returns an error for every other
-// function.
+// executeCallOpcode executes the opcodes that name and call Python functions. It calls no Python
+// code: it constructs NumPy arrays itself, and every other function is an error.
 func (r *reader) executeCallOpcode(op byte) error {
 	switch op {
 	case 'c': // GLOBAL
@@ -66,8 +65,7 @@ func (r *reader) executeCallOpcode(op byte) error {
 	return fmt.Errorf("refused opcode %q, which creates objects of Python classes or refers to other files: only numbers, text, lists, dicts and NumPy arrays are supported", op)
 }
 
-// pushName pushes the short name of the Python function module.function. It returns an
-// error if a pickle must not use the function.
+// pushName pushes the short name of module.function, or returns an error if a pickle must not use it.
 func (r *reader) pushName(module, function string) error {
 	n, err := lookUpName(module, function)
 	if err == nil {
@@ -76,8 +74,7 @@ func (r *reader) pushName(module, function string) error {
 	return err
 }
 
-// constructValue returns the value that Python would return for a call of a known function
-// with the arguments v.
+// constructValue returns what Python returns for a call of a known function with the arguments v.
 func constructValue(function name, v Tuple) (any, error) {
 	wrong := fmt.Errorf("unexpected arguments of %s: want the arguments that NumPy writes", function)
 	switch function {
@@ -138,7 +135,6 @@ func constructValue(function name, v Tuple) (any, error) {
 	return nil, fmt.Errorf("calls of %s are not supported", function)
 }
 
-// first returns the first element of t, or nil if t is empty.
 func (t Tuple) first() any {
 	if len(t) == 0 {
 		return nil
@@ -146,8 +142,7 @@ func (t Tuple) first() any {
 	return t[0]
 }
 
-// encodeLatin1 converts text to bytes in the encoding Latin-1, in which protocol 2 stores
-// bytes.
+// encodeLatin1 encodes text in Latin-1, in which protocol 2 stores bytes.
 func encodeLatin1(s string) ([]byte, error) {
 	b := make([]byte, 0, utf8.RuneCountInString(s))
 	for _, c := range s {
@@ -162,7 +157,6 @@ func encodeLatin1(s string) ([]byte, error) {
 // dtypeKinds lists the supported NumPy types: kind and size in bytes.
 var dtypeKinds = []string{"b1", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"}
 
-// newDtype parses a NumPy type such as "<f4".
 func newDtype(kind string) (*dtype, error) {
 	t := &dtype{kind: strings.TrimLeft(kind, "<>|="), big: strings.HasPrefix(kind, ">")}
 	if !slices.Contains(dtypeKinds, t.kind) {
@@ -171,8 +165,7 @@ func newDtype(kind string) (*dtype, error) {
 	return t, nil
 }
 
-// executeBuild executes the opcode BUILD: it pops a state and applies it to the value that
-// is then on top of the stack.
+// executeBuild executes BUILD: it pops a state and applies it to the value below it on the stack.
 func (r *reader) executeBuild() error {
 	v, err := r.popN(2)
 	if err != nil {
@@ -196,8 +189,8 @@ func (r *reader) executeBuild() error {
 	return errors.New("refused opcode BUILD for an object that is neither a NumPy type nor an array")
 }
 
-// setContents sets type, shape, order and data of the array. It returns an error if the
-// length of data does not match shape and type.
+// setContents sets type, shape, order and data. It returns an error if the length of data does not
+// match shape and type.
 func (a *Array) setContents(shape, elementType any, fortran bool, data any) error {
 	dims, ok := shape.(Tuple)
 	t, isType := elementType.(*dtype)

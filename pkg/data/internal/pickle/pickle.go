@@ -1,7 +1,6 @@
-// Package pickle reads Python pickles of data: numbers, text, bytes, lists, dicts and NumPy
-// arrays, in any protocol (0 to 5). A pickle is a program that can call any Python
-// function. This package runs no Python code: it implements the few functions that create
-// NumPy arrays, and returns an error for every other function.
+// Package pickle reads Python pickles of data: numbers, text, bytes, lists, dicts and NumPy arrays, in any
+// protocol (0 to 5). A pickle is a program that can call any Python function. This package runs no Python
+// code: it implements the few functions that create NumPy arrays, and every other function is an error.
 //
 // Memory use is limited by the length of the pickle, not by the sizes that it states.
 //
@@ -26,8 +25,7 @@ type (
 	Tuple []any
 	// List is a Python list or set.
 	List struct{ Items []any }
-	// Dict is a Python dict. Keys and Values are in the order of the file, in which a key
-	// may occur several times.
+	// Dict is a Python dict in the order of the file, in which a key may occur several times.
 	Dict struct{ Keys, Values []any }
 	// Array is a NumPy array, or a NumPy number if Shape is empty.
 	Array struct {
@@ -57,8 +55,8 @@ func AsText(v any) (s string, ok bool) {
 	return "", false
 }
 
-// Get returns the value of the string key, which the file may store as bytes. If the key
-// occurs several times, the last value is returned. ok is false if the key does not occur.
+// Get returns the last value of the string key, which the file may store as bytes. ok is false if
+// there is none.
 func (d *Dict) Get(key string) (v any, ok bool) {
 	for i := len(d.Keys) - 1; i >= 0; i-- {
 		if k, ok := AsText(d.Keys[i]); ok && k == key {
@@ -68,8 +66,7 @@ func (d *Dict) Get(key string) (v any, ok bool) {
 	return nil, false
 }
 
-// AsInt returns an integer, a bool or a NumPy integer as an int64. ok is false for other
-// values.
+// AsInt returns an integer, a bool or a NumPy integer. ok is false for other values.
 func AsInt(v any) (i int64, ok bool) {
 	switch v := v.(type) {
 	case int64:
@@ -87,8 +84,7 @@ func AsInt(v any) (i int64, ok bool) {
 	return 0, false
 }
 
-// asInt returns the value of an array that contains one integer. ok is false for other
-// arrays.
+// asInt returns the value of an array that contains one integer. ok is false for others.
 func (a *Array) asInt() (i int64, ok bool) {
 	var order binary.ByteOrder = binary.LittleEndian
 	if a.Big {
@@ -114,7 +110,7 @@ func (a *Array) asInt() (i int64, ok bool) {
 	return 0, false
 }
 
-// allowedNames maps the Python classes and functions that a pickle may use to short names.
+// allowedNames maps the Python names that a pickle may use to short names.
 var allowedNames = map[string]name{
 	"numpy.core.multiarray._reconstruct":  "reconstruct",
 	"numpy._core.multiarray._reconstruct": "reconstruct",
@@ -139,8 +135,7 @@ var allowedNames = map[string]name{
 // errStackUnderflow is returned if an opcode needs more values than the stack contains.
 var errStackUnderflow = errors.New("stack underflow: the opcode needs more values than the stack contains")
 
-// Read returns the value that a pickle contains. Bytes after the end of the pickle are
-// ignored, as in Python.
+// Read returns the value of a pickle. Bytes after its end are ignored, as in Python.
 func Read(text []byte) (v any, err error) {
 	r := &reader{text: text, memo: map[int64]any{}}
 	for {
@@ -167,7 +162,6 @@ type reader struct {
 	memo  map[int64]any
 }
 
-// next returns the next n bytes of the pickle.
 func (r *reader) next(n uint64) ([]byte, error) {
 	if n > uint64(len(r.text)-r.at) {
 		return nil, io.ErrUnexpectedEOF
@@ -177,7 +171,6 @@ func (r *reader) next(n uint64) ([]byte, error) {
 	return b, nil
 }
 
-// readUint reads an unsigned little-endian number of n bytes, at most 8.
 func (r *reader) readUint(n uint64) (uint64, error) {
 	b, err := r.next(n)
 	if err != nil {
@@ -188,8 +181,7 @@ func (r *reader) readUint(n uint64) (uint64, error) {
 	return binary.LittleEndian.Uint64(v[:]), nil
 }
 
-// readLengthPrefixed reads a length, which is stored in n bytes, and returns that number of
-// bytes after it.
+// readLengthPrefixed reads a length of n bytes, and that number of bytes after it.
 func (r *reader) readLengthPrefixed(n uint64) ([]byte, error) {
 	size, err := r.readUint(n)
 	if err != nil {
@@ -198,7 +190,6 @@ func (r *reader) readLengthPrefixed(n uint64) ([]byte, error) {
 	return r.next(size)
 }
 
-// readLine reads a line and returns it without its end.
 func (r *reader) readLine() (string, error) {
 	n := bytes.IndexByte(r.text[r.at:], '\n')
 	if n < 0 {
@@ -211,8 +202,8 @@ func (r *reader) readLine() (string, error) {
 
 func (r *reader) push(v any) { r.stack = append(r.stack, v) }
 
-// markHeight returns the height of the stack at the latest mark, or 0 if no mark is set.
-// Values below this height cannot be popped.
+// markHeight returns the stack's height at the latest mark, below which nothing can be popped, or 0
+// without a mark.
 func (r *reader) markHeight() int {
 	if len(r.marks) == 0 {
 		return 0
@@ -236,8 +227,7 @@ func (r *reader) top() (any, error) {
 	return r.stack[len(r.stack)-1], nil
 }
 
-// popToMark pops the values above the latest mark and removes the mark. It returns the
-// values in the order in which they were pushed.
+// popToMark pops the values above the latest mark, in the order in which they were pushed, and the mark.
 func (r *reader) popToMark() ([]any, error) {
 	if len(r.marks) == 0 {
 		return nil, errors.New("the opcode needs a mark, but none was set")
@@ -249,7 +239,6 @@ func (r *reader) popToMark() ([]any, error) {
 	return values, nil
 }
 
-// popN pops n values and returns them in the order in which they were pushed.
 func (r *reader) popN(n int) ([]any, error) {
 	if len(r.stack)-n < r.markHeight() {
 		return nil, errStackUnderflow
@@ -259,8 +248,7 @@ func (r *reader) popN(n int) ([]any, error) {
 	return values, nil
 }
 
-// lookUpName returns the short name of a Python class or function. It returns an error if a
-// pickle must not use the function.
+// lookUpName returns a Python name's short name, or an error if a pickle must not use it.
 func lookUpName(module, function string) (name, error) {
 	full := module + "." + function
 	n, ok := allowedNames[full]
@@ -270,8 +258,7 @@ func lookUpName(module, function string) (name, error) {
 	return n, nil
 }
 
-// parseInt parses a decimal integer, or the texts 00 and 01, which are the booleans of
-// protocol 0.
+// parseInt parses a decimal integer, or 00 and 01, the booleans of protocol 0.
 func parseInt(s string) (any, error) {
 	switch s {
 	case "00":
@@ -286,8 +273,7 @@ func parseInt(s string) (any, error) {
 	return v, nil
 }
 
-// parseLong decodes a little-endian two's complement integer of up to 8 bytes. Longer
-// integers are an error.
+// parseLong decodes a little-endian two's complement integer. More than 8 bytes are an error.
 func parseLong(b []byte) (any, error) {
 	if len(b) > 8 {
 		return nil, fmt.Errorf("integer has %d bytes, want at most 8", len(b))

@@ -121,8 +121,8 @@ func (r *reader) readScalar(op byte) (any, error) {
 	return nil, fmt.Errorf("unknown opcode %#02x: the file is damaged or not a pickle", op)
 }
 
-// readTextLine reads the line with the argument of the opcodes STRING (a quoted Python
-// string) and UNICODE (text with the escapes \u and \U) of protocol 0.
+// readTextLine reads the argument of the opcodes STRING (a quoted Python string) and UNICODE (text
+// with the escapes \u and \U) of protocol 0.
 func (r *reader) readTextLine(op byte) (any, error) {
 	s, err := r.readLine()
 	if err != nil {
@@ -137,8 +137,8 @@ func (r *reader) readTextLine(op byte) (any, error) {
 	return decodeRawUnicode(s)
 }
 
-// decodeRawUnicode decodes Python's raw-unicode-escape encoding: each byte is a character,
-// except for \uXXXX and \UXXXXXXXX.
+// decodeRawUnicode decodes Python's raw-unicode-escape: each byte is a character, except for \uXXXX
+// and \UXXXXXXXX.
 func decodeRawUnicode(s string) (string, error) {
 	var out strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -189,8 +189,8 @@ func unescape(s string) ([]byte, error) {
 	return out, nil
 }
 
-// executeMemoOpcode executes the opcodes that store the top of the stack in the memo, or
-// push a value of the memo.
+// executeMemoOpcode executes the opcodes that store the top of the stack in the memo, or push a
+// value of the memo.
 func (r *reader) executeMemoOpcode(op byte) error {
 	var key int64
 	switch op {
@@ -227,8 +227,7 @@ func (r *reader) executeMemoOpcode(op byte) error {
 	return err
 }
 
-// executeCollectionOpcode executes the opcodes that create and fill tuples, lists, dicts
-// and sets.
+// executeCollectionOpcode creates and fills tuples, lists, dicts and sets.
 func (r *reader) executeCollectionOpcode(op byte) error {
 	switch op {
 	case ')':
@@ -279,7 +278,6 @@ func (r *reader) executeCollectionOpcode(op byte) error {
 	return nil
 }
 
-// appendToList appends values to the list on top of the stack.
 func (r *reader) appendToList(v []any) error {
 	top, err := r.top()
 	if err != nil {
@@ -293,7 +291,6 @@ func (r *reader) appendToList(v []any) error {
 	return nil
 }
 
-// setItems adds alternating keys and values to the dict on top of the stack.
 func (r *reader) setItems(v []any) error {
 	top, err := r.top()
 	if err != nil {

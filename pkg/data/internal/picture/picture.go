@@ -32,11 +32,10 @@ const (
 // FormatNames lists the supported formats for error messages.
 const FormatNames = "PNG, JPEG or TIFF"
 
-// pictureExtensions lists the file name extensions of pictures, in lower case.
+// pictureExtensions are in lower case.
 var pictureExtensions = []string{".png", ".jpg", ".jpeg", ".tif", ".tiff"}
 
-// HasPictureExtension reports whether a file name has the extension of a picture, in upper
-// or lower case.
+// HasPictureExtension reports whether a file name has a picture's extension, in any case.
 func HasPictureExtension(name string) bool {
 	return slices.Contains(pictureExtensions, strings.ToLower(filepath.Ext(name)))
 }
@@ -49,8 +48,7 @@ type Format struct {
 	decode func(io.Reader) (image.Image, error) // nil for TIFF, which has a separate reader
 }
 
-// DetectFormat detects the format of a file by its first bytes. It does not use the file
-// name.
+// DetectFormat detects a format by the file's first bytes, not its name.
 func DetectFormat(text []byte) (Format, error) {
 	for _, f := range []Format{
 		{"PNG", []string{"\x89PNG\r\n\x1a\n"}, png.DecodeConfig, png.Decode},
@@ -70,18 +68,17 @@ func DetectFormat(text []byte) (Format, error) {
 	return Format{}, NewCorruptError(FormatNames, err)
 }
 
-// MaxFileBytes limits the size of a file in bytes, because files are read into memory
-// completely.
+// MaxFileBytes limits files, which are read into memory completely.
 const MaxFileBytes = 4 << 30
 
-// ReadFile returns the content of the file at path, which must be in the folder dir or a
-// subfolder. Named pipes, devices, and links out of dir are errors.
+// ReadFile reads the file at path, which must be below the folder dir. Named pipes, devices, and
+// links out of dir are errors.
 func ReadFile(ctx context.Context, dir, path string) ([]byte, error) {
 	return safeopen.ReadFileContext(ctx, dir, path, MaxFileBytes)
 }
 
-// contextReader is a reader that returns an error once its context is canceled, so that the
-// decoding of a large picture can be interrupted.
+// contextReader returns an error once its context is canceled, so that the decoding of a large
+// picture can be interrupted.
 type contextReader struct {
 	context.Context
 	io.Reader
@@ -110,12 +107,11 @@ func ReadGray(ctx context.Context, dir, path string) (Gray, error) {
 	return DecodeGray(ctx, text)
 }
 
-// grayRowsPerCheck is the number of rows that are converted to gray between two checks
-// whether the context is canceled.
+// grayRowsPerCheck is the number of rows converted between two checks of the context.
 const grayRowsPerCheck = 64
 
-// DecodeGray decodes the content of a picture file to 8-bit gray values. 16-bit values keep
-// their upper 8 bits, palettes are applied, and transparent pixels become black.
+// DecodeGray decodes a picture file to 8-bit gray. 16-bit values keep their upper 8 bits, palettes
+// are applied, and transparent pixels become black.
 func DecodeGray(ctx context.Context, text []byte) (Gray, error) {
 	img, err := Decode(ctx, text)
 	if err != nil {
@@ -140,8 +136,8 @@ func ToGray(ctx context.Context, img image.Image) (Gray, error) {
 	return Gray{Pixels: gray.Pix[:b.Dx()*b.Dy()], Height: b.Dy(), Width: b.Dx(), Colored: hasColors(img)}, nil
 }
 
-// hasColors reports whether a pixel of the picture has color channels that differ by more than
-// a tenth of white, which is more than compression causes. It looks at some 10,000 pixels.
+// hasColors reports whether a pixel's channels differ by more than a tenth of white, which is more
+// than compression causes. It looks at some 10,000 pixels.
 func hasColors(img image.Image) bool {
 	const most, limit = 10_000, 0xffff / 10
 	switch img.(type) {
@@ -185,8 +181,8 @@ func Decode(ctx context.Context, text []byte) (image.Image, error) {
 	return img, nil
 }
 
-// ReadSize returns the height and width in pixels that the header of a picture file states.
-// It returns an error if the file is too short for that number of pixels.
+// ReadSize returns the height and width in pixels in a picture file's header. It returns an error
+// if the file is too short for that number of pixels.
 func (f Format) ReadSize(text []byte) (height, width int, err error) {
 	if f.decode == nil {
 		t, err := tiff.Parse(text)
@@ -230,15 +226,15 @@ func decodeTIFF(ctx context.Context, text []byte) (image.Image, error) {
 	return m, nil
 }
 
-// scaled is a picture whose file has fractions of white, or whole numbers that are signed or have
-// more than 16 bits, as 16-bit values.
+// scaled has 16-bit values for a picture whose file has fractions of white, or integers that are
+// signed or have more than 16 bits.
 type scaled struct {
 	*image.Gray16
 	fractions bool
 }
 
-// NewCorruptError returns the error for a picture file that cannot be decoded because of
-// err. kind is its format. A valid file that is not supported is not called corrupt.
+// NewCorruptError returns the error for a file that cannot be decoded because of err. kind is its
+// format. A valid file that is not supported is not called corrupt.
 func NewCorruptError(kind string, err error) error {
 	if errors.As(err, new(tiff.UnsupportedError)) {
 		return err

@@ -76,7 +76,6 @@ func GetRaw(ctx context.Context, img image.Image) (Raw, error) {
 	return r, nil
 }
 
-// readRow stores the values of row y of img.
 func (r *Raw) readRow(img image.Image, y int) {
 	n, at := r.Height*r.Width, y*r.Width
 	set := func(x int, red, green, blue, alpha uint8) {
@@ -126,8 +125,7 @@ func (r *Raw) readRow(img image.Image, y int) {
 	}
 }
 
-// Gray returns r in one channel. If the colors differ, it is their luminance, as color.GrayModel
-// computes it.
+// Gray returns r in one channel. If the colors differ, it is their luminance, as in color.GrayModel.
 func (r Raw) Gray() Raw {
 	if r.Channels == 1 {
 		return r
@@ -153,12 +151,10 @@ func (r Raw) Gray() Raw {
 	return g
 }
 
-// luminance returns the luminance of a color of 16 bits per channel, times 2¹⁶, rounded as in
-// color.GrayModel.
+// luminance returns a 16-bit color's luminance times 2¹⁶, rounded as in color.GrayModel.
 func luminance(r, g, b uint32) uint32 { return 19595*r + 38470*g + 7471*b + 1<<15 }
 
-// Scale returns 8-bit values: those from lo to hi become 0 to 255, rounded, and others the nearer
-// of the two. It must have 16 bits per value.
+// Scale maps 16-bit values from lo to hi to 0 to 255, rounded, and others to the nearer of the two.
 func (r Raw) Scale(lo, hi float64) Raw {
 	var table [1 << 16]uint8
 	for v := range table {
@@ -201,12 +197,11 @@ func DescribeKind(channels, bits int) string {
 	return fmt.Sprintf("%d-bit %s", bits, colors)
 }
 
-// headerBytes is how much of a file ReadHeader reads at first. Headers of pictures are shorter, but for
-// the preview that some cameras add.
+// headerBytes is how much of a file ReadHeader reads at first. Headers are shorter, but for the
+// preview that some cameras add.
 const headerBytes = 64 << 10
 
-// ReadHeader reads the header of the picture file at path (see ReadFile). Damage after the header
-// remains unnoticed.
+// ReadHeader reads the header of the picture file at path (see ReadFile). It does not notice later damage.
 func ReadHeader(ctx context.Context, dir, path string) (Header, error) {
 	in, err := safeopen.Open(dir, path)
 	if err != nil {
@@ -236,7 +231,7 @@ func ReadHeader(ctx context.Context, dir, path string) (Header, error) {
 	return f.header(all)
 }
 
-// ignoreShort returns nil if err says that a file has fewer bytes than were to be read.
+// ignoreShort drops an error that says that a file has fewer bytes than were to be read.
 func ignoreShort(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil
@@ -244,7 +239,6 @@ func ignoreShort(err error) error {
 	return err
 }
 
-// header returns the header of a file that begins with text.
 func (f Format) header(text []byte) (Header, error) {
 	if f.decode == nil {
 		t, err := tiff.Parse(text)

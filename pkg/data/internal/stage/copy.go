@@ -27,8 +27,7 @@ const (
 	touchEvery = time.Second // minimum time between two updates of the progress file
 )
 
-// sourceFiles lists the files and folders to copy. They belong to the sources: the files and
-// folders that were passed to Open.
+// sourceFiles lists the files and folders to copy, from the sources passed to Open.
 type sourceFiles struct {
 	base  []string // name of each source in the copy
 	all   []sourceFile
@@ -45,11 +44,9 @@ type sourceFile struct {
 	folder   bool   // whether it is a folder
 }
 
-// copyName returns the name of the copy's folder.
 func (s *sourceFiles) copyName() string { return s.key }
 
-// isCopyName reports whether name is the name of a copy's folder, or of a copy that is
-// being removed.
+// isCopyName reports whether name is the folder of a copy, also one that is being removed.
 func isCopyName(name string) bool {
 	b, err := hex.DecodeString(strings.TrimSuffix(name, removedSuffix))
 	return err == nil && len(b) == keyBytes
@@ -57,13 +54,12 @@ func isCopyName(name string) bool {
 
 const keyBytes = 16 // length of a hash in names of copies
 
-// listSources finds all files of the sources. It follows links within a source. A link that
-// leads out of its source is an error.
+// listSources finds all files of the sources. It follows links within a source; a link out of its
+// source is an error.
 func listSources(ctx context.Context, sources []string) (*sourceFiles, error) {
 	set := &sourceFiles{}
 	h := sha256.New()
-	// A copy on a disk may be damaged if the machine crashed: do not reuse it after a
-	// reboot.
+	// After a reboot, do not reuse a copy on a disk, which may be damaged if the machine crashed.
 	fmt.Fprintf(h, "%s\n", process.BootID())
 	for i, source := range sources {
 		path, err := filepath.Abs(source)
@@ -81,9 +77,9 @@ func listSources(ctx context.Context, sources []string) (*sourceFiles, error) {
 	return set, nil
 }
 
-// addPath adds the file or folder at path original, with everything in the folder. root is
-// the path of its source, copied its path in the copy, and parents are the folders that
-// contain it. addPath also writes the names, sizes and modification times to the hash h.
+// addPath adds the file or folder at path original, with its content. root is the path of its
+// source, copied its path in the copy, and parents are the folders that contain it. Names, sizes
+// and modification times are added to the hash h.
 func (s *sourceFiles) addPath(ctx context.Context, root, original, copied string, parents []os.FileInfo, h io.Writer) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
@@ -124,8 +120,7 @@ func (s *sourceFiles) addPath(ctx context.Context, root, original, copied string
 	return nil
 }
 
-// requiredBytes returns the number of bytes that the copy occupies on a file system, whose
-// blocks are assumed to have 4096 bytes.
+// requiredBytes returns the copy's size on a file system with blocks of 4096 bytes.
 func (s *sourceFiles) requiredBytes() int64 {
 	const block = 4096
 	var sum int64
@@ -135,8 +130,7 @@ func (s *sourceFiles) requiredBytes() int64 {
 	return sum
 }
 
-// freeBytes returns the number of bytes that are available to users on the file system of
-// dir.
+// freeBytes returns the bytes available to users on dir's file system.
 func freeBytes(dir string) (int64, error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {
@@ -145,7 +139,7 @@ func freeBytes(dir string) (int64, error) {
 	return int64(st.Bavail) * int64(st.Bsize), nil // Bsize is uint32 on darwin
 }
 
-// makeCopy makes a copy of set in dir. The caller must hold the exclusive lock of dir.
+// makeCopy copies set to dir. The caller must hold the exclusive lock of dir.
 func (o stager) makeCopy(ctx context.Context, dir string, set *sourceFiles) error {
 	part := filepath.Join(dir, partName)
 	if err := os.RemoveAll(part); err != nil { // left by a process that was killed while it copied
@@ -180,8 +174,7 @@ func (o stager) makeCopy(ctx context.Context, dir string, set *sourceFiles) erro
 	return os.Rename(part, filepath.Join(dir, dataName))
 }
 
-// copyFiles copies files to the folder dir in parallel. It stops at the first error and
-// returns it.
+// copyFiles copies files to the folder dir in parallel, up to the first error.
 func copyFiles(ctx context.Context, dir string, files []sourceFile, p *progressFile) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -207,8 +200,7 @@ func copyFiles(ctx context.Context, dir string, files []sourceFile, p *progressF
 	return context.Cause(ctx)
 }
 
-// open opens the original file. It returns an error if the file has been replaced by a link
-// out of its source since it was listed.
+// open returns an error if the file has been replaced by a link out of its source since it was listed.
 func (f sourceFile) open() (*os.File, error) {
 	if f.original == f.root {
 		return safeopen.OpenUserFile(f.original)
@@ -216,8 +208,7 @@ func (f sourceFile) open() (*os.File, error) {
 	return safeopen.Open(f.root, f.original)
 }
 
-// copyFile copies f to the path dst. It returns an error if the size of f has changed since
-// f was listed.
+// copyFile returns an error if the size of f has changed since it was listed.
 func copyFile(ctx context.Context, f sourceFile, dst string, p *progressFile) (err error) {
 	in, err := f.open()
 	if err != nil {
@@ -252,15 +243,15 @@ func copyFile(ctx context.Context, f sourceFile, dst string, p *progressFile) (e
 	return p.touch()
 }
 
-// progressFile is a file in the copy's folder. While a process copies, it updates the
-// modification time of this file, so that waiting processes see progress.
+// progressFile is a file in the copy's folder whose modification time shows waiting processes that
+// another one is copying.
 type progressFile struct {
 	path string
 	mu   sync.Mutex
 	last time.Time
 }
 
-// touch sets the modification time of the file to now, at most once per touchEvery.
+// touch updates the modification time, at most once per touchEvery.
 func (p *progressFile) touch() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -35,14 +35,12 @@ const (
 	dataName     = "data"
 	partName     = "data.part"
 
-	// defaultPatience is how long Open waits for another process that copies without
-	// progress.
+	// defaultPatience is how long Open waits for a process that copies without progress.
 	defaultPatience = 2 * time.Minute
 	pollEvery       = 50 * time.Millisecond
 )
 
-// StagedCopy is a copy of the sources that were passed to Open. No process removes the copy
-// before Close.
+// StagedCopy is a copy of Open's sources. No process removes it before Close.
 type StagedCopy struct {
 	Bytes  int64         // total size of the files
 	Took   time.Duration // duration of copying; 0 if another process made the copy
@@ -53,16 +51,16 @@ type StagedCopy struct {
 	base []string // name of each source within the copy
 }
 
-// stager implements Open. Its fields are parameters that tests change.
+// stager implements Open with parameters that tests change.
 type stager struct {
 	stallTimeout time.Duration
 	free         func(dir string) (bytes int64, err error)
 	began        func() // if not nil, called when copying begins
 }
 
-// Open copies the sources, which are files or folders, into folder. If another process has
-// made a copy of the same content, Open uses that copy. If another process is copying, Open
-// waits; it returns an error after two minutes without progress.
+// Open copies the sources, which are files or folders, into folder, or uses another process's copy
+// of the same content. If another process is copying, Open waits; it returns an error after two
+// minutes without progress.
 func Open(ctx context.Context, folder string, sources []string) (*StagedCopy, error) {
 	s, err := stager{stallTimeout: defaultPatience, free: freeBytes}.open(ctx, folder, sources)
 	if err != nil {
@@ -91,7 +89,6 @@ func (s *StagedCopy) Close() error {
 	return nil
 }
 
-// open implements Open.
 func (o stager) open(ctx context.Context, folder string, sources []string) (*StagedCopy, error) {
 	set, err := listSources(ctx, sources)
 	if err != nil {
@@ -119,8 +116,8 @@ func (o stager) open(ctx context.Context, folder string, sources []string) (*Sta
 	}
 }
 
-// tryOpen acquires the copy in s.dir, and makes it if it does not exist. done is false if
-// another process is making or removing the copy.
+// tryOpen acquires or makes the copy in s.dir. done is false if another process is making or
+// removing the copy.
 func (o stager) tryOpen(ctx context.Context, s *StagedCopy, set *sourceFiles) (done bool, err error) {
 	lock, err := openLock(s.dir)
 	if err != nil || lock == nil {
@@ -150,8 +147,8 @@ func (o stager) tryOpen(ctx context.Context, s *StagedCopy, set *sourceFiles) (d
 		}
 		s.Copied, s.Took = true, time.Since(begin)
 	}
-	// The kernel releases the exclusive lock before it grants the shared lock. If another
-	// process has removed the copy in between, the caller tries again.
+	// The kernel releases the exclusive lock before it grants the shared one. If another process
+	// removes the copy in between, the caller tries again.
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_SH); err != nil {
 		return false, fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
@@ -162,9 +159,8 @@ func (o stager) tryOpen(ctx context.Context, s *StagedCopy, set *sourceFiles) (d
 	return true, nil
 }
 
-// createPrivateRoot returns the path of folder/lockstep-stage-UID and creates this folder
-// if it does not exist. If another user has taken that name, it uses the next one that
-// safeopen.CreatePrivateFolder finds.
+// createPrivateRoot returns folder/lockstep-stage-UID, which it creates if necessary. If another
+// user has taken that name, it uses the next one of safeopen.CreatePrivateFolder.
 func createPrivateRoot(folder string) (string, error) {
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
 		return "", errors.New("the folder does not exist on this machine: name a folder that exists on every node, such as /dev/shm, or leave data.stage out")
@@ -172,8 +168,8 @@ func createPrivateRoot(folder string) (string, error) {
 	return safeopen.CreatePrivateFolder(folder, "lockstep-stage-"+strconv.Itoa(os.Getuid()))
 }
 
-// openLock opens the lock file of the copy in dir and creates dir if it does not exist. It
-// returns nil without an error if another process has just removed dir.
+// openLock opens the lock file in dir, and creates dir if necessary. It returns nil without an
+// error if another process has just removed dir.
 func openLock(dir string) (*os.File, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -185,14 +181,12 @@ func openLock(dir string) (*os.File, error) {
 	return f, err
 }
 
-// tryLock tries to lock f without waiting, and reports whether it succeeded. mode is
-// LOCK_EX or LOCK_SH.
+// tryLock tries to lock f without waiting. mode is LOCK_EX or LOCK_SH.
 func tryLock(f *os.File, mode int) bool {
 	return syscall.Flock(int(f.Fd()), mode|syscall.LOCK_NB) == nil
 }
 
-// isCurrentLock reports whether dir still contains the lock file that is open as lock. It
-// returns false if another process has removed dir.
+// isCurrentLock reports whether lock is still the lock file in dir: another process may have removed dir.
 func isCurrentLock(lock *os.File, dir string) bool {
 	a, err := lock.Stat()
 	if err != nil {
@@ -202,15 +196,13 @@ func isCurrentLock(lock *os.File, dir string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// isCompleteCopy reports whether the copy in dir is complete.
 func isCompleteCopy(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, dataName))
 	return err == nil
 }
 
-// removeUnusedCopy removes the copy in dir if no other process holds its lock, and closes
-// the lock. It renames the copy first, so that other processes that need the same content
-// make a new copy meanwhile.
+// removeUnusedCopy removes the copy in dir if no other process holds its lock, and closes the lock.
+// It renames the copy first, so that processes that need the same content make a new one meanwhile.
 func removeUnusedCopy(dir string, lock *os.File) error {
 	defer lock.Close()
 	if !tryLock(lock, syscall.LOCK_EX) || !isCurrentLock(lock, dir) {
@@ -229,8 +221,8 @@ func removeUnusedCopy(dir string, lock *os.File) error {
 // removedSuffix is appended to the name of a copy that is being removed.
 const removedSuffix = ".gone"
 
-// removeAbandonedCopies removes the copies in root that no process uses anymore because the
-// processes that used them were killed. It does not remove keep. It ignores errors.
+// removeAbandonedCopies removes the copies in root, except keep, that no process uses because their
+// users were killed. It ignores errors.
 func removeAbandonedCopies(root, keep string) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -254,14 +246,14 @@ func removeAbandonedCopies(root, keep string) {
 	}
 }
 
-// copyWaiter is the state of this process while it waits for another process that copies.
+// copyWaiter waits for another process that copies.
 type copyWaiter struct {
 	last  time.Time // modification time of the progress file
 	since time.Time // when this process first saw that time
 }
 
-// poll waits for pollEvery. It returns an error if copying to dir has made no progress for
-// longer than stallTimeout.
+// poll waits for pollEvery. It returns an error if copying to dir has made no progress for longer
+// than stallTimeout.
 func (w *copyWaiter) poll(ctx context.Context, dir string, stallTimeout time.Duration) error {
 	var now time.Time
 	if info, err := os.Stat(filepath.Join(dir, progressName)); err == nil {

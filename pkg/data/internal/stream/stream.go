@@ -1,11 +1,11 @@
-// Package stream provides the streams of random numbers for generating, shuffling, cropping
-// and augmenting samples. A stream depends only on a seed, a purpose and keys.
+// Package stream provides random numbers for generating, shuffling, cropping and augmenting
+// samples. A stream depends only on a seed, a purpose and keys.
 package stream
 
 import "math/rand/v2"
 
-// Purposes of streams. Streams for different purposes are independent, so that enabling one
-// feature does not change the random numbers of another.
+// Purposes of streams. Their streams are independent, so that enabling one feature does not change
+// the random numbers of another.
 const (
 	Split uint64 = iota + 1
 	Shuffle
@@ -16,8 +16,8 @@ const (
 	Classes
 )
 
-// New returns the random stream for a seed, a purpose and keys. Equal arguments give equal
-// streams, in every process and regardless of the streams that were created before.
+// New returns the stream for a seed, a purpose and keys: the same in every process and regardless
+// of earlier streams.
 func New(seed int64, purpose uint64, keys ...uint64) *rand.Rand {
 	a := mixBits(uint64(seed)) ^ purpose
 	for _, k := range keys {
@@ -26,9 +26,8 @@ func New(seed int64, purpose uint64, keys ...uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(mixBits(a), mixBits(a+1)))
 }
 
-// mixBits hashes x with the output function of SplitMix64 (Steele, Lea, Flood 2014,
-// doi:10.1145/2714064.2660195): a change of one bit of x flips about half of the result's
-// bits.
+// mixBits hashes x with SplitMix64's output function (Steele, Lea, Flood 2014,
+// doi:10.1145/2714064.2660195): a change of one bit of x flips about half of the result's.
 func mixBits(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -18,13 +18,12 @@ const (
 	extraIndependent = 2 // of tagExtraSamples: alpha
 )
 
-// hasPlanes reports whether the colors of the page are stored as separate planes.
 func (p Page) hasPlanes() bool {
 	return p.fieldValue(tagPlanar, 1) == planarSeparate && p.fieldValue(tagSamples, 1) > 1
 }
 
-// decodePlanes decodes a page with separate planes of 8-bit or 16-bit colors to the type of
-// image that x/image/tiff returns for a page with interleaved colors.
+// decodePlanes decodes separate planes of 8-bit or 16-bit colors to the type of image that
+// x/image/tiff returns for interleaved colors.
 func (f *File) decodePlanes(ctx context.Context, p Page) (image.Image, error) {
 	samples := int(p.fieldValue(tagSamples, 1))
 	hasAlpha := samples == 4 && slices.Contains([]uint32{extraAssociated, extraIndependent}, p.fieldValue(tagExtraSamples, 0))
@@ -67,8 +66,8 @@ func (f *File) decodePlanes(ctx context.Context, p Page) (image.Image, error) {
 	return &image.RGBA64{Pix: pix, Stride: stride, Rect: r}, nil
 }
 
-// plane returns plane k of a page of n planes, as a page of gray values. Its strips or tiles
-// follow those of plane k−1.
+// plane returns plane k of n of a page, as a page of gray values. Its strips or tiles follow those
+// of plane k−1.
 func (p Page) plane(k, n int) Page {
 	p.fields = maps.Clone(p.fields)
 	p.fields[tagSamples], p.fields[tagPhotometric] = []uint32{1}, []uint32{blackIsZero}

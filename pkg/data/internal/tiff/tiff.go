@@ -93,8 +93,7 @@ type Page struct {
 	fields map[uint16][]uint32
 }
 
-// Parse parses the directories of all pages of a TIFF file, but does not decode their
-// pixels. text is the content of the file.
+// Parse parses the directories of all pages of the TIFF file text, without decoding pixels.
 func Parse(text []byte) (*File, error) {
 	f := &File{text: text, left: int64(len(text))}
 	switch {
@@ -129,8 +128,8 @@ func Parse(text []byte) (*File, error) {
 	return f, nil
 }
 
-// readPage parses the directory (section 2) at position pos of the file. next is the
-// position of the next directory, or 0 if the file has no further page.
+// readPage parses the directory (section 2) at position pos. next is the position of the next one,
+// or 0 after the last page.
 func (f *File) readPage(pos int64) (p Page, next uint32, err error) {
 	size := int64(len(f.text))
 	if pos+2 > size {
@@ -192,8 +191,7 @@ func (f *File) readPage(pos int64) (p Page, next uint32, err error) {
 	return p, f.order.Uint32(f.text[end:]), nil
 }
 
-// fieldValue returns the first value of a field, or defaultValue if the page does not have
-// the field.
+// fieldValue returns a field's first value, or defaultValue if the page lacks the field.
 func (p Page) fieldValue(tag uint16, defaultValue uint32) uint32 {
 	if v := p.fields[tag]; len(v) > 0 {
 		return v[0]
@@ -201,26 +199,23 @@ func (p Page) fieldValue(tag uint16, defaultValue uint32) uint32 {
 	return defaultValue
 }
 
-// needsOwnDecoder reports whether this package decodes the values of the page, because
-// x/image/tiff does not support them.
+// needsOwnDecoder reports whether this package, not x/image/tiff, decodes the page's values.
 func (p Page) needsOwnDecoder() bool { return p.Bits > 16 || p.Float || p.Signed }
 
-// isFaxInverted reports whether x/image/tiff decodes a fax-compressed page with black and
-// white exchanged. Fax compression stores runs of the values 0 (called white) and 1 (called
-// black). x/image/tiff always decodes 1 to black, but on a page that defines 0 as black, 1
-// is white (section 11, and libtiff).
+// isFaxInverted reports whether x/image/tiff exchanges black and white. Fax compression stores runs
+// of the values 0 (called white) and 1 (called black). x/image/tiff always decodes 1 to black, but
+// on a page that defines 0 as black, 1 is white (section 11, and libtiff).
 func (p Page) isFaxInverted() bool {
 	return p.isFaxCompressed() && p.fieldValue(tagPhotometric, whiteIsZero) == blackIsZero
 }
 
-// isFaxCompressed reports whether the page is fax-compressed (CCITT).
 func (p Page) isFaxCompressed() bool {
 	c := p.fieldValue(tagCompression, compressionNone)
 	return c >= compressionFax && c <= compressionFax4
 }
 
-// Values decodes a page and returns its gray values row by row. Integers are divided by the
-// largest value of their type, and floats are not changed.
+// Values decodes a page's gray values row by row. Integers are divided by the largest value of
+// their type; floats are not changed.
 func (f *File) Values(ctx context.Context, page int) ([]float32, error) {
 	p := f.Pages[page]
 	if p.needsOwnDecoder() {
@@ -249,8 +244,8 @@ func (f *File) Values(ctx context.Context, page int) ([]float32, error) {
 	return v, nil
 }
 
-// Image decodes a page to an image. Values of more than 16 bits are rounded to 16 bits.
-// Floats must be between 0 (black) and 1 (white).
+// Image decodes a page. Values of more than 16 bits are rounded to 16 bits. Floats must be between
+// 0 (black) and 1 (white).
 func (f *File) Image(ctx context.Context, page int) (image.Image, error) {
 	p := f.Pages[page]
 	if !p.needsOwnDecoder() {
@@ -301,7 +296,7 @@ func (f *File) Image(ctx context.Context, page int) (image.Image, error) {
 	return m, nil
 }
 
-// patchedReader reads a TIFF file whose first 8 bytes are replaced by head.
+// patchedReader reads a TIFF file with its first 8 bytes replaced by head.
 type patchedReader struct {
 	ctx        context.Context // cancels the decoder, which accepts no context
 	head, text []byte
@@ -334,7 +329,7 @@ func (r *patchedReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// decodePage decodes a page of gray values without x/image/tiff, and returns them (see Values).
+// decodePage implements Values without x/image/tiff.
 func (f *File) decodePage(ctx context.Context, p Page) ([]float32, error) {
 	if err := p.checkCompression(); err != nil {
 		return nil, err
@@ -405,8 +400,7 @@ func (f *File) decodePage(ctx context.Context, p Page) ([]float32, error) {
 	return v, nil
 }
 
-// decompressPart decompresses the strip or tile of size bytes at position pos of the file.
-// It must have n bytes after decompression.
+// decompressPart decompresses the strip or tile of size bytes at position pos to n bytes.
 func (f *File) decompressPart(p Page, pos, size int64, n int) ([]byte, error) {
 	if pos+size > int64(len(f.text)) {
 		return nil, fmt.Errorf("strip or tile at byte %d has %d bytes, which exceeds the file of %d bytes: the file is truncated; copy it again", pos, size, len(f.text))
@@ -464,9 +458,9 @@ func unpackBits(b []byte, n int) ([]byte, error) {
 	return out[:n], nil
 }
 
-// undoPredictor reverses the predictor of a row in place. Predictor 2 stores differences of
-// integers (section 14). Predictor 3 stores differences of the bytes of floats, most
-// significant bytes first (technical note 3); the resulting floats are big-endian.
+// undoPredictor reverses a row's predictor in place. Predictor 2 stores differences of integers
+// (section 14). Predictor 3 stores differences of the bytes of floats, most significant bytes first
+// (technical note 3); the resulting floats are big-endian.
 func undoPredictor(p Page, row []byte, kind values.NumberType, order binary.ByteOrder) error {
 	switch c := p.fieldValue(tagPredictor, 1); {
 	case c == 1:

@@ -2,14 +2,12 @@ package tiff
 
 import "fmt"
 
-// ExampleCommand is how a user can convert a file that is not supported, for error messages.
+// ExampleCommand converts an unsupported file, for error messages.
 const ExampleCommand = "for example with: convert in.tif -compress zip out.tif (ImageMagick)"
 
-// UnsupportedError is the error for a valid file that this package does not read. It says how
-// to convert the file.
+// UnsupportedError is the error for a valid file that this package does not read, with a way to convert it.
 type UnsupportedError string
 
-// Error implements error.
 func (e UnsupportedError) Error() string { return string(e) }
 
 // CheckSinglePage returns an error unless the file has one page, without smaller versions.
@@ -28,8 +26,7 @@ func (f *File) CheckSinglePage() error {
 	return nil
 }
 
-// checkCompression returns an error if the page is compressed by a method that is not
-// supported.
+// checkCompression returns an error for an unsupported compression.
 func (p Page) checkCompression() error {
 	c := p.fieldValue(tagCompression, compressionNone)
 	switch {

@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// NumberType describes the type of stored values: IEEE 754 floats of 2, 4 or 8 bytes, or
-// integers of 1, 2, 4 or 8 bytes.
+// NumberType is the type of stored values: IEEE 754 floats of 2, 4 or 8 bytes, or integers of 1, 2,
+// 4 or 8 bytes.
 type NumberType struct {
 	Size   int  // size of a value in bytes
 	Big    bool // values are big-endian
@@ -50,7 +50,6 @@ func (t NumberType) Convert(dst []float32, b []byte) {
 	}
 }
 
-// decodeInteger decodes the integer at the start of b.
 func (t NumberType) decodeInteger(b []byte, order binary.ByteOrder) float32 {
 	var v uint64
 	switch t.Size {
@@ -70,7 +69,6 @@ func (t NumberType) decodeInteger(b []byte, order binary.ByteOrder) float32 {
 	return float32(int64(v<<shift) >> shift)
 }
 
-// decodeFloat16 decodes a number in IEEE 754's binary16 format.
 func decodeFloat16(h uint16) float32 {
 	sign, exponent, fraction := uint32(h>>15)<<31, uint32(h>>10&0x1f), uint32(h&0x3ff)
 	switch exponent {
