@@ -66,7 +66,7 @@ func (s *BatchSearch) String() string {
 	return b.String() + s.Verdict() + "\n"
 }
 
-// Verdict describes the result in one sentence.
+// Verdict gives the result in one sentence.
 func (s *BatchSearch) Verdict() string {
 	each := fmt.Sprintf("%s per worker", formatMiB(s.Memory))
 	switch {
@@ -78,17 +78,15 @@ func (s *BatchSearch) Verdict() string {
 	return fmt.Sprintf("largest batch: %d per worker, %d with %s: %d does not fit in %s", s.Largest, s.Largest*s.Workers, english.Count(s.Workers, "worker"), s.Largest+1, each)
 }
 
-// formatMiB formats a number of bytes, as in "1.5 MiB".
 func formatMiB(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
-// FindLargestBatch finds the largest batch per worker that fits in memory: it doubles the
-// batch until one does not fit, then bisects.
+// FindLargestBatch finds the largest batch per worker that fits in memory: it doubles the batch
+// until one does not fit, then bisects.
 //
-// On the CPU it estimates the memory of a batch from the memory plans of two small batches.
-// Then it loads the batch that it has found and the next larger one to check the estimate,
-// and corrects it if necessary. On a GPU, whose libraries allocate memory themselves, it
-// loads each batch and does one training step. After an error in a test, the result
-// contains the tests so far.
+// On the CPU it estimates the memory of a batch from the memory plans of two small batches. Then it
+// loads the batch that it has found and the next larger one, and corrects the estimate if
+// necessary. On a GPU, whose libraries allocate memory themselves, it loads each batch and does one
+// training step. After an error in a test, the result contains the tests so far.
 func FindLargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*BatchSearch, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -150,10 +148,8 @@ func FindLargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*B
 	return s, nil
 }
 
-// findLargest returns the largest number between least and most for which fits returns true,
-// or 0 if fits returns false for all. It doubles the number, starting with least, until
-// it does not fit, and then bisects between the last number that fits and the first one
-// that does not.
+// findLargest returns the largest number from least to most for which fits returns true, or 0 if
+// there is none. It doubles the number, starting with least, until it does not fit, and then bisects.
 func findLargest(least, most int, fits func(int) (bool, error)) (int, error) {
 	good, bad := 0, most+1
 	for b := least; b <= most; b *= 2 {
@@ -182,18 +178,17 @@ func findLargest(least, most int, fits func(int) (bool, error)) (int, error) {
 	return good, nil
 }
 
-// measuredBatch is a batch size and the memory that it needs.
+// measuredBatch is a batch size and its memory.
 type measuredBatch struct {
 	batch int
 	bytes int64
 }
 
-// searchByLoading returns the largest batch, up to most, for which loads reports that it
-// fits in memory, or 0 if none does. loads also returns the number of bytes that the batch
-// needs. The search starts with the batch size estimated. memory is the limit in bytes.
-// Each next batch size is extrapolated linearly from the two loaded batches whose memory is
-// closest to this limit, because over a wider range an engine's memory is not linear in the
-// batch. least is a small batch with its estimated memory.
+// searchByLoading returns the largest batch, up to most, for which loads returns true, or 0 if
+// there is none. loads also returns the bytes that the batch needs. The search starts with the
+// batch size estimated. memory is the limit in bytes. Each next batch size is extrapolated linearly
+// from the two loaded batches whose memory is closest to this limit, because over a wider range an
+// engine's memory is not linear in the batch. least is a small batch with its estimated memory.
 func searchByLoading(estimated, most int, memory int64, least measuredBatch, loads func(batch int) (int64, bool, error)) (int, error) {
 	good, bad := measuredBatch{batch: least.batch - 1}, measuredBatch{batch: most + 1} // bytes are 0 until loaded
 	below := least
@@ -238,7 +233,6 @@ type memoryTester struct {
 	small, each int64 // bytes for the batch least, and for each further sample; 0 until estimated
 }
 
-// lowerPrograms returns the training program for a batch size, and the evaluation program.
 func (w *memoryTester) lowerPrograms(batch int) (training, evaluation *plan.Program, err error) {
 	image, target, err := w.sampleShapes()
 	if err != nil {
@@ -265,7 +259,6 @@ func (w *memoryTester) sampleShapes() (image, target []int, err error) {
 	return l.ImageShape(), l.TargetShape(), nil
 }
 
-// lowerProgram returns the program for samples with the given image and target shapes.
 func (w *memoryTester) lowerProgram(image, target []int, batch int, mode nn.Mode) (*plan.Program, error) {
 	net, err := w.cfg.Model.Network(image, target)
 	if err != nil {
@@ -278,8 +271,8 @@ func (w *memoryTester) lowerProgram(image, target []int, batch int, mode nn.Mode
 	return plan.Lower(g, w.cfg.LoweringOptions())
 }
 
-// testByPlan tests a batch by estimating its memory from the engine's memory plans of two
-// small batches: the memory grows about linearly with the number of samples.
+// testByPlan estimates a batch's memory from the engine's memory plans of two small batches: it
+// grows about linearly with the number of samples.
 func (w *memoryTester) testByPlan(_ context.Context, batch int) (BatchTest, error) {
 	if w.small == 0 {
 		const apart = 3
@@ -297,16 +290,14 @@ func (w *memoryTester) testByPlan(_ context.Context, batch int) (BatchTest, erro
 	return BatchTest{Batch: batch, Bytes: n, Fits: n <= w.memory, How: "memory plan"}, nil
 }
 
-// testByLoading tests a batch by loading its programs into the engine.
 func (w *memoryTester) testByLoading(_ context.Context, batch int) (BatchTest, error) {
 	n, err := w.measureMemory(batch)
 	return BatchTest{Batch: batch, Bytes: n, Fits: n <= w.memory, How: "engine that loaded it"}, err
 }
 
-// measureMemory loads the programs for a batch size and returns the number of bytes that
-// a worker needs: the engine's memory for training and evaluation, the optimizer's state,
-// and the loader's batches (the batch in use and the prefetched batches, see
-// data.Loader).
+// measureMemory loads the programs for a batch size and returns the bytes that a worker needs: the
+// engine's memory for training and evaluation, the optimizer's state, and the loader's batches (the
+// one in use and the prefetched ones, see data.Loader).
 func (w *memoryTester) measureMemory(batch int) (n int64, err error) {
 	err = w.withLoadedPrograms(batch, func(training, evaluation engine.Executable, p *plan.Program) error {
 		m := p.Memory()
@@ -314,7 +305,7 @@ func (w *memoryTester) measureMemory(batch int) (n int64, err error) {
 		if w.cfg.Loader.Workers > 0 {
 			batches += max(w.cfg.Loader.Prefetch, w.cfg.Loader.Workers)
 		}
-		// Training and evaluation share parameters and states: count them once.
+		// Training and evaluation share parameters and states.
 		n = training.MemoryBytes() + evaluation.MemoryBytes() - int64(m.Parameters+m.States)
 		n += int64(m.Parameters*len(w.cfg.Optimizer.Update(0, 1).Slots()) + m.Inputs*batches)
 		return nil
@@ -322,8 +313,8 @@ func (w *memoryTester) measureMemory(batch int) (n int64, err error) {
 	return n, err
 }
 
-// testByStep tests a batch by one optimizer step on inputs of zeros. The batch does not fit
-// if the engine runs out of memory; any other error is returned.
+// testByStep tests a batch by an optimizer step on zeros. The batch does not fit if the engine runs
+// out of memory; any other error is returned.
 func (w *memoryTester) testByStep(ctx context.Context, batch int) (BatchTest, error) {
 	t := BatchTest{Batch: batch, How: "one step"}
 	err := w.withLoadedPrograms(batch, func(training, _ engine.Executable, p *plan.Program) error {
@@ -350,8 +341,8 @@ func (w *memoryTester) testByStep(ctx context.Context, batch int) (BatchTest, er
 	return t, nil
 }
 
-// withLoadedPrograms opens an engine, loads the training and the evaluation program for a
-// batch size, and calls do with both executables and the training program.
+// withLoadedPrograms opens an engine, loads the programs for a batch size, and calls do with both
+// executables and the training program.
 func (w *memoryTester) withLoadedPrograms(batch int, do func(training, evaluation engine.Executable, p *plan.Program) error) (err error) {
 	p, q, err := w.lowerPrograms(batch)
 	if err != nil {

@@ -18,17 +18,16 @@ import (
 	"lockstep/pkg/train"
 )
 
-// Ratio compares two rates that were measured in the same rounds. Value is the geometric
-// mean of the quotients of all rounds. Low and High are the limits of its 95 % confidence
-// interval (Student's t of the logarithms). NaN means unknown: Value without rounds, Low
-// and High with fewer than two rounds.
+// Ratio compares two rates measured in the same rounds. Value is the geometric mean of the rounds'
+// quotients. Low and High limit its 95 % confidence interval (Student's t of the logarithms). NaN
+// means unknown: Value without rounds, Low and High with fewer than two.
 type Ratio struct {
 	Value, Low, High float64
 	Rounds           int
 }
 
-// newRatio returns the Ratio of a to b, where a[i] and b[i] are the rates in round i. It
-// skips rounds in which a[i] or b[i] is NaN. If no round is left, all values are NaN.
+// newRatio returns the Ratio of a to b, where a[i] and b[i] are the rates in round i. It skips
+// rounds with a NaN.
 func newRatio(a, b []float64) Ratio {
 	nan := math.NaN()
 	r := Ratio{nan, nan, nan, 0}
@@ -50,8 +49,8 @@ func newRatio(a, b []float64) Ratio {
 	return r
 }
 
-// String formats r as "1.25 [1.10, 1.40]": the value and its interval. It omits an
-// unknown interval, and returns "-" if the value is unknown.
+// String formats r as "1.25 [1.10, 1.40]": the value and its interval. It omits an unknown
+// interval, and returns "-" for an unknown value.
 func (r Ratio) String() string {
 	text := func(v float64) string {
 		if v >= 100 {
@@ -84,7 +83,6 @@ func (r Ratio) MarshalJSON() ([]byte, error) {
 	}{number(r.Value), number(r.Low), number(r.High), r.Rounds})
 }
 
-// medianRate returns the median of the rates that are not NaN, and 0 if there are none.
 func medianRate(rounds []float64) float64 {
 	v := slices.DeleteFunc(slices.Clone(rounds), math.IsNaN)
 	if len(v) == 0 {
@@ -94,20 +92,18 @@ func medianRate(rounds []float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// negligibleDifference is the relative difference in speed below which two settings count
-// as equally fast, however precise the measurement is. Two measurements of the same
-// setting can differ by as much.
+// negligibleDifference is the relative difference in speed below which two settings count as equally
+// fast, however precise the measurement: two measurements of the same setting can differ by as much.
 const negligibleDifference = 0.02
 
-// decisiveDifference is the relative difference in speed above which two settings do not
-// count as equally fast, even if the measurement is too noisy to distinguish them.
+// decisiveDifference is the relative difference above which two settings do not count as equally
+// fast, even if the measurement is too noisy to distinguish them.
 const decisiveDifference = 0.1
 
-// chooseSettings returns the index of the setting with the highest median rate, and the
-// index of the smallest setting (see isSmallerThan) among those that are as fast within
-// noise. alone reports whether no other setting is as fast as the fastest. Settings with
-// fewer than minRounds rounds, or with other batches than the config's, are ignored; if
-// none is left, chooseSettings returns 0, 0, false.
+// chooseSettings returns the index of the setting with the highest median rate, and of the smallest
+// setting (see isSmallerThan) among those that are as fast within noise. alone reports whether no
+// other setting is as fast as the fastest. Settings with fewer than minRounds rounds, or with other
+// batches than the config's, are ignored; if none is left, the result is 0, 0, false.
 func chooseSettings(all []LoaderTrial) (fastest, smallest int, alone bool) {
 	fastest = -1
 	counts := func(l LoaderTrial) bool { return !l.OtherBatches && len(l.Rates) >= minRounds }
@@ -133,16 +129,13 @@ func chooseSettings(all []LoaderTrial) (fastest, smallest int, alone bool) {
 	return fastest, smallest, alone
 }
 
-// isSmallerThan reports whether l has fewer workers than other, or equally many and less
-// memory.
+// isSmallerThan reports whether l has fewer workers than other, or as many and less memory.
 func (l LoaderTrial) isSmallerThan(other LoaderTrial) bool {
 	return cmp.Or(cmp.Compare(l.Setting.Workers, other.Setting.Workers), cmp.Compare(l.MemoryBytes, other.MemoryBytes)) < 0
 }
 
-// findSufficientSetting returns the index of the smallest setting whose loader alone
-// delivers at least sufficientLoaderRatio times as many samples per second as the training
-// consumes. training is the rate of the training in samples per second. The result is -1 if
-// no setting is that fast.
+// findSufficientSetting returns the index of the smallest setting whose loader alone delivers at least
+// sufficientLoaderRatio times as many samples per second as training, the training's rate, or -1.
 func findSufficientSetting(all []LoaderTrial, training float64) int {
 	found := -1
 	for i, l := range all {
@@ -153,8 +146,8 @@ func findSufficientSetting(all []LoaderTrial, training float64) int {
 	return found
 }
 
-// comparedIndex returns the index of the setting whose training speed is compared with
-// the speed of the config's own setting: Enough if it is set, else Smallest.
+// comparedIndex returns the index of the setting whose training speed is compared with the config's
+// own: Enough if it is set, else Smallest.
 func (l *LoaderTuning) comparedIndex() int {
 	if l.Enough >= 0 {
 		return l.Enough
@@ -162,13 +155,13 @@ func (l *LoaderTuning) comparedIndex() int {
 	return l.Smallest
 }
 
-// isAsFast reports whether the numerator of r is as fast as the denominator, within noise.
+// isAsFast reports whether r's numerator is as fast as its denominator, within noise.
 func (r Ratio) isAsFast() bool {
 	return r.Rounds >= minRounds && (r.Value >= 1-negligibleDifference || r.High >= 1 && r.Value >= 1-decisiveDifference)
 }
 
-// measureTraining measures how much loading slows the training down, with the config's own
-// setting and with the best one, and stores the results in res.
+// measureTraining measures for res how much loading slows the training down, with the config's own
+// setting and with the best one.
 func (t *tuner) measureTraining(ctx context.Context, res *LoaderTuning) (err error) {
 	worker, err := train.New(ctx, t.cfg, t.group, train.WorkerOptions{Samples: &t.samples})
 	if err != nil {
@@ -229,8 +222,7 @@ func (t *tuner) measureTraining(ctx context.Context, res *LoaderTuning) (err err
 	return nil
 }
 
-// findCandidate returns the candidate whose setting has the same effect as s, and the
-// candidate with the config's own setting if there is none.
+// findCandidate returns the candidate with the effect of s, or else the config's own setting.
 func (t *tuner) findCandidate(s train.LoaderConfig) *candidate {
 	for _, c := range t.all {
 		if effectKey(c.Setting) == effectKey(s) {
@@ -240,14 +232,14 @@ func (t *tuner) findCandidate(s train.LoaderConfig) *candidate {
 	return t.all[0]
 }
 
-// newTrial returns a trial whose Rate is the median of rates. Its Spread is their
-// population standard deviation, as in RunTrials.
+// newTrial returns a trial with the median of rates and, as in RunTrials, their population standard
+// deviation.
 func newTrial(name string, rates []float64) runs.Trial {
 	return runs.Trial{Name: name, Rate: medianRate(rates), Rates: rates, Spread: math.Sqrt(stat.PopVariance(rates, nil))}
 }
 
-// AdvisedSetting returns the setting to use: the setting of Enough or else of Smallest,
-// but the config's own setting if the other one does not make the training faster.
+// AdvisedSetting returns the setting of Enough or else of Smallest, or the config's own if that
+// trains as fast.
 func (l *LoaderTuning) AdvisedSetting() train.LoaderConfig {
 	if l.comparedIndex() == l.Now || l.isLoadingFree() || l.Training != nil && !(l.Gain.Low > 1) {
 		return l.Trials[l.Now].Setting
@@ -255,8 +247,8 @@ func (l *LoaderTuning) AdvisedSetting() train.LoaderConfig {
 	return l.Trials[l.comparedIndex()].Setting
 }
 
-// loaderToTrainingRatio returns how many times as fast the config's loader alone is as the
-// training without loading, or NaN if no training was measured.
+// loaderToTrainingRatio returns how many times as fast the config's loader alone is as the training
+// without loading; NaN: no training was measured.
 func (l *LoaderTuning) loaderToTrainingRatio() float64 {
 	if l.Training == nil {
 		return math.NaN()
@@ -264,19 +256,16 @@ func (l *LoaderTuning) loaderToTrainingRatio() float64 {
 	return l.Training[0].Rate / l.Training[1].Rate
 }
 
-// sufficientLoaderRatio is the smallest loaderToTrainingRatio at which the cost of loading
-// is negligible: even if no batch is loaded ahead, loading takes at most a hundredth of a
-// step.
+// sufficientLoaderRatio is the smallest loaderToTrainingRatio at which loading is negligible: even
+// if no batch is loaded ahead, it takes at most a hundredth of a step.
 const sufficientLoaderRatio = 100
 
-// isLoadingFree reports whether loading does not slow the training down measurably. It
-// returns false if no training was measured.
+// isLoadingFree reports whether a training was measured that loading does not slow down measurably.
 func (l *LoaderTuning) isLoadingFree() bool {
 	return l.Training != nil && (l.Full.isAsFast() || l.loaderToTrainingRatio() >= sufficientLoaderRatio)
 }
 
-// FormatOverrides formats the setting s as values of the flag --set, such as
-// "loader.workers=4".
+// FormatOverrides formats s as values of the flag --set, such as "loader.workers=4".
 func FormatOverrides(s train.LoaderConfig) []string {
 	kind := s.Kind
 	if kind == "" {

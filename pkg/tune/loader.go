@@ -37,28 +37,26 @@ type LoaderTrial struct {
 	rounds []float64 // one rate per round, NaN for rounds without this setting
 }
 
-// LoaderTuning is the result of MeasureLoader: the speed of all measured settings, and how
-// much loading slows the training down.
+// LoaderTuning is the result of MeasureLoader: the speed of all settings, and how much loading
+// slows the training down.
 type LoaderTuning struct {
 	Batch  int           `json:"batch"`
 	Trials []LoaderTrial `json:"trials"` // fastest first
-	// Now, Fastest and Smallest are indices in Trials. Now is the config's own setting.
-	// Smallest is the setting with the fewest workers, then the least memory, among those
-	// that are as fast as Fastest within noise.
+	// Now, Fastest and Smallest are indices in Trials. Now is the config's own setting. Smallest has the
+	// fewest workers, then the least memory, of the settings that are as fast as Fastest within noise.
 	Now      int  `json:"now"`
 	Fastest  int  `json:"fastest"`
 	Smallest int  `json:"smallest"`
 	Alone    bool `json:"alone"` // no other setting is as fast as Fastest within noise
-	// Enough is the index of the smallest setting whose loader alone is at least 100
-	// times as fast as the training, so that a faster loader gains nothing. It is -1 if
-	// no setting is that fast or no training was measured.
+	// Enough is the index of the smallest setting whose loader alone is at least 100 times as fast as
+	// the training, so that a faster loader gains nothing; -1 without such a setting or training.
 	Enough int `json:"enough"`
-	// Training contains the trials IO, SYNTHETIC and FULL of the config's own setting, in
-	// this order. It is nil if no training was measured.
+	// Training contains the trials IO, SYNTHETIC and FULL of the config's own setting, in this
+	// order; nil: no training was measured.
 	Training []runs.Trial `json:"training,omitempty"`
-	// Full is the rate of FULL divided by the rate of SYNTHETIC, which shows how much
-	// loading slows the training down. Gain is the rate of FULL with the setting of Enough,
-	// or else of Smallest, divided by the rate of FULL with the config's own setting.
+	// Full is the rate of FULL divided by the rate of SYNTHETIC: how much loading slows the
+	// training down. Gain is the rate of FULL with the setting of Enough, or else of Smallest,
+	// divided by the rate of FULL with the config's own setting.
 	Full  Ratio    `json:"full"`
 	Gain  Ratio    `json:"gain"`
 	Notes []string `json:"notes"` // settings that were not measured, each with the reason
@@ -122,7 +120,6 @@ func MeasureLoader(ctx context.Context, cfg train.Config, o LoaderOptions) (res 
 	return res, nil
 }
 
-// tuner measures and compares loader settings.
 type tuner struct {
 	cfg     train.Config
 	o       LoaderOptions
@@ -135,7 +132,6 @@ type tuner struct {
 	alone   map[bool]float64 // seconds per batch without workers; the key is true for inmem, false for lowmem
 }
 
-// candidate is a loader setting that is being measured.
 type candidate struct {
 	LoaderTrial
 	m       *measurer
@@ -159,13 +155,12 @@ func (t *tuner) logf(format string, a ...any) {
 	}
 }
 
-// addNote adds a line to the notes of the result.
 func (t *tuner) addNote(format string, a ...any) {
 	t.notes = append(t.notes, fmt.Sprintf(format, a...))
 }
 
-// measureLoaders measures all settings of the loader: first the kinds and numbers of
-// workers, then the variations of the smallest setting that is as fast as the fastest one.
+// measureLoaders measures the kinds and numbers of workers, then the variations of the smallest
+// setting that is as fast as the fastest one.
 func (t *tuner) measureLoaders(ctx context.Context) error {
 	share := 0.4
 	if t.o.LoaderOnly {
@@ -217,8 +212,8 @@ func (t *tuner) measureLoaders(ctx context.Context) error {
 	return t.measureRounds(ctx, finalists, time.Duration((0.9-share)*0.6*float64(t.o.Budget)))
 }
 
-// listVariations returns copies of s with other prefetch depths, if s has workers, and with
-// other orders of the stages.
+// listVariations returns s with other prefetch depths, if s has workers, and with other orders of
+// the stages.
 func listVariations(s train.LoaderConfig) []train.LoaderConfig {
 	var all []train.LoaderConfig
 	if s.Workers > 0 {
@@ -243,8 +238,8 @@ func listVariations(s train.LoaderConfig) []train.LoaderConfig {
 	return all
 }
 
-// effectKey returns a text that is equal for settings with the same effect. It ignores
-// fields without an effect, such as the prefetch depth if there are no workers.
+// effectKey returns equal texts for settings with the same effect. It ignores, for example, the
+// prefetch depth if there are no workers.
 func effectKey(s train.LoaderConfig) string {
 	if len(s.Order) == 0 {
 		s.Order = data.DefaultOrder()
@@ -259,8 +254,8 @@ func effectKey(s train.LoaderConfig) string {
 	return fmt.Sprint(s.Kind == data.LoaderInMem, s.Workers, depth, s.Order)
 }
 
-// addCandidate returns the candidate whose setting has the same effect as s. If t.all has
-// no such candidate, it creates one and adds it to t.all.
+// addCandidate returns the candidate in t.all whose setting has the effect of s. If there is none,
+// it adds one.
 func (t *tuner) addCandidate(s train.LoaderConfig) (*candidate, error) {
 	for _, c := range t.all {
 		if effectKey(c.Setting) == effectKey(s) {
@@ -286,13 +281,12 @@ func (t *tuner) addCandidate(s train.LoaderConfig) (*candidate, error) {
 	return c, nil
 }
 
-// maxMemoryFraction is the largest fraction of the machine's memory that cached samples may
-// take.
+// maxMemoryFraction is the largest part of the machine's memory for cached samples.
 const maxMemoryFraction = 0.7
 
-// cacheSamples reads the training samples into memory for inmem. Unless the config itself
-// uses inmem, it gives up after a third of LoaderOptions.Budget, or if memory does not
-// suffice. It then sets t.kept to nil and adds a note to the result.
+// cacheSamples reads the training samples into memory for inmem. Unless the config itself uses
+// inmem, it gives up after a third of LoaderOptions.Budget, or if memory does not suffice. It then
+// sets t.kept to nil and adds a note.
 func (t *tuner) cacheSamples(ctx context.Context) error {
 	kept := data.InMemory(t.samples.Train)
 	if _, complete := data.CachedBytes(kept); complete {
@@ -333,9 +327,8 @@ func (t *tuner) cacheSamples(ctx context.Context) error {
 	return it.Err()
 }
 
-// measureRounds measures each candidate once per round, for at least minRounds rounds and
-// until the budget is spent. It drops candidates that are clearly slower than the
-// fastest.
+// measureRounds measures each candidate once per round, for at least minRounds rounds and until the
+// budget is spent. It drops clearly slower candidates.
 func (t *tuner) measureRounds(ctx context.Context, all []*candidate, budget time.Duration) error {
 	begin := time.Now()
 	slice := budget.Seconds() / float64(targetRounds*len(all)) / 2
@@ -377,10 +370,9 @@ func (t *tuner) measureRounds(ctx context.Context, all []*candidate, budget time
 	}
 }
 
-// warmUp measures each candidate once, to warm up and to find out how long a batch takes;
-// this measurement is not part of the results. If the first measurement of a candidate
-// would take more than its share of the budget, warmUp skips the candidate and adds a note.
-// It returns the candidates that it has measured.
+// warmUp measures each candidate once, outside the results, to find out how long a batch takes. It
+// skips a candidate, with a note, if that would take more than its share of the budget. It returns
+// the candidates that it has measured.
 func (t *tuner) warmUp(ctx context.Context, all []*candidate, budget time.Duration) (kept []*candidate, err error) {
 	for _, c := range all {
 		n := c.minBatches()
@@ -413,8 +405,8 @@ func (t *tuner) warmUp(ctx context.Context, all []*candidate, budget time.Durati
 	return kept, nil
 }
 
-// minBatches returns the smallest number of batches to measure. Fewer batches might all be
-// prefetched before the clock starts.
+// minBatches returns the least number of batches to measure: fewer might all be prefetched before
+// the clock starts.
 func (c *candidate) minBatches() int {
 	if c.Setting.Workers == 0 {
 		return 1
@@ -422,25 +414,22 @@ func (c *candidate) minBatches() int {
 	return 2 * max(c.Setting.Workers, c.Setting.Prefetch)
 }
 
-// cachesProcessedSamples reports whether the setting caches samples after the map or
-// batch stage, rather than as they were read.
+// cachesProcessedSamples reports whether samples are cached after the map or batch stage, not as
+// they were read.
 func (c *candidate) cachesProcessedSamples() bool {
 	order := c.Setting.Order
 	i := slices.Index(order, data.StageCache)
 	return i >= 0 && i > min(slices.Index(order, data.StageBatch), slices.Index(order, data.StageMap))
 }
 
-// isConfigured reports whether c is the config's own setting.
 func (c *candidate) isConfigured(t *tuner) bool { return c == t.all[0] }
 
-// minRelativeSpeed is the smallest speed, relative to the fastest setting, at which a
-// setting is kept. A setting is dropped if the upper limit of its 95 % interval is below
-// it.
+// minRelativeSpeed is a speed relative to the fastest setting's. A setting is dropped if the upper
+// limit of its 95 % interval is below it.
 const minRelativeSpeed = 0.9
 
-// dropSlowCandidates sets the field dropped of each candidate that is clearly slower than
-// the fastest one, so that it is not measured in later rounds. It never drops the config's
-// own setting.
+// dropSlowCandidates sets dropped for each candidate that is clearly slower than the fastest one,
+// but never for the config's own setting.
 func (t *tuner) dropSlowCandidates(all []*candidate) {
 	best := t.all[0]
 	for _, c := range all {
@@ -453,8 +442,8 @@ func (t *tuner) dropSlowCandidates(all []*candidate) {
 	}
 }
 
-// measure measures the time for n batches, after n batches of warm-up. It updates the
-// candidate's seconds per batch and its memory.
+// measure measures the time for n batches, after n batches of warm-up, and updates the candidate's
+// seconds per batch and its memory.
 func (c *candidate) measure(ctx context.Context, n int) error {
 	c.m.o = TrialOptions{Batches: n, Trials: 1, Warmup: 1}
 	seconds, err := c.m.measure(ctx, "IO", c.m.loadBatch)
@@ -482,9 +471,8 @@ func (t *tuner) collectTrials() []LoaderTrial {
 	return trials
 }
 
-// newResult returns the trials, fastest first, and the choice of the fastest and the
-// smallest setting among the settings of the final rounds. The fields about training are
-// not set.
+// newResult returns the trials, fastest first, and the fastest and the smallest setting of the
+// final rounds. The fields about training are not set.
 func (t *tuner) newResult() *LoaderTuning {
 	res := &LoaderTuning{Batch: t.cfg.Batch, Notes: t.notes, Enough: -1, Full: newRatio(nil, nil), Gain: newRatio(nil, nil)}
 	res.Trials = slices.DeleteFunc(t.collectTrials(), func(l LoaderTrial) bool { return l.Rate == 0 }) // never measured

@@ -13,13 +13,11 @@ import (
 	"lockstep/pkg/train"
 )
 
-// formatOrderOverride formats the order as a value of the flag --set, such as
-// loader.order=[map,batch].
+// formatOrderOverride formats the order for the flag --set, as in loader.order=[map,batch].
 func formatOrderOverride(order []string) string {
 	return "loader.order=[" + strings.Join(order, ",") + "]"
 }
 
-// formatSetting describes a setting briefly, as in "lowmem, 4 workers, prefetch 2".
 func formatSetting(s train.LoaderConfig) string {
 	kind := s.Kind
 	if kind == "" {
@@ -35,8 +33,7 @@ func formatSetting(s train.LoaderConfig) string {
 	return text
 }
 
-// formatRate formats a rate in samples per second: as an integer if it is at least 1000,
-// else with four significant digits.
+// formatRate formats samples per second: as an integer from 1000 on, else with four significant digits.
 func formatRate(v float64) string {
 	if v >= 1000 {
 		return fmt.Sprintf("%.0f", v)
@@ -44,8 +41,8 @@ func formatRate(v float64) string {
 	return fmt.Sprintf("%.4g", v)
 }
 
-// Sentence returns one sentence that names the fastest setting, the setting to use, and
-// the measurements that support it.
+// Sentence returns one sentence that names the fastest setting, the setting to use, and the
+// measurements that support it.
 func (l *LoaderTuning) Sentence() string {
 	now, fastest, smallest := l.Trials[l.Now], l.Trials[l.Fastest], l.Trials[l.Smallest]
 	text := fmt.Sprintf("the fastest loader is %s, with %s samples/s", formatSetting(fastest.Setting), formatRate(fastest.Rate))
@@ -70,8 +67,8 @@ func (l *LoaderTuning) Sentence() string {
 	return text + "; " + l.trainingSentence() + "."
 }
 
-// trainingSentence returns the part of Sentence about the training: how much loading slows
-// it down, and whether another setting makes it faster.
+// trainingSentence says how much loading slows the training down, and whether another setting makes
+// it faster.
 func (l *LoaderTuning) trainingSentence() string {
 	if l.Training == nil {
 		return "whether training waits for the loader was not measured"
@@ -131,8 +128,7 @@ func (l *LoaderTuning) Write(w io.Writer) error {
 	return err
 }
 
-// Flags returns the advised setting as --set flags, to be pasted after the command train
-// or launch.
+// Flags returns the advised setting as --set flags for the command train or launch.
 func (l *LoaderTuning) Flags() string {
 	var flags []string
 	for _, kv := range FormatOverrides(l.AdvisedSetting()) {

@@ -19,8 +19,8 @@ import (
 	"lockstep/pkg/train"
 )
 
-// TrialOptions are the options of RunTrials. Names, defaults and log lines are the same
-// as in benchy, a profiler for PyTorch's data loaders.
+// TrialOptions are the options of RunTrials. Names, defaults and log lines are those of benchy, a
+// profiler for PyTorch's data loaders.
 type TrialOptions struct {
 	Batches int // batches per trial; 0: 50
 	Trials  int // number of trials of each kind, without warm-up; 0: 3
@@ -29,9 +29,8 @@ type TrialOptions struct {
 	Line func(line string) // receives the lines of benchy's log on rank 0; nil: no log
 }
 
-// Trials is the result of RunTrials: the throughput of loading alone (IO), of training on
-// one batch that is already in memory (SYNTHETIC), and of loading and training (FULL).
-// Rates are samples per second of all ranks together.
+// Trials is the result of RunTrials: the throughput of loading alone (IO), of training on one batch
+// in memory (SYNTHETIC), and of both (FULL), in samples per second of all ranks together.
 type Trials struct {
 	Ranks   int
 	Seconds map[string][]float64   // time of each trial, by "IO", "SYNTHETIC" and "FULL"
@@ -39,14 +38,12 @@ type Trials struct {
 	Results []runs.Trial           // IO, SYNTHETIC and FULL
 
 	// Original contains IO and FULL with the original files if the config stages its data
-	// (data.stage); otherwise it is nil. Results are then measured with the staged copy,
-	// which Staged describes.
+	// (data.stage), else nil. Results then are of the staged copy, which Staged describes.
 	Original []runs.Trial
 	Staged   string
 }
 
-// JSON returns the results in the format of benchy's JSON file. Rates are in samples per second
-// and times in seconds.
+// JSON returns the results as in benchy's JSON file. Rates are in samples per second and times in seconds.
 func (t *Trials) JSON() map[string]any {
 	doc := map[string]any{"nranks": t.Ranks}
 	for _, r := range t.Results {
@@ -62,14 +59,13 @@ func (t *Trials) JSON() map[string]any {
 	return doc
 }
 
-// RunTrials measures the throughput of loading, of training, and of both together with the
-// config cfg. Every rank of group must call it with the same options. It trains a network
-// but writes no files.
+// RunTrials measures the throughput of loading, of training, and of both together. Every rank of
+// group must call it with the same options. It trains a network but writes no files.
 //
-// The rate of one trial is batch size × ranks × batches / Δt. At both ends of Δt all ranks
-// are synchronized and their devices are idle. The rate of a batch is batch size × ranks / the
-// time of the batch on this rank, without synchronizing. The rate of a result is the mean over the
-// trials, and its spread their population standard deviation.
+// The rate of one trial is batch size × ranks × batches / Δt. At both ends of Δt all ranks are
+// synchronized and their devices are idle. The rate of a batch is batch size × ranks / the time of
+// the batch on this rank, without synchronizing. The rate of a result is the mean over the trials,
+// and its spread their population standard deviation.
 func RunTrials(ctx context.Context, cfg train.Config, group collective.Group, o TrialOptions) (res *Trials, err error) {
 	o.Batches, o.Trials = cmp.Or(o.Batches, 50), cmp.Or(o.Trials, 3)
 	o.Warmup = max(0, cmp.Or(o.Warmup, 1))
@@ -105,8 +101,7 @@ func RunTrials(ctx context.Context, cfg train.Config, group collective.Group, o 
 	return res, nil
 }
 
-// measureOriginalFiles measures IO and FULL with the original files of a config that
-// stages its data.
+// measureOriginalFiles measures IO and FULL without staging.
 func (m *measurer) measureOriginalFiles(ctx context.Context) ([]runs.Trial, error) {
 	samples, err := train.OpenSamples(ctx, m.cfg.Data)
 	if err != nil {
@@ -134,8 +129,7 @@ func (m *measurer) measureOriginalFiles(ctx context.Context) ([]runs.Trial, erro
 	return trials, nil
 }
 
-// newLoader creates the loader that gives this rank of the group its training batches
-// from the data set.
+// newLoader creates the loader of this rank's training batches from set.
 func newLoader(cfg train.Config, set data.Dataset, group collective.Group) (*data.Loader, error) {
 	sampler, err := data.NewSampler(cfg.SamplerOptions(set.Len(), group.Size(), group.Rank()))
 	if err != nil {
@@ -144,8 +138,8 @@ func newLoader(cfg train.Config, set data.Dataset, group collective.Group) (*dat
 	return data.NewLoader(set, sampler, cfg.LoaderOptions())
 }
 
-// Table returns a table that compares the throughput with staged files and with the
-// original files, one row each. It returns "" if the config does not stage its data.
+// Table compares the throughput with staged files and with the original files, one row each. It
+// returns "" if the config does not stage its data.
 func (t *Trials) Table() string {
 	if len(t.Original) == 0 {
 		return ""
@@ -166,7 +160,6 @@ func (t *Trials) Table() string {
 	return b.String() + t.Staged + "\n"
 }
 
-// measurer measures the throughput of one worker's loader and trainer.
 type measurer struct {
 	t       *train.Trainer // nil to measure only the loader
 	cfg     train.Config
@@ -179,15 +172,14 @@ type measurer struct {
 	rates   [][]float64    // samples per second of each batch, per trial, which measure measured last
 }
 
-// close closes the iterator of the current epoch. It does not close the loader.
+// close closes the current epoch's iterator, but not the loader.
 func (m *measurer) close() {
 	if m.batches != nil {
 		m.batches.Close()
 	}
 }
 
-// loadBatch gets the next batch from the loader. At the end of an epoch it starts the next
-// epoch.
+// loadBatch loads the next batch, after the end of an epoch from the next one.
 func (m *measurer) loadBatch(ctx context.Context) error {
 	for range 2 {
 		if m.batches == nil {
@@ -205,8 +197,7 @@ func (m *measurer) loadBatch(ctx context.Context) error {
 	return errors.New("load batch: an epoch has no batch: use more samples or a smaller batch")
 }
 
-// trainOnCachedBatch does one training step on the cached batch. On the first call it
-// loads this batch.
+// trainOnCachedBatch does one training step on a batch that it has loaded on its first call.
 func (m *measurer) trainOnCachedBatch(ctx context.Context) error {
 	if m.cached.Image == nil {
 		if err := m.loadBatch(ctx); err != nil {
@@ -218,7 +209,7 @@ func (m *measurer) trainOnCachedBatch(ctx context.Context) error {
 	return m.trainStep(ctx, m.cached)
 }
 
-// loadAndTrain loads a batch and does one training step on it, as in a run.
+// loadAndTrain loads a batch and trains one step on it, as in a run.
 func (m *measurer) loadAndTrain(ctx context.Context) error {
 	if err := m.loadBatch(ctx); err != nil {
 		return err
@@ -226,19 +217,17 @@ func (m *measurer) loadAndTrain(ctx context.Context) error {
 	return m.trainStep(ctx, m.batches.Batch())
 }
 
-// trialLearningRate is so small that the weights hardly change. The speed does not depend
-// on the weights, and with the config's rate the training on a single batch could
-// diverge.
+// trialLearningRate is so small that the weights hardly change. The speed does not depend on them,
+// and with the config's rate the training on a single batch could diverge.
 const trialLearningRate = 1e-9
 
-// trainStep does one training step on b.
 func (m *measurer) trainStep(ctx context.Context, b data.Batch) error {
 	return m.t.Step(ctx, b.Image, b.Target, trialLearningRate, nil)
 }
 
-// measure runs the warm-up and the trials of one kind, such as "IO". Each trial calls the
-// function batch o.Batches times. measure returns the seconds of each trial, without the
-// warm-up, and stores the rates of its batches in m.rates.
+// measure runs the warm-up and the trials of one kind, such as "IO". Each trial calls batch
+// o.Batches times. measure returns the seconds of each trial, without the warm-up, and stores the
+// rates of its batches in m.rates.
 func (m *measurer) measure(ctx context.Context, name string, batch func(context.Context) error) ([]float64, error) {
 	var seconds []float64
 	m.rates = nil
@@ -272,7 +261,7 @@ func (m *measurer) measure(ctx context.Context, name string, batch func(context.
 	return seconds, nil
 }
 
-// synchronize waits until the devices of all ranks are idle, and returns the current time.
+// synchronize waits until all ranks' devices are idle, and returns the time.
 func (m *measurer) synchronize(ctx context.Context) (time.Time, error) {
 	if m.t != nil {
 		if err := m.t.Synchronize(); err != nil {
@@ -284,7 +273,7 @@ func (m *measurer) synchronize(ctx context.Context) (time.Time, error) {
 }
 
 // samplesPerSecond returns the samples per second of all ranks together, if each took the given
-// number of seconds for a number of batches.
+// seconds for its batches.
 func (m *measurer) samplesPerSecond(batches int, seconds float64) float64 {
 	return float64(m.cfg.Batch*m.group.Size()*batches) / seconds
 }
@@ -296,8 +285,8 @@ func (m *measurer) logLine(format string, a ...any) {
 	}
 }
 
-// summarizeTrials returns the mean rate of trials that took the given seconds, and the
-// population standard deviation of the rates. It also logs them.
+// summarizeTrials logs and returns the mean and the population standard deviation of the rates of
+// trials that took the given seconds.
 func (m *measurer) summarizeTrials(name string, seconds []float64) runs.Trial {
 	r := runs.Trial{Name: name}
 	for _, s := range seconds {
