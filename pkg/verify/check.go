@@ -14,8 +14,8 @@ type Check struct {
 	Detail string  `json:"detail"`
 }
 
-// String formats the check as one line: "ok" or "FAILED", the claim, the measured number
-// with its limit, and the details.
+// String returns one line: "ok" or "FAILED", the claim, the measured number with its limit, and the
+// details.
 func (c Check) String() string {
 	line := "ok     "
 	if !c.OK {

@@ -40,8 +40,8 @@ func (v *verifier) checkConfigs() error {
 	return nil
 }
 
-// checkData checks that all ranks trained on the same data, also after the run was resumed,
-// unless its user has accepted other data.
+// checkData checks that all ranks trained on the same data, also after a resume, unless the user
+// has accepted other data.
 func (v *verifier) checkData() {
 	const name = "all ranks trained on the same data, from the start to the end"
 	last, known := v.run.LastData()
@@ -69,7 +69,6 @@ func (v *verifier) checkData() {
 	v.addClaimCheck(name, ok, "%s", strings.Join(details, "; "))
 }
 
-// describeDataChange describes a change of the data with both fingerprints.
 func describeDataChange(c runs.DataChange) string {
 	before, after := c.Before.DescribeData(), c.After.DescribeData()
 	switch {

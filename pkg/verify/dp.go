@@ -15,41 +15,38 @@ import (
 	"lockstep/pkg/train"
 )
 
-// Constants of the comparison that DataParallelism makes. The tolerances are relative to
-// the norm of each parameter. In float64, only the order of additions makes a difference;
-// in float32, rounding does.
+// The tolerances are relative to the norm of each parameter. In float64, only the order of
+// additions makes a difference; in float32, rounding does.
 const (
 	toleranceFloat64 = 1e-10
 	toleranceFloat32 = 1e-5
 	verifySteps      = 20
-	// minRelativeChange is the smallest distance by which training must change every
-	// parameter, relative to its norm. It is far above the tolerances: the comparison of
-	// parameters that hardly change would prove nothing.
+	// minRelativeChange is the smallest distance, relative to its norm, by which training must
+	// change every parameter. It is far above the tolerances: comparing parameters that hardly
+	// change would prove nothing.
 	minRelativeChange = 1e-4
 )
 
 // DPOptions are the options of DataParallelism.
 type DPOptions struct {
 	Workers int // at least 2
-	// Strategy is the strategy to check, with options as strategy.Parse describes. It must be
-	// exact. Empty: ddp, and the other exact strategies in one comparison each.
+	// Strategy is the exact strategy to check, with options as strategy.Parse describes. Empty:
+	// ddp, and the other exact strategies in one comparison each.
 	Strategy string
 	Device   string // "cuda", or "cuda:1" for all workers on that GPU; empty or "cpu": the CPU and the reference engine
 }
 
-// DataParallelism checks the invariant of data parallelism, namely that several workers
-// compute the same parameters as one. It trains the same network twice in this process, by
-// N workers and by one worker with an N-fold batch, and compares the parameters after 20
-// steps. Then it repeats this with each of four deliberate faults in the training of the N
-// workers, and on the CPU with two faults of the loss in all workers. The check of a fault is
-// OK if the difference exceeds the limit.
+// DataParallelism checks the invariant of data parallelism: several workers compute the same
+// parameters as one. It trains the same network twice in this process, by N workers and by one
+// worker with an N-fold batch, and compares the parameters after 20 steps. Then it repeats this
+// with each of four deliberate faults in the N workers, and on the CPU with two faults of the loss
+// in all workers. The check of a fault is OK if the difference exceeds the limit.
 //
-// The workers of strategy pipeline are stages of one network. They are compared with one
-// worker that has the same batch and the same micro-batches, and have other faults.
+// The workers of strategy pipeline are stages of one network. They are compared with one worker
+// that has the same batch and the same micro-batches, and have other faults.
 //
-// On a GPU the workers compute in fp32 without TF32. They exchange gradients like the
-// workers of a run: through NCCL if each has a separate GPU, else through the host.
-// Workers with a fault always exchange them through the host.
+// On a GPU the workers compute in fp32 without TF32. They exchange gradients like the workers of a run:
+// through NCCL if each has a separate GPU, else through the host. Workers with a fault always use the host.
 func DataParallelism(ctx context.Context, o DPOptions) ([]Check, error) {
 	s, err := o.parseStrategy()
 	if err != nil {
@@ -71,8 +68,7 @@ func DataParallelism(ctx context.Context, o DPOptions) ([]Check, error) {
 	return verifyVariantsAndFaults(ctx, o.Workers, newGPUVariants(o.Device), newGPUSetup(o.Device), train.WorkerOptions{})
 }
 
-// parseStrategy returns the config of the strategy to check. It returns an error if N workers
-// with this strategy do not compute what one worker computes.
+// parseStrategy returns an error if N workers with the strategy do not compute what one worker computes.
 func (o DPOptions) parseStrategy() (strategy.Config, error) {
 	if o.Strategy == "" {
 		return strategy.Config{}, nil
@@ -102,9 +98,8 @@ func (o DPOptions) parseStrategy() (strategy.Config, error) {
 	return c, nil
 }
 
-// verifyVariantsAndFaults checks the invariant for the variants in list. Then it checks,
-// with the config that base sets up, that the comparison of the parameters detects
-// deliberate faults.
+// verifyVariantsAndFaults checks the invariant for list. Then it checks, with the config that base
+// sets up, that the comparison detects deliberate faults.
 func verifyVariantsAndFaults(ctx context.Context, workers int, list []variant, base func(c *train.Config), options train.WorkerOptions) ([]Check, error) {
 	if workers < 2 {
 		return nil, fmt.Errorf("verify data parallelism: invalid number of workers %d: use at least 2", workers)
@@ -119,7 +114,6 @@ func verifyVariantsAndFaults(ctx context.Context, workers int, list []variant, b
 	return append(checks, broken...), err
 }
 
-// verifyVariants returns one check of the invariant per variant.
 func verifyVariants(ctx context.Context, workers int, list []variant, options train.WorkerOptions) ([]Check, error) {
 	var checks []Check
 	for _, v := range list {
@@ -143,7 +137,6 @@ func verifyVariants(ctx context.Context, workers int, list []variant, options tr
 	return checks, nil
 }
 
-// describeInvariant returns the claim that is checked for the given number of workers.
 func describeInvariant(cfg train.Config, workers int) string {
 	if cfg.Strategy.Staged() {
 		return fmt.Sprintf("%d stages equal 1 worker with the same batch and micro-batches", workers)
@@ -151,9 +144,9 @@ func describeInvariant(cfg train.Config, workers int) string {
 	return fmt.Sprintf("%d workers equal 1 worker with a %d-fold batch", workers, workers)
 }
 
-// verifyFaults returns one check per deliberate fault in list, which is OK if the comparison
-// detects the fault. cfg trains with SGD: Adam cancels a common factor of all gradients, so
-// the sum in place of the mean would hardly change the result.
+// verifyFaults returns one check per fault in list, which is OK if the comparison detects the
+// fault. cfg trains with SGD: Adam cancels a common factor of all gradients, so the sum in place of
+// the mean would hardly change the result.
 func verifyFaults(ctx context.Context, workers int, cfg train.Config, list []namedFault, options train.WorkerOptions) ([]Check, error) {
 	limit := toleranceFloat64
 	if cfg.Engine.Precision != "fp64" {
@@ -184,18 +177,17 @@ func verifyFaults(ctx context.Context, workers int, cfg train.Config, list []nam
 	return checks, nil
 }
 
-// trainOneWorker trains with one worker, which has the fault f and the full batch of the given
-// number of workers, and returns its parameters.
+// trainOneWorker trains one worker with the fault f and the full batch of the given number of workers.
 func trainOneWorker(ctx context.Context, cfg train.Config, workers int, f fault, options train.WorkerOptions) (replicaParameters, error) {
 	cfg.Batch, cfg.Strategy = cfg.Batch*cfg.Strategy.ReplicaCount(workers), strategy.Config{} // the engine's own update
 	one, err := trainReplicas(ctx, cfg, 1, f, options)
 	return one[0], err
 }
 
-// compareTraining trains with several workers that divide the batch, or the network, and have
-// the fault f. It compares them with one, the result of trainOneWorker: diff is the largest
-// relative difference (2-norm) of a parameter between the two trainings, over all ranks; moved is
-// the smallest relative distance by which the training of one changed a parameter.
+// compareTraining trains several workers that divide the batch, or the network, and have the fault
+// f. It compares them with one, the result of trainOneWorker: diff is the largest relative
+// difference (2-norm) of a parameter over all ranks; moved is the smallest relative distance by
+// which the training of one changed a parameter.
 func compareTraining(ctx context.Context, one replicaParameters, cfg train.Config, workers int, f fault, options train.WorkerOptions) (diff, moved float64, err error) {
 	many, err := trainReplicas(ctx, cfg, workers, f, options)
 	if err != nil {
@@ -223,11 +215,10 @@ func relativeDistance(a, b []float64) float64 {
 	return math.Sqrt(d / n)
 }
 
-// replicaParameters contains the parameters of one rank by name, before and after training.
 type replicaParameters struct{ before, after map[string][]float64 }
 
-// trainReplicas trains for verifySteps steps with one goroutine per rank, and returns the
-// parameters of each rank.
+// trainReplicas trains for verifySteps steps with one goroutine per rank, and returns each rank's
+// parameters.
 func trainReplicas(ctx context.Context, cfg train.Config, workers int, f fault, options train.WorkerOptions) ([]replicaParameters, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -248,7 +239,7 @@ func trainReplicas(ctx context.Context, cfg train.Config, workers int, f fault, 
 	return params, context.Cause(ctx)
 }
 
-// trainReplica trains one rank for verifySteps steps, and returns its parameters.
+// trainReplica trains one rank for verifySteps steps.
 func trainReplica(ctx context.Context, cfg train.Config, g collective.Group, f fault, options train.WorkerOptions) (r replicaParameters, err error) {
 	if f != nil {
 		f(&options)
@@ -278,10 +269,9 @@ func trainReplica(ctx context.Context, cfg train.Config, g collective.Group, f f
 	return r, err
 }
 
-// scaleInitialWeights multiplies the initial weights, which follow PyTorch's default, by
-// √6, so that their variance is 2/fan-in (He et al. 2015, eq. 10). With the default
-// variance and without batch norm, activations would shrink from layer to layer, and some
-// layers would hardly learn.
+// scaleInitialWeights multiplies the initial weights, PyTorch's default, by √6, so that their
+// variance is 2/fan-in (He et al. 2015, eq. 10). Otherwise, without batch norm, activations would
+// shrink from layer to layer, and some layers would hardly learn.
 func scaleInitialWeights(t *train.Trainer) error {
 	params, err := t.Parameters()
 	if err != nil {

@@ -14,21 +14,20 @@ import (
 	"lockstep/pkg/train"
 )
 
-// A fault breaks data parallelism on purpose: it changes a worker's options so that the
-// check of the invariant must fail. nil means no fault.
+// A fault breaks data parallelism on purpose: it changes a worker's options so that the check of
+// the invariant must fail. nil: no fault.
 type fault func(p *train.WorkerOptions)
 
-// namedFault is a fault with the config in which the comparison must notice it.
+// namedFault is a fault with the config in which it must be detected.
 type namedFault struct {
 	name string
 	f    fault
 	cfg  train.Config
-	// everywhere is set if the one worker also has the fault, which is a computation that
-	// depends on how the workers divide a batch.
+	// everywhere is set if the one worker also has the fault, a computation that depends on how the
+	// workers divide a batch.
 	everywhere bool
 }
 
-// listFaults returns the faults of the strategy of cfg.
 func listFaults(cfg train.Config) []namedFault {
 	if cfg.Strategy.Staged() {
 		adaptToStages(&cfg)
@@ -64,7 +63,6 @@ func listFaults(cfg train.Config) []namedFault {
 		namedFault{"soft Dice of the batch of a shard", breakLoss(reference.DiceOfBatch), pixels, true})
 }
 
-// breakLoss makes the reference engine compute the pixel cross-entropy with a fault.
 func breakLoss(f reference.LossFault) fault {
 	return func(p *train.WorkerOptions) {
 		p.Open = func(o engine.Options, _ int) (engine.Engine, error) { return reference.NewFaulty(o, f) }
@@ -79,13 +77,12 @@ func useEqualShards(p *train.WorkerOptions) {
 	}
 }
 
-// sumGradients makes the exchange return the sum of the gradients instead of their mean.
+// sumGradients makes the exchange return the gradients' sum instead of their mean.
 func sumGradients(p *train.WorkerOptions) {
 	breakExchange(p, func(sync engine.GradSync, workers int) engine.GradSync { return sumSync{inner{sync}, workers} })
 }
 
-// skipBucket makes the exchange skip bucket 0, so that the update uses gradients of a single
-// worker there.
+// skipBucket makes the exchange skip bucket 0, whose update then uses a single worker's gradients.
 func skipBucket(p *train.WorkerOptions) {
 	breakExchange(p, func(sync engine.GradSync, _ int) engine.GradSync { return partialSync{inner{sync}} })
 }
@@ -95,8 +92,8 @@ func skipStatistics(p *train.WorkerOptions) {
 	breakExchange(p, func(sync engine.GradSync, _ int) engine.GradSync { return localStatisticsSync{inner{sync}} })
 }
 
-// breakExchange makes the strategy pass a changed GradSync to the executable: the result of
-// change for the strategy's own one. GPUs then exchange gradients through the host.
+// breakExchange makes the strategy pass the result of change for its own GradSync to the
+// executable. GPUs then exchange gradients through the host.
 func breakExchange(p *train.WorkerOptions, change func(sync engine.GradSync, workers int) engine.GradSync) {
 	p.Strategy = func(ctx context.Context, c strategy.Config, e engine.Engine, group collective.Group) (strategy.Strategy, error) {
 		if _, gpu := e.(strategy.GPU); gpu {
@@ -110,29 +107,27 @@ func breakExchange(p *train.WorkerOptions, change func(sync engine.GradSync, wor
 	}
 }
 
-// faultyStrategy is a strategy whose executable gets a changed GradSync in each step.
+// faultyStrategy passes a changed GradSync to the executable in each step.
 type faultyStrategy struct {
 	strategy.Strategy
 	change func(engine.GradSync) engine.GradSync
 }
 
-// Step is the strategy's Step with the changed GradSync.
 func (f faultyStrategy) Step(ctx context.Context, exe engine.Executable, s strategy.Step) (engine.Timing, error) {
 	return f.Strategy.Step(ctx, faultyExecutable{exe, f.change}, s)
 }
 
-// faultyExecutable is an executable that changes the GradSync of each step.
+// faultyExecutable changes the GradSync of each step.
 type faultyExecutable struct {
 	engine.Executable
 	change func(engine.GradSync) engine.GradSync
 }
 
-// Step runs a step with the changed sync.
 func (x faultyExecutable) Step(ctx context.Context, sync engine.GradSync, update *optim.Update) (engine.Timing, error) {
 	return x.Executable.Step(ctx, x.change(sync), update)
 }
 
-// inner is a GradSync that also passes on statistics of batch norms.
+// inner is a GradSync that passes on statistics of batch norms, if the wrapped one can.
 type inner struct{ engine.GradSync }
 
 // ShareStatistics exchanges the statistics, if the wrapped GradSync can.
@@ -144,13 +139,12 @@ func (s inner) ShareStatistics(own []float64) ([]float64, error) {
 	return norms.ShareStatistics(own)
 }
 
-// sumSync is a GradSync whose result is the sum of the gradients.
+// sumSync replaces the mean of the gradients by their sum.
 type sumSync struct {
 	inner
 	workers int
 }
 
-// ReduceBucket multiplies b by the number of workers, so that its mean becomes its sum.
 func (s sumSync) ReduceBucket(i int, b device.Buffer, stream device.Stream) error {
 	for k := range b.F64 {
 		b.F64[k] *= float64(s.workers)
@@ -161,10 +155,9 @@ func (s sumSync) ReduceBucket(i int, b device.Buffer, stream device.Stream) erro
 	return s.inner.ReduceBucket(i, b, stream)
 }
 
-// partialSync is a GradSync that skips bucket 0.
+// partialSync skips bucket 0.
 type partialSync struct{ inner }
 
-// ReduceBucket exchanges every bucket but the first.
 func (s partialSync) ReduceBucket(i int, b device.Buffer, stream device.Stream) error {
 	if i == 0 {
 		return nil
@@ -172,8 +165,7 @@ func (s partialSync) ReduceBucket(i int, b device.Buffer, stream device.Stream) 
 	return s.inner.ReduceBucket(i, b, stream)
 }
 
-// localStatisticsSync is a GradSync that keeps the statistics of batch norms local.
+// localStatisticsSync keeps the statistics of batch norms local.
 type localStatisticsSync struct{ inner }
 
-// ShareStatistics returns the worker's own statistics.
 func (localStatisticsSync) ShareStatistics(own []float64) ([]float64, error) { return own, nil }

@@ -8,12 +8,11 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// maxClockSkew is the largest difference between the clocks of two machines that is
-// tolerated when their records are compared.
+// maxClockSkew is how far the clocks of two machines may differ in a comparison of their records.
 const maxClockSkew = time.Minute
 
-// checkOwners checks that at most one process at a time owned the run, and returns the
-// recorded owners. If no owners are recorded, it checks nothing.
+// checkOwners checks that at most one process at a time owned the run, if owners are recorded, and
+// returns them.
 func (v *verifier) checkOwners() ([]runs.Owner, error) {
 	owners, problems, err := runs.Owners(v.run.Dir)
 	if err != nil || len(owners)+len(problems) == 0 {
@@ -37,8 +36,8 @@ func (v *verifier) checkOwners() ([]runs.Owner, error) {
 	return owners, nil
 }
 
-// checkStepOrder checks that the steps of each rank are consecutive, and that every process
-// whose first step was not step 1 resumed from a checkpoint.
+// checkStepOrder checks that each rank's steps are consecutive, and that every process whose first
+// step was not step 1 resumed from a checkpoint.
 func (v *verifier) checkStepOrder(owners []runs.Owner) error {
 	detail, processes, steps := "", 0, 0
 	for rank := range v.run.Info.Workers {
@@ -62,8 +61,7 @@ func (v *verifier) checkStepOrder(owners []runs.Owner) error {
 	return nil
 }
 
-// describeStepOrderError describes the first error in the order of the steps that one
-// process wrote. It returns "" if there is none.
+// describeStepOrderError describes the first error in the order of one process's steps, or returns "".
 func describeStepOrderError(p runs.StepPart, owners []runs.Owner) string {
 	who := fmt.Sprintf("rank %d, pid %d on %s", p.Worker.Rank, p.Worker.PID, p.Worker.Host)
 	for i := 1; i < len(p.Steps); i++ {

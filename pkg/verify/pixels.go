@@ -11,18 +11,16 @@ import (
 // pixelClasses is the number of classes in the masks of classMasks.
 const pixelClasses = 4
 
-// setPixelClasses changes c's network to one for classMasks, with a weight for each class and
-// soft Dice.
+// setPixelClasses changes c's network to one for classMasks, with class weights and soft Dice.
 func setPixelClasses(c *train.Config) {
 	c.Model.Classes, c.Model.ClassWeights, c.Model.Dice = pixelClasses, []float64{0.5, 2, 1, 3}, 0.5
 }
 
-// classMasks is a data set of small pictures whose pixels have one of pixelClasses classes. The
-// number of ignored pixels differs between the samples, from none to three quarters, so that
-// losses that depend on it differ between the shards of a batch.
+// classMasks has small pictures whose pixels have one of pixelClasses classes. From none to three
+// quarters of a sample's pixels are ignored, so that losses that depend on this differ between the
+// shards of a batch.
 type classMasks struct{ count int }
 
-// newClassMasks returns training and held-out samples of classMasks.
 func newClassMasks() *train.Samples {
 	return &train.Samples{OpenedData: data.OpenedData{Train: classMasks{25}, Test: classMasks{1}}}
 }

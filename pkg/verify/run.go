@@ -57,29 +57,26 @@ func Run(ctx context.Context, dir string, o RunOptions) ([]Check, error) {
 	return v.checks, v.checkScores(ctx, o.Data)
 }
 
-// verifier collects the checks of one run folder.
 type verifier struct {
 	run    runs.Run
 	checks []Check
 }
 
-// addClaimCheck adds a check that consists of a claim without a number. Its details are
-// formatted from format and a.
+// addClaimCheck adds a check without a number.
 func (v *verifier) addClaimCheck(name string, ok bool, format string, a ...any) {
 	v.checks = append(v.checks, Check{Name: name, OK: ok, Value: math.NaN(), Limit: math.NaN(), Detail: fmt.Sprintf(format, a...)})
 }
 
-// addEqualityCheck adds a check with the claim that got equals want. The tolerance is
-// relative to want if |want| > 1, else absolute.
+// addEqualityCheck checks that got equals want. The tolerance is relative to want if |want| > 1,
+// else absolute.
 func (v *verifier) addEqualityCheck(name string, got, want, tolerance float64, detail string) {
 	v.checks = append(v.checks, Check{
 		Name: name, OK: math.Abs(got-want) <= tolerance*math.Max(1, math.Abs(want)), Value: got, Limit: want, Detail: detail,
 	})
 }
 
-// checkProcesses checks that each rank has a step file, that the ranks were in as many
-// processes as run.json says, or else each in a separate one, and that all ranks recorded the
-// same world size.
+// checkProcesses checks that each rank has a step file, that the ranks were in as many processes as
+// run.json says, or else each in a separate one, and that all recorded the same world size.
 func (v *verifier) checkProcesses() {
 	world := v.run.Info.Workers
 	pids, ranks := map[string]bool{}, map[int]bool{}
@@ -99,18 +96,18 @@ func (v *verifier) checkProcesses() {
 }
 
 // lossTolerance is the largest difference between a training loss in epochs.csv and the mean loss
-// of the steps, relative to the mean of their absolute values. Both are sums of the same float64
-// values, in another order: for a million steps, they differ by less than 1e-10.
+// of the steps, relative to the mean of their absolute values. Both add up the same float64 values,
+// in another order: for a million steps, they differ by less than 1e-10.
 const lossTolerance = 1e-9
 
-// epochSum is what the steps of all ranks in one epoch add up to.
+// epochSum adds up the steps of all ranks in one epoch.
 type epochSum struct {
 	samples        int
 	loss, absolute float64 // sums over the samples of the loss and of its absolute value
 }
 
-// checkSamples adds up the samples and losses of each epoch in the steps of all ranks, and
-// compares the sums with epochs.csv.
+// checkSamples compares each epoch's samples and losses in epochs.csv with the sums over the steps
+// of all ranks.
 func (v *verifier) checkSamples() error {
 	sums := map[int]epochSum{}
 	for rank := range v.run.Info.Workers {
@@ -145,8 +142,8 @@ func (v *verifier) checkSamples() error {
 	return nil
 }
 
-// checkTrainLoss compares the training loss of epoch e in epochs.csv with the mean loss over all
-// samples of its steps.
+// checkTrainLoss compares epoch e's training loss in epochs.csv with the mean over all samples of
+// its steps.
 func (v *verifier) checkTrainLoss(e runs.Epoch, steps epochSum) {
 	name := fmt.Sprintf("epoch %d: training loss", e.Epoch)
 	if steps.samples == 0 || steps.samples != e.Samples {
@@ -159,16 +156,14 @@ func (v *verifier) checkTrainLoss(e runs.Epoch, steps epochSum) {
 	v.checks = append(v.checks, Check{Name: name, OK: ok, Value: got, Limit: e.TrainLoss, Detail: "mean over the samples of the steps of all ranks against epochs.csv"})
 }
 
-// dropsLastBatch reports whether the run's config sets data.drop_last.
 func (v *verifier) dropsLastBatch() bool {
 	d, ok := v.run.Info.Config["data"].(map[string]any)
 	drop, _ := d["drop_last"].(bool)
 	return ok && drop
 }
 
-// checkScores evaluates the newest checkpoint again, and compares the scores with run.json
-// and epochs.csv. dataPath is the path of the data; if it is empty, checkScores uses the
-// path that the run used.
+// checkScores evaluates the newest checkpoint again, and compares the scores with run.json and
+// epochs.csv. dataPath is the path of the data; empty: the path in the run's config.
 func (v *verifier) checkScores(ctx context.Context, dataPath string) error {
 	test := v.run.Info.Test
 	if test == nil {
@@ -224,7 +219,7 @@ func (v *verifier) checkScores(ctx context.Context, dataPath string) error {
 	return nil
 }
 
-// checkClasses compares the IoU of each class in s with that of the epoch in classes.csv.
+// checkClasses compares each class's IoU in s with that of the epoch in classes.csv.
 func (v *verifier) checkClasses(s train.Scores, epoch int, tolerance float64) {
 	if s.Classes == nil {
 		return

@@ -11,11 +11,11 @@ import (
 	"lockstep/pkg/train"
 )
 
-// messageChange changes a message from one stage of a pipeline to another in place. previous
-// is a copy of the message before it to the same stage; empty for the first.
+// messageChange changes a message between stages of a pipeline in place. previous is a copy of the
+// message before it to the same stage; empty for the first.
 type messageChange func(b, previous device.Buffer, from, to int)
 
-// zeroGradients replaces messages to earlier stages by zeros.
+// zeroGradients zeroes messages to earlier stages.
 func zeroGradients(b, _ device.Buffer, from, to int) {
 	if to < from {
 		clear(b.F32)
@@ -23,7 +23,7 @@ func zeroGradients(b, _ device.Buffer, from, to int) {
 	}
 }
 
-// staleGradients replaces messages to earlier stages by the message before.
+// staleGradients repeats the previous message to earlier stages.
 func staleGradients(b, previous device.Buffer, from, to int) {
 	if to < from {
 		copy(b.F32, previous.F32)
@@ -31,7 +31,7 @@ func staleGradients(b, previous device.Buffer, from, to int) {
 	}
 }
 
-// staleActivations replaces messages to later stages by the message before.
+// staleActivations repeats the previous message to later stages.
 func staleActivations(b, previous device.Buffer, from, to int) {
 	if to > from {
 		copy(b.F32, previous.F32)
@@ -53,21 +53,18 @@ func keepNorms(p *train.WorkerOptions) {
 	breakGroup(p, func(g collective.Group) collective.Group { return withoutSums{g} })
 }
 
-// breakGroup makes the strategy use a changed group.
 func breakGroup(p *train.WorkerOptions, change func(g collective.Group) collective.Group) {
 	p.Strategy = func(ctx context.Context, c strategy.Config, e engine.Engine, group collective.Group) (strategy.Strategy, error) {
 		return strategy.New(ctx, c, e, change(group))
 	}
 }
 
-// changedMessages is a group that changes each message.
 type changedMessages struct {
 	collective.Group
 	change   messageChange
 	previous []device.Buffer // by rank. A strategy sends to each rank in one goroutine.
 }
 
-// Send sends b after a change.
 func (g *changedMessages) Send(ctx context.Context, b device.Buffer, to int) error {
 	sent := device.Buffer{F32: slices.Clone(b.F32), F64: slices.Clone(b.F64)}
 	g.change(sent, g.previous[to], g.Rank(), to)
@@ -75,8 +72,7 @@ func (g *changedMessages) Send(ctx context.Context, b device.Buffer, to int) err
 	return g.Group.Send(ctx, sent, to)
 }
 
-// withoutSums is a group whose sums have only the values of this rank.
+// withoutSums is a group whose sums have only this rank's values.
 type withoutSums struct{ collective.Group }
 
-// AllReduce leaves b unchanged.
 func (withoutSums) AllReduce(context.Context, device.Buffer) error { return nil }

@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/train"
 )
 
-// newVerifyConfig returns a config with a small network without batch norm: the invariant
-// holds for batch norm only if it is synchronized (see addSyncedBatchNorm).
+// newVerifyConfig has a small network without batch norm, for which the invariant holds only if it
+// is synchronized (see addSyncedBatchNorm).
 func newVerifyConfig() train.Config {
 	c := train.DefaultConfig()
 	c.Name = "verify-dp"
@@ -36,8 +36,7 @@ type variant struct {
 	layers    int                   // convolutions and linear layers of the network of build
 }
 
-// newCPUVariants returns the training configurations that DataParallelism compares on the
-// CPU.
+// newCPUVariants returns the trainings that DataParallelism compares on the CPU.
 func newCPUVariants() []variant {
 	exact := func(rule string, rate float64, more func(c *train.Config)) func(c *train.Config) {
 		return func(c *train.Config) {
@@ -111,8 +110,8 @@ func newCPUVariants() []variant {
 	return all
 }
 
-// withStrategy returns the variants of list with the strategy c in place of the default, for the
-// given number of workers. If name is empty, it returns list.
+// withStrategy returns list with the strategy c in place of the default, for the given number of
+// workers. If name is empty, it returns list.
 func withStrategy(list []variant, name string, c strategy.Config, workers int) []variant {
 	if name == "" {
 		return list
@@ -145,27 +144,27 @@ func withStrategy(list []variant, name string, c strategy.Config, workers int) [
 	return all
 }
 
-// hasLinearUpdate reports whether the update that change configures is linear in the gradients: SGD
-// without clipping. The average of the parameters over the steps is left out too.
+// hasLinearUpdate reports whether change configures an update that is linear in the gradients: SGD
+// without clipping. Nor may the parameters be averaged over the steps.
 func hasLinearUpdate(change func(c *train.Config)) bool {
 	var c train.Config
 	change(&c)
 	return c.Optimizer.Name == "sgd" && c.Optimizer.ClipNorm == 0 && c.EMA.Decay == 0
 }
 
-// adaptToStages sets several micro-batches, and turns off what a pipeline of stages does not
-// support. Its batch norms use the statistics of each micro-batch, as those of one worker do.
+// adaptToStages sets several micro-batches, and turns off what a pipeline does not support. Its
+// batch norms use each micro-batch's statistics, as one worker's do.
 func adaptToStages(c *train.Config) {
 	c.Accumulate = max(c.Accumulate, 3)
 	c.SyncBatchNorm, c.Recompute, c.EMA.Decay = false, false, 0
 }
 
-// maxStages is the largest number of stages of a pipeline: the number of layers of the 3D U-Net of
-// newCPUVariants. addLayers adds as many as necessary to the networks that have fewer.
+// maxStages is the largest number of stages of a pipeline: the layers of the 3D U-Net of
+// newCPUVariants. addLayers adds layers to smaller networks.
 const maxStages = 4
 
-// addLayers returns a builder that puts n more convolutions before the network of build, so that
-// the network can be divided among more stages. It adds none if n is negative.
+// addLayers returns a builder that puts n (if negative, 0) more convolutions before the network of
+// build, so that it can be divided among more stages.
 func addLayers(build model.Builder, n int) model.Builder {
 	return func(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node {
 		for i := range n {
@@ -175,19 +174,16 @@ func addLayers(build model.Builder, n int) model.Builder {
 	}
 }
 
-// clipNorm is well below the norm of the gradients, so that each step clips them.
+// clipNorm is well below the gradients' norm, so that each step clips them.
 const clipNorm = 0.03
 
-// strategyVariant is the beginning of the names of variants that compare a strategy.
 const strategyVariant = "strategy "
 
-// setFaultConfig sets up the config in which DataParallelism tests faults on the CPU.
 func setFaultConfig(c *train.Config) {
 	c.Engine.Device, c.Engine.Precision = "reference", "fp64"
 	c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
 }
 
-// addSyncedBatchNorm adds synchronized batch norms to c's network.
 func addSyncedBatchNorm(c *train.Config) {
 	c.Model.Norm, c.Model.Bias, c.SyncBatchNorm = "batch", false, true
 }
@@ -197,10 +193,10 @@ func newLabeledDataConfig() train.DataConfig {
 	return train.DataConfig{Kind: data.KindShapes, Count: 25, Edge: 16, Classes: 4, TestImages: 1, Augment: data.Augment{Flip: true}}
 }
 
-// buildSmoothClassifier builds a small classifier with batch norm and a continuous
-// gradient. With ReLU or max pooling, a difference in the last bit of a float32 activation
-// can switch the gradient of an element on or off, and batch norm spreads this difference
-// to other elements. In float64 this does not happen in practice.
+// buildSmoothClassifier builds a small classifier with batch norm and a continuous gradient. With
+// ReLU or max pooling, a difference in the last bit of a float32 activation can switch an element's
+// gradient on or off, and batch norm spreads this difference to other elements. In float64 this
+// does not happen in practice.
 func buildSmoothClassifier(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node {
 	x := image
 	for i, channels := range []int{6, 12} {
@@ -213,8 +209,7 @@ func buildSmoothClassifier(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node {
 	return z
 }
 
-// buildLabelSmoothedClassifier builds a small classifier without batch norm, with smoothed
-// labels.
+// buildLabelSmoothedClassifier builds a small classifier without batch norm.
 func buildLabelSmoothedClassifier(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node {
 	x := g.ReLU(g.Conv("conv", image, nn.Convolution{Out: 6, Kernel: []int{3}, Pad: []int{1}, Bias: true}))
 	z := g.Linear("head", g.GlobalAvgPool(x), nn.Dense{Out: 4, Bias: true})
@@ -222,9 +217,9 @@ func buildLabelSmoothedClassifier(g *nn.Graph, image *gorgonia.Node) *gorgonia.N
 	return z
 }
 
-// newGPUSetup returns a function that configures SGD in fp32 on the given GPU, with small
-// images and the convolution algorithms that cuDNN suggests first. The suggested
-// algorithms are the same for every worker; their speed does not matter here.
+// newGPUSetup returns a function that configures SGD in fp32 on the given GPU, with small images
+// and the convolution algorithms that cuDNN suggests first, which are the same for every worker;
+// their speed does not matter here.
 func newGPUSetup(device string) func(c *train.Config) {
 	return func(c *train.Config) {
 		c.Engine.Device, c.Engine.Precision, c.Engine.TF32, c.Engine.Convolution = device, "fp32", false, "heuristic"
@@ -233,7 +228,6 @@ func newGPUSetup(device string) func(c *train.Config) {
 	}
 }
 
-// newGPUVariants returns the variants that DataParallelism checks on the given GPU.
 func newGPUVariants(device string) []variant {
 	on := func(more func(c *train.Config)) func(c *train.Config) {
 		return func(c *train.Config) {
