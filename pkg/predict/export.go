@@ -24,9 +24,8 @@ const (
 	formatONNX    = "onnx"
 )
 
-// ExportFormats returns the values of ExportOptions.To. With pytorch, the output is a folder with
-// the weights and a Python file that has the module and functions that read and predict images.
-// With onnx, it is a file.
+// ExportFormats returns the values of ExportOptions.To. With pytorch, the output is a folder with the
+// weights and a Python file with the module and functions that read and predict images; with onnx, a file.
 func ExportFormats() []string { return []string{formatPyTorch, formatONNX} }
 
 // ExportOptions configures Export.
@@ -41,9 +40,9 @@ type Exported struct {
 	About []string // the network, the checkpoint, and its scores
 }
 
-// Export writes the network of a run, which it finds as Open does, to out, for use without Lockstep:
-// the checkpoint that run.json has the scores of, or the newest one. It needs no data of the run.
-// A layer that the format lacks is an error.
+// Export writes the network of a run, which it finds as Open does, to out, for use without
+// Lockstep: the checkpoint to which the scores in run.json belong, or the newest one. It needs no
+// data of the run. A layer that the format lacks is an error.
 func Export(ctx context.Context, run, out string, o ExportOptions) (e Exported, err error) {
 	e.Files = []string{out}
 	switch o.To {
@@ -72,7 +71,6 @@ func Export(ctx context.Context, run, out string, o ExportOptions) (e Exported, 
 	return e, err
 }
 
-// export writes the network t to out, and returns its description.
 func export(ctx context.Context, t *train.Trained, out string, o ExportOptions) (about []string, err error) {
 	net, err := t.Network(ctx)
 	if err != nil {
@@ -119,8 +117,8 @@ func export(ctx context.Context, t *train.Trained, out string, o ExportOptions) 
 	return about, onnx.Write(out, net, tensors, strings.Join(slices.Concat(about, describeTensors(net.Task(), d, outputs)), "\n"))
 }
 
-// describeTensors describes the image and the logits of a network in lines. outputs is the number of
-// logits of an image or pixel.
+// describeTensors describes a network's image and logits in lines. outputs is the number of logits
+// of an image or pixel.
 func describeTensors(task model.Task, d pytorch.Description, outputs int) []string {
 	switch {
 	case task == model.Classification:

@@ -25,10 +25,10 @@ func Formats() []string { return []string{"png", "tif", "npy"} }
 
 // FileOptions configures Predictor.Files.
 type FileOptions struct {
-	// Out is the folder of the results; empty: none are written. Its files are, for an image
-	// name.png: masks/name.png, probabilities/name.png (0 to 65535; with more than two classes,
-	// probabilities/class/name.png of each) and overlays/name.png, and for all images objects.csv; or
-	// probabilities.csv, if the run learned classification.
+	// Out is the folder of the results; empty: none are written. For an image name.png it has
+	// masks/name.png, probabilities/name.png (0 to 65535; with more than two classes,
+	// probabilities/class/name.png of each) and overlays/name.png, and for all images objects.csv,
+	// or probabilities.csv if the run learned classification.
 	Out     string
 	Formats []string // of masks and probabilities, of Formats(); nil: png
 	Labels  string   // folder of masks with which the predictions are compared; empty: none
@@ -36,8 +36,8 @@ type FileOptions struct {
 	Progress func(image, window, windows int)
 }
 
-// Files applies the network to the given PNG, JPEG or TIFF files and writes the results. Each
-// file is written completely or not at all. If o.Labels is set, it returns the scores of the complete images.
+// Files applies the network to the given PNG, JPEG or TIFF files and writes the results, each file
+// completely or not at all. If o.Labels is set, it returns the scores of the complete images.
 func (p *Predictor) Files(ctx context.Context, paths []string, o FileOptions) (train.Scores, error) {
 	s := p.newScores()
 	if len(o.Formats) == 0 {
@@ -90,7 +90,7 @@ func (p *Predictor) Files(ctx context.Context, paths []string, o FileOptions) (t
 	})
 }
 
-// outputNames returns the names of the results of each image: its name without its extension.
+// outputNames returns the images' names without extensions.
 func outputNames(paths []string) ([]string, error) {
 	of := map[string]string{}
 	var names []string
@@ -105,8 +105,8 @@ func outputNames(paths []string) ([]string, error) {
 	return names, nil
 }
 
-// prepareOutputs creates the folder o.Out. It returns an error if o.Out is no folder, or if a result
-// would replace an input.
+// prepareOutputs creates the folder o.Out. It returns an error if o.Out is no folder, or if a
+// result would replace an input.
 func (p *Predictor) prepareOutputs(names []string, o FileOptions, inputs []string) error {
 	if o.Out == "" {
 		return nil
@@ -151,7 +151,7 @@ func resultPath(out, what, name, format string) string {
 	return filepath.Join(out, what, name+"."+format)
 }
 
-// probabilityPaths returns the paths of the probabilities of an image. classes are the names of the
+// probabilityPaths returns the paths of an image's probabilities. classes are the names of the
 // network's logits, or nil if there is one. An array has all classes.
 func probabilityPaths(out, name, format string, classes []string) []string {
 	if classes == nil || format == "npy" {
@@ -166,7 +166,6 @@ func probabilityPaths(out, name, format string, classes []string) []string {
 
 func overlayPath(out, name string) string { return resultPath(out, "overlays", name, "png") }
 
-// write writes the images and arrays of r to o.Out.
 func (r *Prediction) write(ctx context.Context, name string, o FileOptions) error {
 	if o.Out == "" || r.classes != nil {
 		return nil
@@ -199,7 +198,7 @@ func (r *Prediction) write(ctx context.Context, name string, o FileOptions) erro
 	return data.WritePicture(ctx, overlayPath(o.Out, name), r.Overlay())
 }
 
-// tableName returns the name of the CSV file with the results of all images.
+// tableName returns the name of the CSV file with all images' results.
 func (p *Predictor) tableName() string {
 	if p.classifies() {
 		return "probabilities.csv"
@@ -207,8 +206,7 @@ func (p *Predictor) tableName() string {
 	return "objects.csv"
 }
 
-// tableHeader returns the first row of the table. It is called after the rows were made, because the
-// number of classes is known only then.
+// tableHeader returns the table's first row. The number of classes is known only after the rows were made.
 func (p *Predictor) tableHeader() []string {
 	if p.classes != nil {
 		return append([]string{"image", "class"}, p.classes...)
@@ -216,7 +214,7 @@ func (p *Predictor) tableHeader() []string {
 	return []string{"image", "class", "object", "area_pixels", "center_x", "center_y"}
 }
 
-// tableRows returns the rows of the table for an image.
+// tableRows returns an image's rows of the table.
 func (r *Prediction) tableRows(image string) [][]string {
 	number := func(v float64, bits int) string { return strconv.FormatFloat(v, 'g', -1, bits) }
 	if r.classes != nil {

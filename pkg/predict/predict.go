@@ -25,11 +25,11 @@ type Predictor struct {
 	Epoch      int    // number of complete epochs in the checkpoint
 	Note       string // message that the engine differs from the engine of the training; empty if it does not
 
-	// Flips averages the logits over the image and its three mirror images (left to right, top to
-	// bottom, both), which takes four times as long.
+	// Flips averages the logits over the image and its mirror images (left to right, top to bottom,
+	// both), which takes four times as long.
 	Flips bool
-	// MemoryBytes limits the memory of the network's values, in addition to the image and its
-	// logits. An image that needs more is cut into windows. 0: DefaultMemoryBytes.
+	// MemoryBytes limits the memory of the network's values, beside the image and its logits. An
+	// image that needs more is cut into windows. 0: DefaultMemoryBytes.
 	MemoryBytes int64
 	// Progress is called after each window of an image; nil: not.
 	Progress func(done, total int)
@@ -40,9 +40,9 @@ type Predictor struct {
 	network inference.Network
 }
 
-// Open loads the network of a run: the newest checkpoint of the run folder, which it finds as
-// scaling.Read does, in the logs folder (unet2d-cells/ddp-n1-s1) or by a path. It needs no data of
-// the run. The error wraps train.ErrNoCheckpoint if there is no checkpoint.
+// Open loads the newest checkpoint of a run folder, a name in the logs folder
+// (unet2d-cells/ddp-n1-s1) or a path, like scaling.Read. It needs no data of the run. The error
+// wraps train.ErrNoCheckpoint if there is no checkpoint.
 func Open(ctx context.Context, run string) (*Predictor, error) {
 	t, err := train.OpenTrained(ctx, run, predictionOptions)
 	if err != nil {
@@ -55,7 +55,6 @@ func Open(ctx context.Context, run string) (*Predictor, error) {
 	return p, nil
 }
 
-// newNetwork returns the network of t for images of any size.
 func newNetwork(t *train.Trained) inference.Network {
 	return inference.Network{Load: t.Load, Program: func(image, target []int) (*plan.Program, error) {
 		program, _, err := t.Program(1, image, target)
@@ -63,11 +62,10 @@ func newNetwork(t *train.Trained) inference.Network {
 	}}
 }
 
-// classifies reports whether the network learned classification.
 func (p *Predictor) classifies() bool { return p.config.Task() == data.TaskClassification }
 
-// predictionOptions changes the options of training: to all cores, and to convolutions that give
-// a pixel the same bits wherever its window begins. (Winograd's algorithm and TF32 round.)
+// predictionOptions changes the options of training to all cores, and to convolutions that give a
+// pixel the same bits wherever its window begins. (Winograd's algorithm and TF32 round.)
 func predictionOptions(o *engine.Options) {
 	o.Threads = min(runtime.GOMAXPROCS(0), engine.MaxThreads)
 	o.TF32 = false
@@ -76,8 +74,7 @@ func predictionOptions(o *engine.Options) {
 	}
 }
 
-// classNames returns the names of the classes by index, or their numbers if the data of the run are
-// not available.
+// classNames returns the classes' names by index, or their numbers if the run's data are not available.
 func classNames(ctx context.Context, c data.Config, classes int) []string {
 	outline, err := data.Outline(ctx, c)
 	if err == nil && len(outline.ClassNames) == classes {
@@ -109,9 +106,9 @@ func (p *Predictor) File(ctx context.Context, path string) (*Prediction, error) 
 }
 
 // Image applies the network to an image of any size from the network's step (8 pixels for a U-Net
-// of depth 3). The image is padded by reflection at the bottom and right to a multiple of the
-// step. If the network needs more memory than MemoryBytes for the whole image, it is applied to
-// overlapping windows, with the same logits to 1e-5 (on a CPU, the same bits).
+// of depth 3). The image is padded by reflection at the bottom and right to a multiple of the step.
+// If that needs more than MemoryBytes, the network is applied to overlapping windows, with the same
+// logits to 1e-5 (on a CPU, the same bits).
 func (p *Predictor) Image(ctx context.Context, m image.Image) (*Prediction, error) {
 	values, shape, err := p.config.NetworkInput(ctx, m)
 	if err != nil {

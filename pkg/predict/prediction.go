@@ -16,9 +16,8 @@ import (
 type Prediction struct {
 	Name          string // path of the file; empty if the image is not from a file
 	Height, Width int    // of the image, in pixels
-	// Logits has the logit of the foreground at each pixel, row by row; or, if the masks have more than
-	// two classes, the logits [classes,H,W]; or, if the run learned classification, the logit of
-	// each class.
+	// Logits has the logit of the foreground at each pixel, row by row; with more than two classes
+	// in the masks, the logits [classes,H,W]; after classification, each class's logit.
 	Logits []float32
 
 	image   []float32 // [C,H,W]
@@ -26,8 +25,7 @@ type Prediction struct {
 	classes []string // nil unless the task is classification
 }
 
-// ClassNames returns the names of the classes: of the pixels, or of the image if the run learned
-// classification.
+// ClassNames returns the names of the classes: of the pixels, or of the image after classification.
 func (r *Prediction) ClassNames() []string {
 	if r.classes != nil {
 		return r.classes
@@ -35,7 +33,6 @@ func (r *Prediction) ClassNames() []string {
 	return maskClassNames(r.config)
 }
 
-// maskClassNames returns the names of the classes of pixels in masks of c.
 func maskClassNames(c data.Config) []string {
 	if names := c.MaskClasses(); names != nil {
 		return names
@@ -43,7 +40,6 @@ func maskClassNames(c data.Config) []string {
 	return []string{data.ClassBackground, "foreground"}
 }
 
-// planes returns the number of logits per pixel.
 func (r *Prediction) planes() int { return len(r.Logits) / (r.Height * r.Width) }
 
 // Probabilities returns the probabilities (0 to 1) that belong to Logits: of the foreground at each
@@ -75,8 +71,8 @@ func (r *Prediction) Probabilities() []float32 {
 	return v
 }
 
-// PixelClasses returns the index of the class with the largest probability at each pixel, row by row; 1
-// for the foreground. The task must be segmentation.
+// PixelClasses returns the index of the most probable class at each pixel, row by row; 1 is the
+// foreground. The task must be segmentation.
 func (r *Prediction) PixelClasses() []uint8 {
 	pixels, planes := r.Height*r.Width, r.planes()
 	classes := make([]uint8, pixels)
@@ -105,8 +101,8 @@ func (r *Prediction) Class() int {
 }
 
 // Mask returns the predicted mask with the values of the run's masks (data.mask_values); without
-// such values, 255 where the foreground has a probability above one half, else 0, or the other way
-// round if the run's data have data.foreground black.
+// such values, 255 where the foreground's probability is above one half, else 0, or the other way
+// round with data.foreground black.
 func (r *Prediction) Mask() *image.Gray {
 	m := image.NewGray(image.Rect(0, 0, r.Width, r.Height))
 	levels := r.config.MaskLevels()
@@ -116,8 +112,8 @@ func (r *Prediction) Mask() *image.Gray {
 	return m
 }
 
-// Overlay returns the image with the predicted classes, except the background, in colors; see
-// train.ClassColor. Without classes, the foreground is vermilion.
+// Overlay draws the predicted classes, except the background, on the image in train.ClassColor.
+// Without classes, the foreground is vermilion.
 func (r *Prediction) Overlay() *image.RGBA {
 	m := image.NewRGBA(image.Rect(0, 0, r.Width, r.Height))
 	n := r.Height * r.Width
@@ -138,8 +134,7 @@ func (r *Prediction) Overlay() *image.RGBA {
 	return m
 }
 
-// probabilityImages returns the probability at each pixel, 0 to 1, as 0 to 65535: of the foreground,
-// or of each class.
+// probabilityImages returns each pixel's probability as 0 to 65535: of the foreground, or of each class.
 func (r *Prediction) probabilityImages() []*image.Gray16 {
 	var list []*image.Gray16
 	for plane := range slices.Chunk(r.Probabilities(), r.Height*r.Width) {
@@ -177,16 +172,16 @@ func (r *Prediction) Picture() (image.Image, error) {
 	return train.SideBySide(name, train.Panel{Label: overlay, Image: r.Overlay()}, train.Panel{Label: label, Image: probability})
 }
 
-// Object is a connected part of a predicted class other than the background: pixels of the class that
-// touch at a side or a corner.
+// Object is a connected part of a predicted class other than the background. Pixels that touch at a
+// side or a corner are connected.
 type Object struct {
 	Class            int     // index in ClassNames
 	Area             int     // number of pixels
 	CenterX, CenterY float64 // mean column and row of its pixels, from 0
 }
 
-// Objects returns the connected parts of the classes in the order of their first pixels, row by
-// row. The task must be segmentation.
+// Objects returns the objects in the order of their first pixels, row by row. The task must be
+// segmentation.
 func (r *Prediction) Objects() []Object {
 	var list []Object
 	classes := r.PixelClasses() // 0 also where an object was found

@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/train"
 )
 
-// ClassNames returns the names of the network's logits at a pixel, or nil if there is one, or if the
-// network learned classification.
+// ClassNames returns the names of the network's logits at a pixel, or nil if there is one, or after
+// classification.
 func (p *Predictor) ClassNames() []string {
 	if p.config.NetworkClasses() == 0 {
 		return nil
@@ -18,7 +18,6 @@ func (p *Predictor) ClassNames() []string {
 	return p.config.MaskClasses()
 }
 
-// newScores returns empty scores of complete images.
 func (p *Predictor) newScores() train.Scores { return train.NewImageScores(len(p.ClassNames())) }
 
 // addLabel adds the scores of r against the mask in the file label to s.
