@@ -27,8 +27,7 @@ type Answer struct {
 	Notes    []string // remarks about the runs, such as disturbed ones
 }
 
-// attempts counts the checks of each task since the kernel started. It is the package's only
-// state, because a check must be one call in a cell.
+// The package's only state, because a check must be one call in a cell.
 var attempts struct {
 	sync.Mutex
 	of map[string]int
@@ -44,13 +43,12 @@ func countAttempt(task string) int {
 	return attempts.of[task]
 }
 
-// Check judges an answer to a task, such as server/6. The keys of answer are named in the task.
-// Numbers are computed again from the runs in the studies, which are folders of runs or names in
-// the logs folder. A function is called with inputs.
+// Check judges the answer to a task, such as server/6, whose text names the keys of answer. Numbers are
+// recomputed from the runs in studies: folders of runs, or names in the logs folder. A function is called
+// with inputs.
 //
-// A wrong answer is an error that says what is wrong and what to do next, but not the right value;
-// Hint shows more. Runs that the student did not train (published or recorded ones) are refused,
-// unless the task asks for them.
+// A wrong answer is an error that says what is wrong and what to do next, but not the right value
+// (see Hint). Published and recorded runs are refused unless the task asks for them.
 func Check(task string, answer map[string]any, studies ...string) (*Answer, error) {
 	all, err := currentTasks()
 	if err != nil {
@@ -73,7 +71,6 @@ func Check(task string, answer map[string]any, studies ...string) (*Answer, erro
 	return a, nil
 }
 
-// check judges the values of a, and adds the runs and notes to it.
 func (t *Task) check(ctx context.Context, a *Answer, studies []string) error {
 	switch t.Kind {
 	case KindText:
@@ -128,7 +125,6 @@ func Hint(task string, n int) (string, error) {
 	return text, nil
 }
 
-// hintAdvice returns the call that shows the hint after hint n.
 func (t *Task) hintAdvice(n int) string {
 	return fmt.Sprintf("course.Hint(%q, %d) shows a hint", t.ID, n+1)
 }
@@ -142,7 +138,7 @@ func currentTasks() (Tasks, error) {
 	return TasksBeside(".")
 }
 
-// String describes the answer in a terminal.
+// String formats the answer for a terminal.
 func (a *Answer) String() string {
 	return strings.Join(append([]string{a.verdict()}, a.Notes...), "\n")
 }
@@ -155,7 +151,7 @@ func (a *Answer) verdict() string {
 	return text + " (" + english.Count(a.Attempts, "attempt") + ")"
 }
 
-// HTML shows the answer in a cell.
+// HTML formats the answer for a cell.
 func (a *Answer) HTML() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<p style="border-left:4px solid #2a7;padding-left:8px">&#10003; %s</p>`, html.EscapeString(a.verdict()))
@@ -165,7 +161,7 @@ func (a *Answer) HTML() string {
 	return b.String()
 }
 
-// JSON is the part of the cell's output that lockstep course grade reads.
+// JSON returns the part of the cell's output that lockstep course grade reads.
 func (a *Answer) JSON() map[string]any {
 	references := make([]any, len(a.Runs))
 	for i, r := range a.Runs {

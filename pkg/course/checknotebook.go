@@ -31,8 +31,8 @@ type CheckOptions struct {
 	Executing func(cell, cells int, line string)
 }
 
-// CheckNotebook returns the state of each task in the notebook at path. It does not change the file.
-// Cells are executed in the notebook's folder. After a cell that fails it goes on with the next one.
+// CheckNotebook returns the state of each task in the notebook at path, and leaves the file unchanged.
+// It executes the cells in the notebook's folder, and goes on after a cell that fails.
 func CheckNotebook(ctx context.Context, path string, all Tasks, o CheckOptions) ([]TaskState, error) {
 	nb, err := ipynb.Read(path)
 	if err != nil {
@@ -60,7 +60,6 @@ func CheckNotebook(ctx context.Context, path string, all Tasks, o CheckOptions) 
 	return states, ctx.Err()
 }
 
-// state returns the state of the task in a notebook with outputs.
 func (t *Task) state(ctx context.Context, nb *ipynb.Notebook, locate func(RunReference) (string, error)) TaskState {
 	if t.Kind == KindText {
 		if t.isWritten(nb) {

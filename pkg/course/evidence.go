@@ -18,14 +18,13 @@ import (
 	"lockstep/pkg/train"
 )
 
-// evidence is what an answer is judged by: the runs of the student that the task needs, by
-// config.
+// evidence contains the student's runs by which an answer is judged, by config.
 type evidence struct {
 	task *Task
 	runs map[string][]runs.Run
 }
 
-// own returns the student's runs, without published tables.
+// own returns the runs that the student trained, without published tables.
 func (e *evidence) own() []runs.Run {
 	var own []runs.Run
 	for _, r := range e.task.Runs {
@@ -36,7 +35,7 @@ func (e *evidence) own() []runs.Run {
 	return own
 }
 
-// disturbedNote names the runs that other load on the machine disturbed, or is "".
+// disturbedNote names the runs that were slowed by other load on the machine. It may return "".
 func (e *evidence) disturbedNote() string {
 	var names []string
 	for _, r := range e.own() {
@@ -54,7 +53,6 @@ func (e *evidence) disturbedNote() string {
 	return "other load on the machine disturbed " + english.List(names) + ": to measure again on an idle machine, start the sweep with another Study, and pass that job.Dir()"
 }
 
-// readRuns reads the runs of the studies, which are folders of runs.
 func readRuns(ctx context.Context, studies []string) ([]runs.Run, error) {
 	var all []runs.Run
 	for _, study := range studies {
@@ -71,8 +69,8 @@ func readRuns(ctx context.Context, studies []string) ([]runs.Run, error) {
 	return all, nil
 }
 
-// collect selects the runs that the task needs from all runs of the student. It returns an
-// error if one is missing or not finished, or if the student did not train it.
+// collect selects the runs that the task needs from all runs of the student. It returns an error if
+// one is missing, is not finished, or was trained by someone else.
 func (t *Task) collect(ctx context.Context, all []runs.Run) (*evidence, error) {
 	e := &evidence{task: t, runs: map[string][]runs.Run{}}
 	for _, need := range t.Runs {
@@ -93,7 +91,6 @@ func (t *Task) collect(ctx context.Context, all []runs.Run) (*evidence, error) {
 	return e, nil
 }
 
-// selectRuns returns the finished runs of the config that need names.
 func (t *Task) selectRuns(need RequiredRuns, all []runs.Run) ([]runs.Run, error) {
 	var found []runs.Run
 	var others, unfinished []string
@@ -156,13 +153,12 @@ func isOfConfig(info runs.Info, config string) (same bool, name string) {
 	return true, name
 }
 
-// RunReference identifies a run of an answer.
+// RunReference identifies a run of an answer, wherever its folder is.
 type RunReference struct {
 	Run    string `json:"run"`    // STUDY/RUN
 	SHA256 string `json:"sha256"` // of epochs.csv
 }
 
-// referenceRun returns the reference of a run folder.
 func referenceRun(dir string) (RunReference, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "epochs.csv"))
 	if err != nil {
@@ -175,8 +171,8 @@ func referenceRun(dir string) (RunReference, error) {
 	}, nil
 }
 
-// foreignSource describes where the numbers of a run come from if they are published or recorded,
-// even if run.json does not say so; otherwise it returns "".
+// foreignSource describes the origin of a run that is published or recorded, even if run.json does not
+// name it. It returns "" for the student's own run.
 func foreignSource(r runs.Run) string {
 	if r.Info.Source != "" {
 		return "its numbers are " + r.Info.Source
@@ -184,7 +180,7 @@ func foreignSource(r runs.Run) string {
 	return knownTimes()[epochTimes(r)]
 }
 
-// epochTimes returns the times of a run's epochs as a key.
+// epochTimes returns a key that only copies of the run share: the times of its epochs.
 func epochTimes(r runs.Run) string {
 	var b strings.Builder
 	for _, e := range r.Epochs {

@@ -12,7 +12,6 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// callCases calls the student's function with the inputs of each case.
 func (f *Function) callCases(answer map[string]any) error {
 	if err := checkKeys(answer, []string{f.Name}); err != nil {
 		return err
@@ -61,7 +60,6 @@ func callFunction(function reflect.Value, arguments []reflect.Value) (result ref
 	return results[0], nil
 }
 
-// convertArguments converts the inputs of a case to the parameters of a function.
 func convertArguments(function reflect.Type, in []any) ([]reflect.Value, error) {
 	if function.NumIn() != len(in) {
 		return nil, fmt.Errorf("the function has %s, want %d", english.Count(function.NumIn(), "parameter"), len(in))
@@ -77,7 +75,7 @@ func convertArguments(function reflect.Type, in []any) ([]reflect.Value, error) 
 	return all, nil
 }
 
-// convertTo converts a value of a task file (a number, text, bool or list) to a type.
+// convertTo converts v, a number, text, bool or list of a task file, to typ.
 func convertTo(typ reflect.Type, v any) (reflect.Value, error) {
 	value := reflect.ValueOf(v)
 	list, isList := v.([]any)
@@ -98,16 +96,15 @@ func convertTo(typ reflect.Type, v any) (reflect.Value, error) {
 	return reflect.Value{}, fmt.Errorf("has type %s, which does not take %v", typ, v)
 }
 
-// isNumber reports whether k is a kind of numbers.
 func isNumber(k reflect.Kind) bool {
 	return k >= reflect.Int && k <= reflect.Float64 && k != reflect.Uintptr
 }
 
-// sameFraction is the largest relative difference between equal results: the order of a sum may
-// differ.
+// sameFraction is the largest relative difference between equal results, which may add up numbers in
+// different orders.
 const sameFraction = 1e-6
 
-// almostEqual reports whether two values of the same type are equal, except for rounding.
+// almostEqual compares two values of the same type, numbers with the tolerance sameFraction.
 func almostEqual(a, b reflect.Value) bool {
 	switch {
 	case a.Kind() == reflect.Slice:
@@ -130,7 +127,6 @@ func closeFloats(a, b float64) bool {
 	return a == b || math.Abs(a-b) <= sameFraction*max(math.Abs(a), math.Abs(b), 1e-3)
 }
 
-// formatArguments formats arguments as in a call.
 func formatArguments(arguments []reflect.Value) string {
 	texts := make([]string, len(arguments))
 	for i, a := range arguments {
@@ -139,7 +135,7 @@ func formatArguments(arguments []reflect.Value) string {
 	return strings.Join(texts, ", ")
 }
 
-// elementType returns the type of the numbers in a, which may be in slices.
+// elementType returns the type of a number in the argument, int or float64.
 func (a Argument) elementType() (string, error) {
 	element := strings.TrimLeft(a.Type, "[]")
 	switch {
@@ -172,7 +168,7 @@ func (f *Function) randomCall(random *rand.Rand) (string, error) {
 	return f.Name + "(" + strings.Join(texts, ", ") + ")", nil
 }
 
-// literal returns Go source of a random value of typ, whose numbers have the type element.
+// literal returns Go source for a random value of type typ with numbers of type element.
 func (a Argument) literal(random *rand.Rand, typ, element string, lengths []string, letters map[string]int) string {
 	if len(lengths) == 0 {
 		v := a.Min + random.Float64()*(a.Max-a.Min)
@@ -195,8 +191,7 @@ func (a Argument) literal(random *rand.Rand, typ, element string, lengths []stri
 	return typ + "{" + strings.Join(items, ", ") + "}"
 }
 
-// sameResults returns an error if two results, as a kernel prints them, differ. Their numbers may
-// differ by rounding.
+// sameResults compares two results, as a kernel prints them; their numbers may differ by rounding.
 func sameResults(got, want string) error {
 	fields := func(text string) []string {
 		return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune("[](){}, \n\t", r) })

@@ -40,10 +40,9 @@ type GradeOptions struct {
 	CellTimeout time.Duration
 }
 
-// Grades grades submissions. Numbers and choices are judged from the outputs that the notebook
-// contains and from the submitted runs; no cell is executed. For a function, the student's cell runs
-// in a fresh kernel, and its results are compared with the results of the task's reference. A submission
-// that cannot be read has one Grade without a task.
+// Grades grades submissions. It judges numbers and choices from the notebook's outputs and the submitted
+// runs, and executes no cell for them. The cell of a function runs in a fresh kernel, where its results
+// are compared with those of the task's reference. An unreadable submission has one Grade without a task.
 func Grades(ctx context.Context, submissions []string, o GradeOptions) ([]Grade, error) {
 	tasks, err := ReadTasks(o.Tests)
 	if err != nil {
@@ -73,7 +72,6 @@ func Grades(ctx context.Context, submissions []string, o GradeOptions) ([]Grade,
 	return all, nil
 }
 
-// grader grades submissions one after another.
 type grader struct {
 	options GradeOptions
 	tasks   Tasks
@@ -88,7 +86,6 @@ type usedRun struct {
 	sha256 string
 }
 
-// grade grades the submission at path.
 func (g *grader) grade(ctx context.Context, path string) error {
 	dir, err := os.MkdirTemp("", "lockstep-submission-")
 	if err != nil {
@@ -168,8 +165,7 @@ func (g *grader) gradeTask(ctx context.Context, t *Task, grade *Grade, nb, relea
 	return nil
 }
 
-// editedCell describes how a cell that students must not edit differs from the release, or returns
-// "".
+// editedCell describes how a cell that students must not edit differs from the release. It may return "".
 func editedCell(nb, release *ipynb.Notebook, id string) string {
 	want, got := cellsOf(release, id), cellsOf(nb, id)
 	switch {
@@ -183,8 +179,7 @@ func editedCell(nb, release *ipynb.Notebook, id string) string {
 	return ""
 }
 
-// reportShared adds to the reasons of grades that a run is also in the submission of another
-// student.
+// reportShared appends to the reason of each grade which of its runs another student submitted too.
 func (g *grader) reportShared() {
 	students := map[string][]string{} // by the hash of a run
 	for _, u := range g.used {

@@ -14,18 +14,15 @@ import (
 	"lockstep/pkg/course/internal/kernelclient"
 )
 
-// randomInputs is the number of random inputs with which each function is called.
+// randomInputs is the number of calls of each function.
 const randomInputs = 20
 
-// calls are calls of a function with random inputs, as Go source, and the results of the task's
-// reference.
+// calls contains random calls of a function, as Go source, and the reference's results.
 type calls struct {
 	sources []string
 	results []string
 }
 
-// gradeFunction calls the student's function with random inputs, and returns an error if a result
-// differs from the reference's.
 func (g *grader) gradeFunction(ctx context.Context, t *Task, nb, release *ipynb.Notebook) error {
 	expected, err := g.referenceCalls(ctx, t, release)
 	if err != nil {
@@ -48,8 +45,7 @@ func (g *grader) gradeFunction(ctx context.Context, t *Task, nb, release *ipynb.
 	return nil
 }
 
-// startAnswer starts a kernel, and runs the cells that the task's function needs and the student's
-// answer.
+// startAnswer starts a kernel, and runs the student's answer after the cells that it needs.
 func (g *grader) startAnswer(ctx context.Context, t *Task, release, nb *ipynb.Notebook) (*functionKernel, error) {
 	cells := cellsOf(nb, t.answerID())
 	if len(cells) != 1 {
@@ -66,8 +62,7 @@ func (g *grader) startAnswer(ctx context.Context, t *Task, release, nb *ipynb.No
 	return k, nil
 }
 
-// checkAlone returns an error if the answer to a task of kind code does not run without the other cells
-// of the notebook, as a grader runs it.
+// checkAlone runs the answer to a task of kind code without the notebook's other cells, as a grader does.
 func (t *Task) checkAlone(ctx context.Context, nb *ipynb.Notebook, kernel string) error {
 	g := &grader{options: GradeOptions{Kernel: kernel, CellTimeout: time.Minute}}
 	k, err := g.startAnswer(ctx, t, nb, nb)
@@ -115,16 +110,15 @@ func (g *grader) referenceCalls(ctx context.Context, t *Task, release *ipynb.Not
 	return c, nil
 }
 
-// functionKernel is a fresh kernel in which functions are called.
 type functionKernel struct {
 	kernel  *kernelclient.Kernel
 	dir     string
 	timeout time.Duration // of each cell
 }
 
-// neededCells returns the cells with a grade_id that run before a function. Answers to other tasks
-// are the student's own, from nb, because the function may call them; if nb is nil, they and all
-// other cells are from the release.
+// neededCells returns the cells with the given grade_id that run before a function. Answers to other
+// tasks come from the student's notebook nb (own is true), because the function may call them. All other
+// cells, and all if nb is nil, come from the release.
 func neededCells(id string, release, nb *ipynb.Notebook) (cells []*ipynb.Cell, own bool) {
 	cells = cellsOf(release, id)
 	if nb == nil || !slices.ContainsFunc(cells, func(c *ipynb.Cell) bool { return c.Grading.Solution }) {
@@ -133,8 +127,8 @@ func neededCells(id string, release, nb *ipynb.Notebook) (cells []*ipynb.Cell, o
 	return cellsOf(nb, id), true
 }
 
-// startKernel starts a kernel, and runs the cells that the task's function needs. The kernel cannot
-// launch runs, because LOCKSTEP_BIN names no command. Its folder is temporary.
+// startKernel starts a kernel in a temporary folder, and runs the cells that the task's function needs.
+// The kernel cannot launch runs, because LOCKSTEP_BIN names no command.
 func (g *grader) startKernel(ctx context.Context, t *Task, release, nb *ipynb.Notebook) (*functionKernel, error) {
 	dir, err := os.MkdirTemp("", "lockstep-function-")
 	if err != nil {
@@ -173,7 +167,6 @@ func (k *functionKernel) execute(ctx context.Context, code string) (string, erro
 	return r.Value, nil
 }
 
-// close ends the kernel and removes its folder.
 func (k *functionKernel) close() {
 	_ = k.kernel.Close()    // the kernel may have ended already
 	_ = os.RemoveAll(k.dir) // a remaining temporary folder does no harm

@@ -23,8 +23,7 @@ import (
 	"lockstep/pkg/tune"
 )
 
-// judge returns an error if an answer is wrong or cannot be judged. The error does not contain
-// the right value.
+// judge returns an error, without the right value, if an answer is wrong or cannot be judged.
 func (e *evidence) judge(ctx context.Context, answer map[string]any) error {
 	t := e.task
 	switch t.Kind {
@@ -49,8 +48,8 @@ func (e *evidence) judge(ctx context.Context, answer map[string]any) error {
 // errNotAnswered is the error of an answer that still has its initial value.
 var errNotAnswered = errors.New("write your answer in the cell above, and run both cells")
 
-// judgeKeys judges each part of an answer, and returns an error with all that is wrong, because one part
-// is often computed from another.
+// judgeKeys judges every part of an answer. Its error names all that is wrong, because one part is often
+// computed from another.
 func judgeKeys[T any](parts map[string]T, judge func(key string, part T) error) error {
 	var missing []string
 	var wrong []error
@@ -68,7 +67,6 @@ func judgeKeys[T any](parts map[string]T, judge func(key string, part T) error) 
 	return errors.Join(wrong...)
 }
 
-// checkKeys returns an error if an answer has other keys than the task.
 func checkKeys(answer map[string]any, keys []string) error {
 	for _, key := range slices.Sorted(maps.Keys(answer)) {
 		if !slices.Contains(keys, key) {
@@ -128,14 +126,13 @@ func (e *evidence) judgeNumber(ctx context.Context, key string, n Number, answer
 	return fmt.Errorf("%s, within %s: it is %s, with %s of %s; %s", wrong, english.Percent(tolerance), metrics[n.Metric], english.Count(n.Workers, "worker"), of, counted)
 }
 
-// isNear reports whether v differs from one of the right values by at most tolerance, relative to
-// that value.
+// isNear reports whether v is near one of the right values. tolerance is relative to that value.
 func isNear(v float64, right []float64, tolerance float64) bool {
 	return slices.ContainsFunc(right, func(r float64) bool { return math.Abs(v-r) <= tolerance*math.Abs(r) })
 }
 
-// values returns the values of a number that are right: by mean and by median of the counted
-// epochs (of their seconds or of their rates), and of repeated runs. counted is a clause about the epochs that count.
+// values returns the right values of a number: by mean and by median, over the counted epochs (of their
+// seconds or of their rates) and over repeated runs. counted says which epochs count.
 func (e *evidence) values(n Number, rule scaling.Rule) (values []float64, counted string, err error) {
 	study, err := scaling.FromRuns(e.runs[n.Config])
 	if err != nil {
@@ -166,7 +163,7 @@ func (e *evidence) values(n Number, rule scaling.Rule) (values []float64, counte
 	return values, counted, nil
 }
 
-// explain returns how the number was computed, for its series or for each series of the study.
+// explain explains the number's value in its series or, without a series, in the whole study.
 func (n Number) explain(s *scaling.Study) (*scaling.Explanation, error) {
 	if n.Series == "" {
 		return s.Explain(n.Metric, n.Workers)
@@ -203,7 +200,6 @@ func meanRateFactor(item scaling.ExplainedNumber) float64 {
 	return factor
 }
 
-// describeCounted describes which epochs of the inputs of a number count.
 func describeCounted(inputs []scaling.Input) string {
 	var epochs []int
 	for _, in := range inputs {
@@ -222,8 +218,8 @@ func describeCounted(inputs []scaling.Input) string {
 	return fmt.Sprintf("epochs %d to %d count, by their mean or median", epochs[0], epochs[len(epochs)-1])
 }
 
-// judgeBatch searches the largest batch again. What a batch needs differs a little between
-// processors, so a tolerance applies.
+// judgeBatch searches the largest batch again. tolerance is relative, because the memory that a batch
+// needs differs a little between processors.
 func judgeBatch(ctx context.Context, key string, n Number, v, tolerance float64) error {
 	bytes, err := humanize.ParseBytes(n.Memory)
 	if err != nil {
@@ -243,7 +239,6 @@ func judgeBatch(ctx context.Context, key string, n Number, v, tolerance float64)
 	return nil
 }
 
-// toNumber converts the number of an answer.
 func toNumber(answer any) (float64, error) {
 	if n, ok := answer.(json.Number); ok {
 		return n.Float64()
@@ -285,8 +280,8 @@ func (e *evidence) judgeChoice(key string, c Choice, answer any) error {
 	return fmt.Errorf("%s: your choice %q (%s) is not right", key, chosen, c.Options[chosen])
 }
 
-// judgeLarger returns an error if the number of the chosen config is smaller than another
-// config's by more than the tolerance. Closer numbers are equal, and each choice is right.
+// judgeLarger returns an error if another config's number is larger than the chosen config's by more than
+// the tolerance. Closer numbers count as equal, and each choice is right.
 func (e *evidence) judgeLarger(key string, c Choice, chosen string, options []string) error {
 	largest := map[string]float64{}
 	for _, option := range options {
@@ -306,8 +301,8 @@ func (e *evidence) judgeLarger(key string, c Choice, chosen string, options []st
 	return nil
 }
 
-// hashOption returns the hash by which a release stores that an option is right, so that its file
-// of tasks does not show the answers. It does not keep a student from trying all options.
+// hashOption returns the hash that a release stores in place of a right option. It hides the answer from
+// readers, but not from a student who tries all options.
 func hashOption(task, key, option string) string {
 	sum := sha256.Sum256([]byte(task + "\n" + key + "\n" + option))
 	return hex.EncodeToString(sum[:])

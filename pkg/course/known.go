@@ -7,9 +7,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// knownTimes returns where the epoch times of each shipped run come from, by epochTimes: published
-// tables and recorded sweeps. So a copy of such a run is recognized although its run.json does not
-// name its source.
+// knownTimes maps the epochTimes of each shipped run to its origin, a published table or a recorded
+// sweep, so that a copy is recognized although its run.json names no source.
 var knownTimes = sync.OnceValue(func() map[string]string {
 	known := map[string]string{}
 	for _, name := range runs.ShippedLogs() {

@@ -32,15 +32,14 @@ import (
 //go:embed page.html
 var pageTemplate string
 
-// Page is a notebook's answers as one page for the hand-in. It uses no network and no scripts. Output
-// of cells is shown as text and images only, because the page may be opened by a teacher.
+// Page is a page with a notebook's answers for the hand-in. It uses no network and no scripts, and shows
+// outputs as text and images only, because a teacher may open it.
 type Page struct {
 	Title, Subtitle string
 	Style           template.CSS
 	Tasks           []pageTask
 }
 
-// pageTask is a task with the student's answer.
 type pageTask struct {
 	ID, Name string
 	Text     template.HTML
@@ -64,13 +63,12 @@ type pageImage struct {
 	Source template.URL
 }
 
-// pageNumber is a number of an answer, with how it was computed.
+// pageNumber is a number of an answer and its derivation.
 type pageNumber struct {
 	Key, Value, Formula string
 	Where               []string
 }
 
-// pageLog contains lines of a run's log.
 type pageLog struct {
 	Name  string
 	Lines []string
@@ -82,8 +80,8 @@ const (
 	mostWhere    = 12   // places of one number
 )
 
-// NewPage reads the notebook at path, with its outputs, and the runs that its answers name. student
-// may be empty.
+// NewPage reads the notebook at path with its outputs, and the runs that its answers name. student may
+// be empty.
 func NewPage(ctx context.Context, path, student string, all Tasks) (*Page, error) {
 	nb, err := ipynb.Read(path)
 	if err != nil {
@@ -136,8 +134,8 @@ func notebookTitle(nb *ipynb.Notebook, path string) string {
 	return notebookName(path)
 }
 
-// cells returns the cells of the notebook that belong to the task, from index start on: up to its last
-// cell. next is the index after them, or start if the task has no cell.
+// cells returns the cells of the task, from index start up to its last one. next is the index after them,
+// or start if the task has no cell.
 func (t *Task) cells(nb *ipynb.Notebook, start int) (cells []*ipynb.Cell, next int) {
 	last := -1
 	for i, c := range nb.Cells {
@@ -154,13 +152,12 @@ func (t *Task) cells(nb *ipynb.Notebook, start int) (cells []*ipynb.Cell, next i
 	return nb.Cells[start : last+1], last + 1
 }
 
-// startsSection reports whether a cell begins with a heading, or belongs to a task.
 func startsSection(c *ipynb.Cell) bool {
 	return c.Grading != nil || c.Type == ipynb.Markdown && strings.HasPrefix(c.Source, "#")
 }
 
-// part returns what the page shows of a cell: the student's text and code, what the code printed, and
-// images. ok is false if there is nothing to show.
+// part returns what the page shows of a cell: the student's text and code, printed text, and images. ok
+// is false if there is nothing to show.
 func (t *Task) part(c *ipynb.Cell) (part pagePart, ok bool) {
 	own := c.Grading != nil && c.Grading.Solution
 	switch {
@@ -195,7 +192,6 @@ func (t *Task) part(c *ipynb.Cell) (part pagePart, ok bool) {
 	return part, part.Code != "" || part.Images != nil
 }
 
-// inlineImage matches an image in the HTML of an output.
 var inlineImage = regexp.MustCompile(`<img [^>]*src="data:(image/(?:png|svg\+xml));base64,([A-Za-z0-9+/=]+)"`)
 
 // newImage returns an image of base64 data. Inside an img element, an SVG cannot run scripts.
@@ -254,7 +250,6 @@ func (t *Task) fill(ctx context.Context, one *pageTask, nb *ipynb.Notebook, loca
 	return nil
 }
 
-// origin describes how a value of the answer was computed.
 func (e *evidence) origin(key string, value any) pageNumber {
 	n, isNumber := e.task.Numbers[key]
 	number := pageNumber{Key: key, Value: fmt.Sprint(value)}
@@ -296,8 +291,7 @@ func shortPath(path string) string {
 	return strings.Join(elements[max(0, len(elements)-3):], "/")
 }
 
-// isRelevant matches the lines of a run's log that the page shows: the configuration, the time of
-// each epoch, and the end.
+// isRelevant matches the lines of a log that the page shows: configuration, epoch times, end.
 var isRelevant = regexp.MustCompile(`Configuration name|global_batch_size|parameters,|Time taken for epoch|DONE|done in|[Ee]rror|out of memory`).MatchString
 
 // readLogs reads the relevant lines of a run's log, and the files of its job's errors.

@@ -26,10 +26,9 @@ const (
 
 const nbgraderSchema = 3
 
-// Release writes the students' version of the notebook src, or of all notebooks in the folder src,
-// to the folder out, with the files of their tasks. It removes outputs, solutions and hidden
-// tests, locks the cells that students must not edit, and adds the checksums of nbgrader. tasks
-// contains the tasks of the notebooks. Release returns the paths of the files that it wrote.
+// Release writes the students' version of the notebook src, or of all notebooks in the folder src, to the
+// folder out, with the files of their tasks. It removes outputs, solutions and hidden tests, locks cells,
+// and adds nbgrader's checksums. It returns the paths of the written files.
 func Release(src, out string, tasks Tasks) ([]string, error) {
 	sources := []string{src}
 	if info, err := os.Stat(src); err != nil {
@@ -74,10 +73,8 @@ func Release(src, out string, tasks Tasks) ([]string, error) {
 	return written, nil
 }
 
-// notebookName returns the name of a notebook's task file: 03-server for 03-server.ipynb.
 func notebookName(path string) string { return strings.TrimSuffix(filepath.Base(path), ".ipynb") }
 
-// same reports whether two paths lead to the same file.
 func same(a, b string) bool {
 	x, err1 := os.Stat(a)
 	y, err2 := os.Stat(b)
@@ -86,8 +83,8 @@ func same(a, b string) bool {
 
 var gradeID = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// validateSource checks a solution notebook by the rules of nbgrader and by its tasks: each task has
-// a cell with its points, and each cell with points has a task.
+// validateSource checks a solution notebook by nbgrader's rules. Each task must have a cell with its
+// points, and each cell with points a task.
 func validateSource(nb *ipynb.Notebook, tasks Tasks) error {
 	seen := map[string]bool{}
 	tasked := map[string]*Task{}
@@ -126,7 +123,7 @@ func validateSource(nb *ipynb.Notebook, tasks Tasks) error {
 	return nil
 }
 
-// validateGrading checks the metadata of a cell. task is nil if the cell has none.
+// validateGrading checks the metadata of a cell. task may be nil.
 func validateGrading(c *ipynb.Cell, task *Task) error {
 	g := c.Grading
 	switch {
@@ -150,7 +147,6 @@ func validateGrading(c *ipynb.Cell, task *Task) error {
 	return nil
 }
 
-// releaseCells changes the cells of a solution notebook to the students' version.
 func releaseCells(nb *ipynb.Notebook) error {
 	nb.DeleteMetadata("lockstep") // the hash of the sources whose outputs are removed
 	for i, c := range nb.Cells {
@@ -183,8 +179,8 @@ const (
 	endHidden     = "// END HIDDEN TESTS"
 )
 
-// replaceRegions replaces each region of lines from begin to end by stub with the indentation of
-// its first line, or deletes the region if stub is "".
+// replaceRegions replaces the lines from begin to end by stub, indented like the first of them, or
+// deletes them if stub is "".
 func replaceRegions(source, begin, end, stub string) (string, error) {
 	var out []string
 	inside := false
@@ -211,8 +207,8 @@ func replaceRegions(source, begin, end, stub string) (string, error) {
 	return strings.TrimRight(strings.Join(out, "\n"), "\n"), nil
 }
 
-// checksum returns the checksum by which nbgrader notices that a cell was edited: MD5 over source,
-// type and metadata, as in nbgrader.utils.compute_checksum of version 0.9.
+// checksum is nbgrader's, by which it notices an edited cell: MD5 over source, type and metadata, as in
+// nbgrader.utils.compute_checksum of version 0.9.
 func checksum(c *ipynb.Cell) string {
 	g := c.Grading
 	text := c.Source + c.Type + pythonBool(g.Grade) + pythonBool(g.Solution) + pythonBool(g.Locked) + g.ID
@@ -239,8 +235,8 @@ func pythonFloat(v float64) string {
 	return text
 }
 
-// writeReleased writes the task file of one notebook for students, without references of functions
-// and with hashes in place of right options. It returns the path of the file.
+// writeReleased writes the students' version of a notebook's task file, without references of functions
+// and with hashes of the right options, and returns its path.
 func (all Tasks) writeReleased(dir string) (string, error) {
 	if len(all) == 0 {
 		return "", errors.New("the notebook has no tasks: write NOTEBOOK.yaml, and pass its folder with --tasks")

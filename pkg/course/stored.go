@@ -35,8 +35,8 @@ func cellsOf(nb *ipynb.Notebook, id string) []*ipynb.Cell {
 	return found
 }
 
-// storedAnswer returns the answer to the task in the outputs of its check cell. Copies of the cell
-// must have the same answer.
+// storedAnswer returns the answer in the outputs of the task's check cell. Copies of the cell must have
+// the same answer.
 func (t *Task) storedAnswer(nb *ipynb.Notebook) (*storedAnswer, error) {
 	cells := cellsOf(nb, t.GradeID())
 	if len(cells) == 0 {
@@ -62,7 +62,6 @@ func (t *Task) storedAnswer(nb *ipynb.Notebook) (*storedAnswer, error) {
 	return found, nil
 }
 
-// answerOf returns the answer in the outputs of a check cell.
 func (t *Task) answerOf(c *ipynb.Cell) (*storedAnswer, error) {
 	for _, o := range c.Outputs {
 		if o.Type == "error" {
@@ -97,8 +96,8 @@ func (t *Task) answerOf(c *ipynb.Cell) (*storedAnswer, error) {
 	return nil, fmt.Errorf("the check cell %s has no answer in its output: run it again, unchanged", t.GradeID())
 }
 
-// judgeStored judges the answer in the outputs of a notebook again, without executing a cell.
-// locate returns the folder of a run that the answer names. notes are remarks about the runs.
+// judgeStored judges the answer in a notebook's outputs again, without executing a cell. locate returns
+// the folder of a run that the answer names. notes are remarks about the runs.
 func (t *Task) judgeStored(ctx context.Context, nb *ipynb.Notebook, locate func(RunReference) (string, error)) (a *storedAnswer, notes []string, err error) {
 	a, err = t.storedAnswer(nb)
 	if err != nil || t.Kind == KindCode {
@@ -136,7 +135,6 @@ func (t *Task) judgeStored(ctx context.Context, nb *ipynb.Notebook, locate func(
 	return a, notes, nil
 }
 
-// isWritten reports whether the student has written the text of the answer.
 func (t *Task) isWritten(nb *ipynb.Notebook) bool {
 	for _, c := range cellsOf(nb, t.GradeID()) {
 		if text := strings.TrimSpace(c.Source); text != "" && text != textStub {

@@ -31,22 +31,22 @@ type manifest struct {
 
 const manifestFile = "submission.json"
 
-// isSubmittedFile reports whether a submission contains the file of a run folder. Checkpoints,
-// events and steps are large, and no answer needs them.
+// isSubmittedFile matches the files of a run folder that a submission contains. Checkpoints, events and
+// steps are large, and no answer needs them.
 var isSubmittedFile = regexp.MustCompile(`^(run\.json|epochs\.csv|classes\.csv|images\.csv|out\.log|load\.csv|usage-.*\.csv)$`).MatchString
 
 var studentName = regexp.MustCompile(`^[\p{L}\p{N}][\p{L}\p{N}._@-]*$`)
 
 // SubmitOptions are the options of Submit.
 type SubmitOptions struct {
-	Student string // the student's name
+	Student string
 	Out     string // the zip file
 	Kernel  string // runs each function alone, as a grader does; if it is empty, none is run
 }
 
-// Submit packs the notebook at path with the runs of its answers into a zip file, for lockstep course
-// grade. The notebook must be saved with its outputs. missing describes the tasks without a right
-// answer; they are no error, because a student may hand in a part.
+// Submit packs the notebook at path, saved with its outputs, and the runs of its answers into a zip file
+// for lockstep course grade. missing describes the tasks without a right answer, which are no error,
+// because a student may hand in a part.
 func Submit(ctx context.Context, path string, o SubmitOptions, all Tasks) (missing []string, err error) {
 	if !studentName.MatchString(o.Student) {
 		return nil, fmt.Errorf("submit %s: invalid name %q: use letters, digits, and . _ @ - inside, with --name", path, o.Student)
@@ -67,8 +67,8 @@ func Submit(ctx context.Context, path string, o SubmitOptions, all Tasks) (missi
 	return missing, wholefile.Write(o.Out, 0o644, func(f *os.File) error { return m.pack(f, path, folders) })
 }
 
-// submittedRuns returns the folders of the runs that the answers name, by STUDY/RUN, and which tasks
-// have no right answer.
+// submittedRuns returns the folders of the runs that the answers name, by STUDY/RUN. missing describes
+// the tasks without a right answer.
 func (all Tasks) submittedRuns(ctx context.Context, nb *ipynb.Notebook, kernel string, locate func(RunReference) (string, error)) (folders map[string]string, missing []string, err error) {
 	folders = map[string]string{}
 	for _, t := range all {
@@ -156,7 +156,6 @@ const (
 	mostSubmitted    = 10000
 )
 
-// unpack unpacks the submission at file to dir and returns its manifest.
 func unpack(file, dir string) (manifest, error) {
 	z, err := zip.OpenReader(file)
 	if err != nil {
@@ -191,7 +190,7 @@ func unpack(file, dir string) (manifest, error) {
 	return m, nil
 }
 
-// unpackFile writes one file, of at most the given number of bytes, and returns its size.
+// unpackFile writes one file, of at most most bytes, and returns its size.
 func unpackFile(f *zip.File, path string, most int64) (int64, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return 0, err

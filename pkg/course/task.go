@@ -41,9 +41,8 @@ type Task struct {
 	Points float64  `yaml:"points"`
 	Hints  []string `yaml:"hints,omitempty"`
 
-	// Runs lists the runs that the student must have finished.
 	Runs []RequiredRuns `yaml:"runs,omitempty"`
-	// Foreign allows published and recorded runs, which the student did not train.
+	// Foreign allows runs that the student did not train: published and recorded ones.
 	Foreign bool `yaml:"foreign,omitempty"`
 
 	Numbers   map[string]Number `yaml:"numbers,omitempty"`   // by the answer's key
@@ -91,8 +90,8 @@ type Function struct {
 	Name  string   `yaml:"name,omitempty"`
 	Cases []Case   `yaml:"cases,omitempty"`
 	Needs []string `yaml:"needs,omitempty"` // grade_ids of cells that run before, such as imports or earlier answers
-	// Reference is the Go source of a function with the same name. When answers are graded,
-	// both are called with random Arguments. A release does not contain it.
+	// Reference is the Go source of a right function with the same name, absent from a release. Grading calls
+	// both with random Arguments.
 	Reference string     `yaml:"reference,omitempty"`
 	Arguments []Argument `yaml:"arguments,omitempty"`
 }
@@ -113,12 +112,11 @@ type Argument struct {
 	Max     float64  `yaml:"max,omitempty"`
 }
 
-// taskFile is the content of a task file.
 type taskFile struct {
 	Tasks []Task `yaml:"tasks"`
 }
 
-// metrics are the metrics of Number, with the text that an error shows.
+// metrics maps the values of Number.Metric to their names in errors.
 var metrics = map[string]string{
 	"epoch_seconds": "seconds per epoch",
 	"throughput":    "samples per second of all workers",
@@ -145,7 +143,6 @@ var taskID = regexp.MustCompile(`^[a-z][a-z0-9-]*/[a-z0-9-]+$`)
 // the text of the answer.
 func (t *Task) GradeID() string { return strings.ReplaceAll(t.ID, "/", "-") }
 
-// answerID returns the grade_id of the cell in which the student writes the answer.
 func (t *Task) answerID() string {
 	if t.Kind == KindText {
 		return t.GradeID()
@@ -153,7 +150,6 @@ func (t *Task) answerID() string {
 	return t.GradeID() + "-answer"
 }
 
-// formatPoints returns the points of the task as words, such as "1 point" or "2.5 points".
 func (t *Task) formatPoints() string {
 	if t.Points == 1 {
 		return "1 point"
@@ -164,14 +160,14 @@ func (t *Task) formatPoints() string {
 // Tasks are the tasks of a course, in the order of the notebooks.
 type Tasks []*Task
 
-// ReadTasks returns the shipped tasks. A file NN-title.yaml in dir replaces the shipped file of
-// the same name; others are added. dir may be empty.
+// ReadTasks returns the shipped tasks. A file NN-title.yaml in dir replaces the shipped file with that
+// name, or adds tasks. dir may be empty.
 func ReadTasks(dir string) (Tasks, error) {
 	return readTasks(dir, func(string) bool { return true })
 }
 
-// TasksBeside is like ReadTasks, but in dir it reads only the files beside a notebook of the same
-// name, because a folder of notebooks may contain other YAML files.
+// TasksBeside is like ReadTasks, but ignores a file in dir without a notebook of the same name, because a
+// folder of notebooks may contain other YAML files.
 func TasksBeside(dir string) (Tasks, error) {
 	return readTasks(dir, func(name string) bool {
 		_, err := os.Stat(filepath.Join(dir, strings.TrimSuffix(name, ".yaml")+".ipynb"))
@@ -220,7 +216,6 @@ func readTasks(dir string, isTaskFile func(name string) bool) (Tasks, error) {
 	return all, all.checkUnique()
 }
 
-// parseTasks parses the task file of a notebook.
 func parseTasks(notebook string, data []byte) (Tasks, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
@@ -253,7 +248,6 @@ func (all Tasks) checkUnique() error {
 	return nil
 }
 
-// find returns the task with an id.
 func (all Tasks) find(id string) (*Task, error) {
 	var ids []string
 	for _, t := range all {
@@ -265,7 +259,6 @@ func (all Tasks) find(id string) (*Task, error) {
 	return nil, fmt.Errorf("unknown task %q%s", id, nearest.Hint(id, ids))
 }
 
-// of returns the tasks of a notebook, such as 03-server.
 func (all Tasks) of(notebook string) Tasks {
 	var own Tasks
 	for _, t := range all {
@@ -336,7 +329,6 @@ func (t *Task) validateChoices() error {
 	return nil
 }
 
-// isPublished reports whether the runs are a published table.
 func (r RequiredRuns) isPublished() bool { return strings.HasPrefix(r.Config, "published/") }
 
 func (r RequiredRuns) validate() error {

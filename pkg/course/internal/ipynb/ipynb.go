@@ -1,6 +1,5 @@
-// Package ipynb reads and writes Jupyter notebooks (nbformat 4). Fields that it does not
-// know are kept. A notebook is written as Jupyter writes it: keys sorted, indented by one
-// space.
+// Package ipynb reads and writes Jupyter notebooks (nbformat 4). It keeps fields that it does not know,
+// and writes as Jupyter does: sorted keys, indented by one space.
 package ipynb
 
 import (
@@ -22,7 +21,7 @@ const (
 	Markdown = "markdown"
 )
 
-// Notebook is a notebook.
+// Notebook is a notebook in memory; Write saves it.
 type Notebook struct {
 	Cells    []*Cell
 	document map[string]any // without the cells
@@ -37,7 +36,7 @@ type Cell struct {
 	fields  map[string]any
 }
 
-// Output is an output of a code cell.
+// Output is one item that a code cell has shown.
 type Output struct {
 	Type      string         `json:"output_type"` // stream, display_data, execute_result or error
 	Name      string         `json:"name"`        // of a stream: stdout or stderr
@@ -164,7 +163,7 @@ func (c *Cell) ClearOutputs() {
 	}
 }
 
-// SetOutputs sets the outputs of a code cell, in the form of nbformat, and the number of its execution.
+// SetOutputs sets the outputs of a code cell, in the form of nbformat, and its execution count.
 func (c *Cell) SetOutputs(outputs []map[string]any, count int) error {
 	c.fields["outputs"], c.fields["execution_count"] = outputs, json.Number(strconv.Itoa(count))
 	changed, err := newCell(c.fields)
@@ -215,7 +214,6 @@ func (n *Notebook) Write(path string) error {
 	})
 }
 
-// fields returns g as the keys of nbgrader. Only a graded cell has points.
 func (g Grading) fields() map[string]any {
 	f := map[string]any{
 		"grade_id": g.ID, "grade": g.Grade, "solution": g.Solution, "locked": g.Locked, "task": g.Task, "schema_version": g.Schema,

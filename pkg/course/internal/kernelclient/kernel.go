@@ -1,9 +1,8 @@
 // Package kernelclient starts a Jupyter kernel and runs cells in it, as a notebook does, without Python.
 //
 // It speaks version 5.3 of Jupyter's messaging protocol
-// (https://jupyter-client.readthedocs.io/en/stable/messaging.html) with a kernel that it has started itself. The
-// code of the cells may be wrong or hostile: each call ends when its context does, also if the kernel has ended or
-// does not answer.
+// (https://jupyter-client.readthedocs.io/en/stable/messaging.html) with a kernel that it has started itself. Cells
+// may be wrong or hostile: each call ends with its context, even if the kernel has ended or does not answer.
 package kernelclient
 
 import (
@@ -105,8 +104,7 @@ func (k *Kernel) startProcess(kernel, dir string, env []string) error {
 	return <-started
 }
 
-// connect connects the sockets as soon as the kernel listens, and waits until it answers requests and
-// its messages arrive.
+// connect connects the sockets as soon as the kernel listens, and waits until outputs arrive.
 func (k *Kernel) connect(ctx context.Context) error {
 	if err := k.iopub.SetOption(zmq4.OptionSubscribe, ""); err != nil {
 		return fmt.Errorf("subscribe to outputs: %w", err)
@@ -143,8 +141,8 @@ func (k *Kernel) connect(ctx context.Context) error {
 	return nil
 }
 
-// receive passes messages on until the connection ends. If the kernel has not ended, a cell has closed the
-// connection; nothing can reach the kernel then, so it is killed.
+// receive passes messages on until the connection ends. If a cell closed it, nothing can reach the kernel any
+// more, so receive kills the kernel.
 func (k *Kernel) receive(socket zmq4.Socket) {
 	for {
 		m, err := socket.Recv()
@@ -161,12 +159,11 @@ func (k *Kernel) receive(socket zmq4.Socket) {
 	}
 }
 
-// Execute runs code as a cell. If the cell fails, the error is in the result, and Execute returns no error. The
-// kernel refuses to read input.
+// Execute runs code as a cell, which cannot read input. The error of a cell is in the result.
 //
 // If ctx ends, Execute interrupts the cell, kills the kernel if it does not answer within a few seconds, and
-// returns ctx's error. If the kernel ends, or if the outputs exceed 16 MiB, it returns another error. The result
-// then contains the outputs so far.
+// returns ctx's error. It also returns an error if the kernel ends or the outputs exceed 16 MiB. The result then
+// contains the outputs so far.
 func (k *Kernel) Execute(ctx context.Context, code string) (Result, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -232,7 +229,6 @@ func (k *Kernel) Close() error {
 // kill ends the kernel's process group at once.
 func (k *Kernel) kill() { _ = syscall.Kill(-k.cmd.Process.Pid, syscall.SIGKILL) }
 
-// endedError returns an error that says how the kernel has ended.
 func (k *Kernel) endedError() error {
 	how := k.cmd.ProcessState.String()
 	if stderr, err := os.Open(filepath.Join(k.folder, "stderr")); err == nil {

@@ -13,19 +13,18 @@ import (
 	"github.com/go-zeromq/zmq4"
 )
 
-// A session signs and checks messages.
+// A session signs messages and checks their signatures.
 type session struct{ id, key string }
 
 const delimiter = "<IDS|MSG>" // the frame between the routing identities and the signature of a message
 
-// A message is a message of the kernel.
+// A message is a decoded message from the kernel.
 type message struct {
 	kind    string
 	parent  string // ID of the request that it belongs to
 	content json.RawMessage
 }
 
-// send sends a request.
 func (s session) send(socket zmq4.Socket, id, kind string, content any) error {
 	header := map[string]string{"msg_id": id, "session": s.id, "username": "", "date": time.Now().UTC().Format(time.RFC3339), "msg_type": kind, "version": "5.3"}
 	frames := [][]byte{[]byte(delimiter), nil}
@@ -40,7 +39,7 @@ func (s session) send(socket zmq4.Socket, id, kind string, content any) error {
 	return socket.SendMulti(zmq4.NewMsgFrom(frames...))
 }
 
-// sign returns the signature of the header, the parent's header, the metadata and the content of a message.
+// sign returns the signature of frames: the header, the parent's header, the metadata and the content.
 func (s session) sign(frames [][]byte) []byte {
 	mac := hmac.New(sha256.New, []byte(s.key))
 	for _, f := range frames {
@@ -82,7 +81,6 @@ type CellError struct {
 
 func (e *CellError) Error() string { return e.Value }
 
-// output is an output in the form of nbformat 4.
 type output struct {
 	Type     string          `json:"output_type"`
 	Stream   string          `json:"name,omitempty"`
@@ -105,7 +103,6 @@ type outputs struct {
 // maxOutputBytes limits the outputs of a cell, so that printing in an endless loop does not fill the memory.
 const maxOutputBytes = 16 << 20
 
-// add adds what a message of the cell shows.
 func (o *outputs) add(m message) error {
 	if o.size += len(m.content); o.size > maxOutputBytes {
 		return fmt.Errorf("the outputs of the cell exceed %d MiB", maxOutputBytes>>20)
@@ -150,7 +147,6 @@ func (o *outputs) add(m message) error {
 	return nil
 }
 
-// result returns what the cell has shown so far.
 func (o *outputs) result() Result {
 	res := o.res
 	for _, out := range o.list {
