@@ -8,8 +8,7 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// explanation is a section of the page that shows how a number was computed. ID is the
-// section's anchor.
+// explanation is a section of the page with the derivation of a number. ID is the section's anchor.
 type explanation struct {
 	ID, Title, Formula, Substituted, Rule string
 	Notes                                 []string
@@ -17,8 +16,8 @@ type explanation struct {
 	MoreInputs                            int // number of rows that are omitted from Inputs
 }
 
-// inputRow is a row of an explanation's table of inputs. It contains numbers of one kind
-// from one file, for example the seconds of all counted epochs.
+// inputRow is a row in an explanation's table of inputs: the numbers of one kind from one file, for
+// example the seconds of all counted epochs.
 type inputRow struct {
 	Role, What, Values, Counted, Where string
 
@@ -28,14 +27,12 @@ type inputRow struct {
 	numbers []string
 }
 
-// maxExplanations limits the explanations of numbers in the table of results: once the page
-// has so many, no more are added for this table. Numbers in the table of headlines always
-// get one.
+// maxExplanations limits the sections with explanations on a page. Beyond it, only numbers in the table
+// of headlines get one.
 const maxExplanations = 64
 
-// addExplanation adds a section that explains a metric of a series at a worker count,
-// unless the page already has it, and returns the anchor of the section. It returns "" if
-// the metric cannot be explained.
+// addExplanation adds the section that explains a metric of a series at a worker count, unless the page
+// has it, and returns its anchor, or "" if the metric cannot be explained.
 func (b *pageBuilder) addExplanation(series, metric string, workers int) string {
 	key := fmt.Sprintf("%q %s %d", series, metric, workers)
 	if id, ok := b.anchors[key]; ok {
@@ -66,7 +63,6 @@ func (b *pageBuilder) addExplanation(series, metric string, workers int) string 
 	return id
 }
 
-// isIDUsed reports whether a section has the anchor id.
 func (b *pageBuilder) isIDUsed(id string) bool {
 	for _, s := range b.sections {
 		if s.ID == id {
@@ -76,8 +72,7 @@ func (b *pageBuilder) isIDUsed(id string) bool {
 	return false
 }
 
-// groupInputs returns one row per kind of number and file, with all values and line
-// numbers.
+// groupInputs returns one row per kind of number and file.
 func (b *pageBuilder) groupInputs(all []scaling.Input) []inputRow {
 	var out []inputRow
 	at := map[string]int{}
@@ -104,7 +99,7 @@ func (b *pageBuilder) groupInputs(all []scaling.Input) []inputRow {
 	return out
 }
 
-// formatTexts sets the exported fields of the row from the unexported ones.
+// formatTexts sets the exported fields from the unexported ones.
 func (r *inputRow) formatTexts(b *pageBuilder) {
 	in := r.first
 	r.What = columnLabel(in.Name)
@@ -132,8 +127,7 @@ func (r *inputRow) formatTexts(b *pageBuilder) {
 	}
 }
 
-// columnLabel returns the label that the page shows for a column of the logs, such as
-// "epoch time" for epoch_seconds.
+// columnLabel returns the page's label for a column of the logs, such as "epoch time" for epoch_seconds.
 func columnLabel(column string) string {
 	switch column {
 	case "iou":

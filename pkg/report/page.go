@@ -25,9 +25,8 @@ var styleSheet string
 // StyleSheet returns the CSS of a report, for pages that look like one.
 func StyleSheet() string { return styleSheet }
 
-// page contains the data of the template. The template escapes texts. Fields of type
-// template.HTML and template.CSS are not escaped: only Lockstep's packages create them,
-// and escape what they contain.
+// page contains the data of the template, which escapes texts. It does not escape fields of type
+// template.HTML and template.CSS: only Lockstep's packages create them, and escape what they contain.
 type page struct {
 	Title, Subtitle string
 	Style           template.CSS
@@ -54,36 +53,31 @@ type page struct {
 	Explained []explanation
 }
 
-// conclusion is a conclusion about a subject, with a link to its details.
+// conclusion is a sentence about a subject, with a link to its details.
 type conclusion struct{ About, Text, Link string }
 
-// table is a table whose cells may have links.
 type table struct {
 	Head []string
 	Rows [][]cell
-	More string // note about omitted columns and rows, and the command that lists these; empty if none are omitted
+	More string // omitted columns and rows, and the command that lists them; empty if none are omitted
 }
 
-// cell is a cell of a table.
 type cell struct {
 	Text, Link string
 	Number     bool
 }
 
-// analysisSection is a section of the page that shows an analysis.
 type analysisSection struct {
 	ID, Title string
 	HTML      template.HTML
 }
 
-// pageFigure is a figure on the page.
 type pageFigure struct {
 	Name, Caption string
 	SVG           template.HTML
 	Wide          bool
 }
 
-// pageBuilder builds a page.
 type pageBuilder struct {
 	study   *scaling.Study
 	options Options
@@ -92,11 +86,11 @@ type pageBuilder struct {
 	differing   *scaling.Settings // nil until differingSettings computes it
 	anchors     map[string]string // anchors, by metric, series and workers
 	sections    []explanation
-	conclusions []conclusion // all conclusions; the page shows the first ones about each subject
+	conclusions []conclusion // all; the page shows the first ones about each subject
 }
 
-// maxRows limits the listed runs and the listed files, and maxInputs the rows in the
-// explanation of a number. Otherwise the page of a study of many runs would open slowly.
+// maxRows limits the listed runs and files, and maxInputs the rows of an explanation, because the page
+// of a study of many runs would open slowly.
 const (
 	maxRows   = 1000
 	maxInputs = 50
@@ -109,9 +103,9 @@ const (
 	maxPoints = 200
 )
 
-// describeOmitted returns a note for a list of n items of which the page shows only the first
-// limit: the number of omitted items, and the command that lists them. what names the
-// items. It returns "" if no item is omitted.
+// describeOmitted returns a note for a list of n items of which the page shows the first limit: how many
+// are omitted, and the command that lists them. what names the items in the plural. It returns "" if no
+// item is omitted.
 func describeOmitted(n, limit int, what, command string) string {
 	if n <= limit {
 		return ""
@@ -119,7 +113,6 @@ func describeOmitted(n, limit int, what, command string) string {
 	return fmt.Sprintf("and %d more %s, which %s lists", n-limit, what, command)
 }
 
-// formatNote returns text as an HTML paragraph, or "" if text is empty.
 func formatNote(text string) string {
 	if text == "" {
 		return ""
@@ -127,11 +120,10 @@ func formatNote(text string) string {
 	return "\n<p class=\"note\">" + escapeHTML(text) + "</p>"
 }
 
-// maxProblems limits the problems that the page lists. A damaged folder may have very many;
-// the command lockstep read --explain lists all of them.
+// maxProblems limits the listed problems, because a damaged folder may have very many. The command
+// lockstep read --explain lists all.
 const maxProblems = 100
 
-// buildPage returns the content of the page with the given figures.
 func (b *pageBuilder) buildPage(figures []*figure.Figure) page {
 	s := b.study
 	p := page{
@@ -145,8 +137,7 @@ func (b *pageBuilder) buildPage(figures []*figure.Figure) page {
 	if p.Title == "" {
 		p.Title = "Scaling report"
 	}
-	// Sections of explained numbers are in the order of the first links to them, so
-	// the headlines come first.
+	// Explanations are in the order of the first links to them, so the headlines come first.
 	p.Headlines = b.headlineTable()
 	p.Results = b.resultTable()
 	results := b.analyze()
@@ -188,8 +179,7 @@ func (b *pageBuilder) buildPage(figures []*figure.Figure) page {
 // Page returns the complete page: an HTML document that needs no other file.
 func (r *Report) Page() string { return r.render(false) }
 
-// render returns the page as HTML. If open is true, all sections are unfolded, as printing
-// requires.
+// render returns the page as HTML. If open is true, all sections are unfolded, for printing.
 func (r *Report) render(open bool) string {
 	p := r.page
 	p.Open = open
@@ -212,7 +202,7 @@ func (b *pageBuilder) shortenPaths(text string) string {
 	return strings.ReplaceAll(text, b.root+"/", "")
 }
 
-// shortenHTML makes absolute paths in HTML relative to b.root.
+// shortenHTML is shortenPaths for HTML.
 func (b *pageBuilder) shortenHTML(markup string) template.HTML {
 	if b.root != "" {
 		markup = strings.ReplaceAll(markup, template.HTMLEscapeString(b.root)+"/", "")
@@ -220,8 +210,8 @@ func (b *pageBuilder) shortenHTML(markup string) template.HTML {
 	return template.HTML(markup) //nolint:gosec // the caller has escaped it
 }
 
-// formatSubtitle returns a line with the number of runs, series and workers, and the sources of runs that were not
-// trained here.
+// formatSubtitle returns a line with the numbers of runs, series and workers, and the sources of runs
+// that were not trained here.
 func (b *pageBuilder) formatSubtitle() string {
 	s := b.study
 	var sizes []int
@@ -244,8 +234,7 @@ func (b *pageBuilder) formatSubtitle() string {
 	return strings.Join(append([]string{text}, s.Sources()...), "; ")
 }
 
-// describeRule returns lines that describe the study's rule: which runs and epochs count,
-// and how intervals are computed.
+// describeRule describes the study's rule: which runs and epochs count, and how intervals are computed.
 func (b *pageBuilder) describeRule() []string {
 	s := b.study
 	lines := []string{"Rule: " + s.Rule.String() + "."}
@@ -256,7 +245,7 @@ func (b *pageBuilder) describeRule() []string {
 	return lines
 }
 
-// isMeasured reports whether v is finite. Values that were not measured are NaN.
+// isMeasured reports whether v is finite. A value that was not measured is NaN.
 func isMeasured(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
 // formatNumber formats v with about four digits, or as "–" if v is NaN.

@@ -14,24 +14,23 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// Options select the contents of a report. With the zero value, it contains everything
-// that the study has data for, without prices.
+// Options select the contents of a report. The zero value selects everything that the study has data
+// for, without prices.
 type Options struct {
 	// Title is the heading. Empty means the study's name.
 	Title string
-	// Figures are the options of the figures. If Figures.Series is set, the report covers
-	// only these series.
+	// Figures are the options of the figures. If Figures.Series is set, the report covers only these series.
 	Figures figure.Options
-	// Only are the names of the figures to draw (see figure.Names). Empty means every
-	// figure that the study has data for.
+	// Only contains the names of the figures to draw (see figure.Names). Empty means all that the study has
+	// data for.
 	Only []string
-	// Costs adds a figure of the time against device-hours. Price is the price of a
-	// device-hour in Currency; if it is not 0, it implies Costs.
+	// Costs adds a figure of the time against device-hours. Price, of a device-hour in Currency, implies
+	// Costs if it is not 0.
 	Costs    bool
 	Price    float64
 	Currency string
-	// Budget is a number of device-hours. If it is not 0, the report states how many
-	// workers it pays for in the Project.
+	// Budget is a number of device-hours. If it is not 0, the report states how many workers of Project it
+	// pays for.
 	Budget  float64
 	Project scaling.Project
 }
@@ -47,20 +46,18 @@ func (o Options) Validate() error {
 	return o.Figures.Validate()
 }
 
-// Report is a study's results as a page.
+// Report is a page with a study's results. Page, HTML and String show it.
 type Report struct {
-	// Title is the heading.
 	Title string
 	// Sentences are the conclusions from the study, one per result.
 	Sentences []string
-	// Figures are the page's figures, in their order.
 	Figures []*figure.Figure
 
 	page page
 }
 
-// New returns the report of a study. It omits figures and sections for which the study has
-// no data, but returns an error if Options.Only names such a figure.
+// New returns the report of a study. It omits figures and sections without data, but returns an error if
+// Options.Only names such a figure.
 func New(study *scaling.Study, options Options) (*Report, error) {
 	if study == nil {
 		return nil, errors.New("make report: no study; read one with scaling.Read")
@@ -91,8 +88,8 @@ func New(study *scaling.Study, options Options) (*Report, error) {
 	return r, nil
 }
 
-// drawFigures draws the figures that options selects. It returns nil if Options.Only is
-// empty and the study has no data for any figure.
+// drawFigures draws the figures that options selects. It returns nil if Options.Only is empty and the
+// study has no data for any figure.
 func drawFigures(study *scaling.Study, options Options) ([]*figure.Figure, error) {
 	if len(options.Only) == 0 {
 		all, err := options.Figures.All(study)
@@ -131,8 +128,8 @@ func (r *Report) HTML() string {
 	return b.String()
 }
 
-// commonFolder returns the deepest folder that contains all files of a study, so that the
-// page can show relative paths. It returns "" if the files have no such folder.
+// commonFolder returns the deepest folder that contains all files of a study, to which the page shows
+// paths relatively. It returns "" if there is none.
 func commonFolder(study *scaling.Study) string {
 	var dirs []string
 	for _, f := range study.Reports {

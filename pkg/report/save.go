@@ -19,16 +19,14 @@ import (
 // Formats returns the extensions that Save supports.
 func Formats() []string { return []string{"html", "pdf"} }
 
-// ErrNoBrowser is the error of FindBrowser, and of saving a PDF, if no browser that can
-// print a PDF is installed.
+// ErrNoBrowser is the error of FindBrowser, and of saving a PDF, without a browser that can print one.
 var ErrNoBrowser = errors.New("printing a PDF needs chromium, which is not in PATH; install it: apt-get install --yes --no-install-recommends chromium")
 
-// printTimeout is the time-out for printing a PDF. A typical page takes seconds, or longer
-// on a busy machine.
+// printTimeout limits the printing of a PDF, which takes seconds, or longer on a busy machine.
 const printTimeout = 10 * time.Minute
 
-// FindBrowser returns the path of the program that prints PDFs: chromium or a browser
-// based on it. It returns ErrNoBrowser if there is none.
+// FindBrowser returns the path of chromium, or of a browser based on it, which prints PDFs. Without one,
+// it returns ErrNoBrowser.
 func FindBrowser() (string, error) {
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -38,15 +36,15 @@ func FindBrowser() (string, error) {
 	return "", ErrNoBrowser
 }
 
-// Save writes the page to a file; see SavePage. Saving an HTML file again for the same logs
-// writes the same bytes; a PDF contains the date of printing.
+// Save writes the page to a file; see SavePage. For the same logs, HTML has the same bytes; a PDF contains
+// the date of printing.
 func (r *Report) Save(ctx context.Context, path string) error {
 	return SavePage(ctx, path, r.render)
 }
 
-// SavePage writes a self-contained page to a file in the format of its extension: .html, or
-// .pdf, which chromium prints. It creates missing folders, and writes the file completely or
-// not at all. render returns the page; for paper, all its sections are unfolded.
+// SavePage writes a self-contained page to path as .html, or as .pdf, which chromium prints. It creates
+// missing folders, and writes the file completely or not at all. render returns the page, with all sections
+// unfolded if it is for paper.
 func SavePage(ctx context.Context, path string, render func(paper bool) string) error {
 	var err error
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {
@@ -66,8 +64,8 @@ func SavePage(ctx context.Context, path string, render func(paper bool) string) 
 	return nil
 }
 
-// saveAtomically creates a file with the content that fill writes, and missing folders. If
-// fill returns an error, an existing file is not changed.
+// saveAtomically creates a file with the content that fill writes, and missing folders. An error of fill
+// leaves an existing file unchanged.
 func saveAtomically(path string, fill func(f *os.File) error) error {
 	if err := wholefile.CheckOutput(path); err != nil {
 		return err
@@ -78,8 +76,8 @@ func saveAtomically(path string, fill func(f *os.File) error) error {
 	return wholefile.Write(path, 0o644, fill)
 }
 
-// printPDF prints a page with chromium, and copies the PDF to f. Chromium uses a temporary
-// profile, so that it does not read or change the user's profile.
+// printPDF prints a page with chromium and copies the PDF to f. A temporary profile keeps chromium from
+// reading or changing the user's.
 func printPDF(ctx context.Context, f *os.File, page string) error {
 	browser, err := FindBrowser()
 	if err != nil {

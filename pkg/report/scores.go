@@ -11,11 +11,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// maxImageRuns is the number of runs whose held-out images the page has, because a file is read for
-// each.
+// maxImageRuns limits the runs whose held-out images the page shows, because it reads a file for each.
 const maxImageRuns = 20
 
-// analyzeClasses shows the scores of each class, in segmentation into several classes.
+// analyzeClasses shows the scores of each class, if there are several.
 func (b *pageBuilder) analyzeClasses() (analysis, bool) {
 	c := b.study.Classes()
 	if len(c.Rows) == 0 {
@@ -27,10 +26,10 @@ func (b *pageBuilder) analyzeClasses() (analysis, bool) {
 	}, true
 }
 
-// maxFinalRuns is the number of runs whose final test the page has.
+// maxFinalRuns limits the runs whose final test the page shows.
 const maxFinalRuns = 50
 
-// analyzeFinal shows the scores of the test part on complete images, if the data have three parts.
+// analyzeFinal shows the scores of complete test images, if the data have a test part.
 func (b *pageBuilder) analyzeFinal() (analysis, bool) {
 	var rows [][]string
 	tested := 0

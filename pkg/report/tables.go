@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// metricColumn is a column of a table with the values of one metric.
+// metricColumn is a column with the values of one metric.
 type metricColumn struct {
 	metric, title string
 	span          func(scaling.Point) scaling.Estimate
@@ -20,8 +20,8 @@ type metricColumn struct {
 	linked        bool // whether every value in the table of results links to its explanation
 }
 
-// metricColumns returns the columns of all metrics, in the order of the tables. rateUnit is
-// the unit of the throughput.
+// metricColumns returns the columns of all metrics, in the order of the tables. rateUnit is the unit of
+// the throughput.
 func metricColumns(rateUnit string) []metricColumn {
 	return []metricColumn{
 		{"epoch_seconds", "epoch time in s", func(p scaling.Point) scaling.Estimate { return p.EpochSeconds }, formatNumber, true, false},
@@ -38,8 +38,8 @@ func metricColumns(rateUnit string) []metricColumn {
 	}
 }
 
-// columnsWithValues returns the columns for which any of the points has a value. If headline
-// is true, it returns only columns of the table of headlines.
+// columnsWithValues returns the columns that have a value for any of the points, or only the columns of
+// the table of headlines if headline is true.
 func (b *pageBuilder) columnsWithValues(points []scaling.Point, headline bool) []metricColumn {
 	columns := metricColumns(b.study.ThroughputUnit())
 	if b.study.HasClasses() {
@@ -66,12 +66,11 @@ func (b *pageBuilder) largestPoints() []scaling.Point {
 	return out
 }
 
-// maxSettings limits the number of settings that the table of headlines shows. The table of
-// settings shows all settings that differ between the series.
+// maxSettings limits the settings in the table of headlines. The table of settings shows all that differ.
 const maxSettings = 3
 
-// headlineTable returns a table with one row per series: its results at its largest worker
-// count. Every number links to its explanation.
+// headlineTable returns the results of each series at its largest worker count, one row per series. Every
+// number links to its explanation.
 func (b *pageBuilder) headlineTable() table {
 	points := b.largestPoints()
 	columns := b.columnsWithValues(points, true)
@@ -107,8 +106,7 @@ func (b *pageBuilder) headlineTable() table {
 	return t
 }
 
-// newMetricCell returns the cell of point p in column m. If link is true, the cell links to
-// the explanation of its value.
+// newMetricCell returns the cell of point p in column m. If link is true, it links to the explanation.
 func (b *pageBuilder) newMetricCell(p scaling.Point, m metricColumn, link bool) cell {
 	v := m.span(p)
 	c := cell{Text: m.show(v.Value), Number: true}
@@ -124,14 +122,13 @@ func (b *pageBuilder) newMetricCell(p scaling.Point, m metricColumn, link bool) 
 	return c
 }
 
-// countColumn is a column of the table of results with counts.
 type countColumn struct {
 	title string
 	of    func(scaling.Point) int
 }
 
-// countColumns returns the columns of counts that differ between the points, and a note with the counts
-// that are the same in all of them.
+// countColumns returns the columns of counts that differ between the points. same describes the counts
+// that are equal in all of them.
 func countColumns(points []scaling.Point) (columns []countColumn, same string) {
 	var equal []string
 	for _, c := range []countColumn{
@@ -158,7 +155,7 @@ func countColumns(points []scaling.Point) (columns []countColumn, same string) {
 	return columns, same
 }
 
-// resultTable returns a table with one row per series and worker count.
+// resultTable has one row per series and worker count.
 func (b *pageBuilder) resultTable() table {
 	points := b.study.Points
 	if len(points) == 0 {
@@ -194,8 +191,8 @@ func (b *pageBuilder) resultTable() table {
 	return t
 }
 
-// speedupInterval formats the confidence interval of a speed-up. It returns "–" for the
-// baseline, whose speed-up is 1 by definition, and if the interval is unknown.
+// speedupInterval formats the confidence interval of a speed-up. It returns "–" if that is unknown, and
+// for the baseline, whose speed-up is 1 by definition.
 func speedupInterval(p scaling.Point) string {
 	if p.Size == p.Baseline || !isMeasured(p.Speedup.Low) {
 		return "–"
@@ -203,8 +200,7 @@ func speedupInterval(p scaling.Point) string {
 	return formatNumber(p.Speedup.Low) + " to " + formatNumber(p.Speedup.High)
 }
 
-// countedUnit returns the unit in which the study's rule counts the size of a run:
-// scaling.PerWorker or scaling.PerNode.
+// countedUnit returns the unit of a run's size in the study's rule: scaling.PerWorker or scaling.PerNode.
 func (b *pageBuilder) countedUnit() string {
 	if b.study.Rule.Per == scaling.PerNode {
 		return scaling.PerNode
@@ -212,7 +208,7 @@ func (b *pageBuilder) countedUnit() string {
 	return scaling.PerWorker
 }
 
-// runTable returns a table of all runs, including those that do not count.
+// runTable lists all runs, including those that do not count.
 func (b *pageBuilder) runTable(all []runs.Run) table {
 	t := table{Head: []string{"run", "kind", "series", "workers", "seed", "state", "batch per worker", "epochs", "median epoch in s", "last loss", "best IoU"}}
 	used := make([]bool, len(t.Head))
@@ -252,7 +248,6 @@ func (b *pageBuilder) runTable(all []runs.Run) table {
 	return t.removeUnusedColumns(used)
 }
 
-// removeUnusedColumns returns the table without the columns i for which used[i] is false.
 func (t table) removeUnusedColumns(used []bool) table {
 	out := table{}
 	for i, h := range t.Head {
@@ -272,7 +267,7 @@ func (t table) removeUnusedColumns(used []bool) table {
 	return out
 }
 
-// newCountCell returns a cell with n, or with a dash if n is 0, because 0 means unknown.
+// newCountCell returns a cell with n, or a dash if n is 0, which means unknown.
 func newCountCell(n int) cell {
 	if n == 0 {
 		return cell{Text: "–", Number: true}
@@ -280,7 +275,6 @@ func newCountCell(n int) cell {
 	return cell{Text: strconv.Itoa(n), Number: true}
 }
 
-// describeStatus returns a run's status, followed by its error if the run has failed.
 func describeStatus(r runs.Run) string {
 	if r.Info.Error == "" {
 		return r.Info.Status
@@ -300,8 +294,8 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// fileKindTable returns a table with one row per kind of file: how many files, runs, records
-// and lines were read, and how many problems they have.
+// fileKindTable has one row per kind of file, with the numbers of files, runs, records, lines and
+// problems.
 func (b *pageBuilder) fileKindTable() table {
 	type sum struct{ files, runs, records, lines, used, problems int }
 	sums := map[string]*sum{}

@@ -13,11 +13,9 @@ import (
 	"lockstep/pkg/runs/usage"
 )
 
-// maxUsageRuns is the number of runs whose recorded usage the page has, because the samples of each
-// are read.
+// maxUsageRuns limits the runs whose recorded usage the page shows, because it reads the samples of each.
 const maxUsageRuns = 20
 
-// analyzeUsage shows what the workers of each run and their machines used, if it was recorded.
 func (b *pageBuilder) analyzeUsage() (analysis, bool) {
 	r := analysis{id: "usage", title: "What the workers used"}
 	var rows [][]string
@@ -48,7 +46,7 @@ func (b *pageBuilder) analyzeUsage() (analysis, bool) {
 	return r, true
 }
 
-// usageRow returns the cells of a run, in the order of the table's head.
+// usageRow returns the cells of a run, in the order of the table's head. ok is false if nothing was recorded.
 func usageRow(run runs.Run) (row []string, ok bool) {
 	records, _, err := usage.Read(run.Dir)
 	records = slices.DeleteFunc(records, func(r usage.Record) bool { return len(r.Samples) == 0 })
@@ -104,8 +102,7 @@ func sumOf(all []usage.Summary, value func(usage.Summary) float64) float64 {
 	return sum
 }
 
-// tableHTML returns a table of the columns that have a value in any row. The first columns, as many
-// as texts says, are text.
+// tableHTML returns a table of the columns that have a value in any row. The first texts columns are text.
 func tableHTML(head []string, rows [][]string, texts int) string {
 	var b strings.Builder
 	line := func(element string, cells []string) {

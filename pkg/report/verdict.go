@@ -11,14 +11,14 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// analysis is the result of analyzing one aspect of a study, with its conclusions.
+// analysis is one aspect of a study, with the conclusions about it.
 type analysis struct {
 	id, title, html string
 	verdicts        []conclusion
 }
 
-// analyze returns the analyses of all aspects that the study has data for. Each of the
-// functions analyzeX returns false if it has nothing to show.
+// analyze returns all analyses for which the study has data. A function analyzeX returns false if it has
+// nothing to show.
 func (b *pageBuilder) analyze() []analysis {
 	var out []analysis
 	for _, of := range []func() (analysis, bool){
@@ -31,8 +31,8 @@ func (b *pageBuilder) analyze() []analysis {
 	return out
 }
 
-// allConclusions returns all conclusions, in this order: what limits the meaning of the times, about
-// speed, about strong or weak scaling, from the analyses, and about problems.
+// allConclusions returns the conclusions in this order: what limits the meaning of the times, speed,
+// strong or weak scaling, the analyses, problems.
 func (b *pageBuilder) allConclusions(results []analysis) []conclusion {
 	var out []conclusion
 	for _, text := range b.study.Cautions() {
@@ -66,8 +66,8 @@ func (b *pageBuilder) allConclusions(results []analysis) []conclusion {
 	return out
 }
 
-// limitPerSubject returns at most maxSeries conclusions about each subject, followed by a
-// note about the number of omitted conclusions.
+// limitPerSubject keeps at most maxSeries conclusions about each subject, and adds a note with the number
+// of the others.
 func limitPerSubject(all []conclusion) []conclusion {
 	counts := map[string]int{}
 	for _, v := range all {
@@ -87,8 +87,8 @@ func limitPerSubject(all []conclusion) []conclusion {
 	return out
 }
 
-// showOption returns the option of lockstep scaling that lists the conclusions about a
-// subject, such as " --show fit". It returns "" if lockstep scaling lists them by default.
+// showOption returns the option with which lockstep scaling lists the conclusions about a subject, such as
+// " --show fit", or "" if it lists them by default.
 func showOption(subject string) string {
 	tables := map[string]string{
 		"Scaling": "modes", "Law": "fit", "All-reduce": "collective", "Time": "time-use", "Bottleneck": "bottleneck", "Quality": "quality",
@@ -99,8 +99,7 @@ func showOption(subject string) string {
 	return ""
 }
 
-// speedConclusions returns one conclusion per series about its speed at its largest worker
-// count.
+// speedConclusions states the speed of each series at its largest worker count.
 func (b *pageBuilder) speedConclusions() []conclusion {
 	var out []conclusion
 	for i, p := range b.largestPoints() {
@@ -130,8 +129,8 @@ func (b *pageBuilder) speedConclusions() []conclusion {
 	return out
 }
 
-// describeIdeal compares the speed-up of a point with the ideal. If the interval of the speed-up contains
-// the ideal, the measured ratio does not show whether it is above or below.
+// describeIdeal returns the efficiency of p as text. If its interval contains the ideal, the measured
+// ratio does not show whether the speed-up is above or below.
 func describeIdeal(p scaling.Point) string {
 	if e := p.Efficiency; isMeasured(e.Low) && e.Low <= 1 && e.High >= 1 {
 		return "not distinguishable from the ideal " + formatNumber(float64(p.Size)/float64(p.Baseline))
@@ -139,8 +138,8 @@ func describeIdeal(p scaling.Point) string {
 	return formatPercent(p.Efficiency.Value) + " of the ideal"
 }
 
-// scalingModeConclusions returns conclusions about whether the series show strong or weak
-// scaling, with one sentence for all series to which the same reason applies.
+// scalingModeConclusions states which series show strong or weak scaling, in one sentence for all series
+// with the same reason.
 func (b *pageBuilder) scalingModeConclusions() []conclusion {
 	var out []conclusion
 	var names [][]string
@@ -169,15 +168,12 @@ func (b *pageBuilder) scalingModeConclusions() []conclusion {
 	return out
 }
 
-// analyzeSettings shows the settings that differ between the series.
 func (b *pageBuilder) analyzeSettings() (analysis, bool) {
 	s := b.differingSettings()
 	left := formatNote(describeOmitted(len(s.Series), maxSeries, "series", "lockstep scaling"))
 	return analysis{id: "settings", title: "What differs between the series", html: s.FirstHTML(maxSeries) + left}, len(s.Rows) > 0
 }
 
-// differingSettings returns the settings that differ between the series. It computes them
-// once.
 func (b *pageBuilder) differingSettings() *scaling.Settings {
 	if b.differing == nil {
 		b.differing = b.study.Settings()
@@ -185,8 +181,7 @@ func (b *pageBuilder) differingSettings() *scaling.Settings {
 	return b.differing
 }
 
-// analyzeFits shows the scaling model that fits each series, or that the series has too few
-// worker counts for a fit.
+// analyzeFits shows the scaling model of each series, or that it has too few worker counts for a fit.
 func (b *pageBuilder) analyzeFits() (analysis, bool) {
 	r := analysis{id: "fits", title: "Laws of scaling"}
 	var parts []string
@@ -206,13 +201,13 @@ func (b *pageBuilder) analyzeFits() (analysis, bool) {
 	return r, len(parts) > 0
 }
 
-// joinFirstSeries joins the first maxSeries parts, each of which describes one series. If
-// parts are omitted, it adds a note with their number and the command that lists them.
+// joinFirstSeries joins the first maxSeries parts, of one series each. If there are more, it adds a note
+// with their number and the command that lists them.
 func joinFirstSeries(parts []string, command string) string {
 	return strings.Join(parts[:min(len(parts), maxSeries)], "\n") + formatNote(describeOmitted(len(parts), maxSeries, "series", command))
 }
 
-// countsWithSpeed returns the number of worker counts at which a series has a speed.
+// countsWithSpeed returns at how many worker counts a series has a speed.
 func (b *pageBuilder) countsWithSpeed(series string) int {
 	n := 0
 	for _, p := range b.study.Points {
@@ -223,7 +218,6 @@ func (b *pageBuilder) countsWithSpeed(series string) int {
 	return n
 }
 
-// analyzeComparisons compares the two series of each pair that comparedPairs returns.
 func (b *pageBuilder) analyzeComparisons() (analysis, bool) {
 	r := analysis{id: "comparison", title: "Comparison of the series"}
 	var parts []string
@@ -243,11 +237,10 @@ func (b *pageBuilder) analyzeComparisons() (analysis, bool) {
 	return r, len(parts) > 0
 }
 
-// comparedPairs returns the pairs of series to compare. It ignores series that were
-// measured without communication (see figure.Options.CommunicationPairs). If more than four series remain,
-// it returns nil. Otherwise it returns the pairs whose names start with the same word, such
-// as PyTorch native and PyTorch Horovod. If there are no such pairs, it returns all pairs
-// if there are at most three series, else nil.
+// comparedPairs returns the pairs of series to compare, without series that were measured without
+// communication (see figure.Options.CommunicationPairs). Of at most four series it returns the pairs whose
+// names start with the same word, such as PyTorch native and PyTorch Horovod. Without such pairs it returns
+// all pairs of at most three series.
 func (b *pageBuilder) comparedPairs() [][2]string {
 	pairs := b.options.Figures.CommunicationPairs(b.study)
 	names := slices.DeleteFunc(b.study.Series(), func(name string) bool {
@@ -274,8 +267,8 @@ func (b *pageBuilder) comparedPairs() [][2]string {
 	return nil
 }
 
-// analyzeBottleneck shows whether loading data or computing limits the speed, according to
-// the trials of each run (see scaling.BottleneckRow).
+// analyzeBottleneck shows whether loading data or computing limits the speed, by the trials of each run
+// (see scaling.BottleneckRow).
 func (b *pageBuilder) analyzeBottleneck() (analysis, bool) {
 	x, err := b.study.Bottleneck()
 	if err != nil || len(x.Rows) == 0 {
@@ -288,7 +281,7 @@ func (b *pageBuilder) analyzeBottleneck() (analysis, bool) {
 	return r, true
 }
 
-// analyzeOverhead shows how much slower communication makes each pair of series that
+// analyzeOverhead shows how much communication slows the first series of each pair that
 // figure.Options.CommunicationPairs returns.
 func (b *pageBuilder) analyzeOverhead() (analysis, bool) {
 	r := analysis{id: "overhead", title: "What communication costs"}
@@ -305,8 +298,8 @@ func (b *pageBuilder) analyzeOverhead() (analysis, bool) {
 	return r, len(parts) > 0
 }
 
-// analyzeCollective shows the latency and the bandwidth of the all-reduce of each series. It
-// skips series in which too few runs have measured the time of the all-reduce.
+// analyzeCollective shows the latency and the bandwidth of each series' all-reduce, unless too few runs
+// have measured its time.
 func (b *pageBuilder) analyzeCollective() (analysis, bool) {
 	r := analysis{id: "collective", title: "Latency and bandwidth of the all-reduce"}
 	var parts []string
@@ -322,8 +315,8 @@ func (b *pageBuilder) analyzeCollective() (analysis, bool) {
 	return r, len(parts) > 0
 }
 
-// analyzeTimeUse shows which fractions of a step are spent on computing, waiting for
-// communication and waiting for data, according to step spans and traces.
+// analyzeTimeUse shows the fractions of a step for computing, waiting for communication and waiting for
+// data, by step spans and traces.
 func (b *pageBuilder) analyzeTimeUse() (analysis, bool) {
 	t := b.study.TimeUse()
 	if len(t.Rows) == 0 {
@@ -345,7 +338,6 @@ func (b *pageBuilder) analyzeTimeUse() (analysis, bool) {
 	return r, true
 }
 
-// analyzeStragglers shows the ranks for which the other ranks wait.
 func (b *pageBuilder) analyzeStragglers() (analysis, bool) {
 	x := b.study.Stragglers()
 	if len(x.Rows) == 0 {
@@ -358,7 +350,6 @@ func (b *pageBuilder) analyzeStragglers() (analysis, bool) {
 	}, true
 }
 
-// analyzeQuality shows the effect of the global batch on the quality of the trained model.
 func (b *pageBuilder) analyzeQuality() (analysis, bool) {
 	q := b.study.Quality()
 	r := analysis{id: "quality", title: "Quality and the global batch"}
@@ -374,7 +365,6 @@ func (b *pageBuilder) analyzeQuality() (analysis, bool) {
 	return r, true
 }
 
-// analyzeCost shows training time against device-hours if the options request it.
 func (b *pageBuilder) analyzeCost() (analysis, bool) {
 	if !b.options.Costs && b.options.Price == 0 {
 		return analysis{}, false
@@ -391,7 +381,6 @@ func (b *pageBuilder) analyzeCost() (analysis, bool) {
 	return analysis{id: "cost", title: title, html: c.FirstHTML(maxPoints) + left, verdicts: []conclusion{{About: "Cost", Text: c.Sentence}}}, true
 }
 
-// analyzeBudget shows the number of workers that the device-hours in Options.Budget pay for.
 func (b *pageBuilder) analyzeBudget() (analysis, bool) {
 	if b.options.Budget == 0 {
 		return analysis{}, false
@@ -420,5 +409,4 @@ func (b *pageBuilder) analyzeBudget() (analysis, bool) {
 	return r, true
 }
 
-// escapeHTML escapes text for HTML.
 func escapeHTML(text string) string { return html.EscapeString(text) }
