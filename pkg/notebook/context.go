@@ -11,9 +11,9 @@ import (
 
 // Context returns the context to pass to every call that may take long.
 //
-// In a notebook the interrupt button cancels the context for the running cell only: work that
-// earlier cells started goes on, and the next cell can use the context again. So the context
-// may be kept in a variable. A context derived from it belongs to the cell that derived it.
+// In a notebook the interrupt button cancels the context for the running cell only: work of earlier cells
+// goes on, and the next cell can use the same context, even from a variable. A context derived from it
+// belongs to the cell that derived it.
 //
 // In a terminal the context is canceled by Ctrl-C (SIGINT), SIGTERM, and the SIGHUP of a closed
 // terminal; a second Ctrl-C or SIGTERM ends the program.
@@ -24,16 +24,13 @@ func Context() context.Context {
 	return terminalContext()
 }
 
-// terminalContext returns one context for the whole program. The first call starts to
-// handle signals.
+// terminalContext returns the program's only context. Its first call starts to handle signals.
 var terminalContext = sync.OnceValue(cancelOnSignal)
 
-// cancelOnSignal returns a context that is canceled by the first signal that asks the program
-// to end.
 func cancelOnSignal() context.Context {
 	ctx, stop := signal.NotifyContext(context.Background(), process.ShutdownSignals()...)
-	// After the first interrupt the default action is restored, so that a second one
-	// ends the program. A closed terminal sends SIGHUP more than once.
+	// A second interrupt ends the program, because the default action is restored. A closed terminal sends
+	// SIGHUP more than once.
 	context.AfterFunc(ctx, func() {
 		signal.Ignore(syscall.SIGHUP)
 		stop()

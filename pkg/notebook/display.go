@@ -9,11 +9,10 @@ import (
 
 // Display shows v at once, without waiting for the end of the cell.
 //
-// In a notebook v is shown in its richest form: the result of a method HTML() string,
-// SVG() string, Markdown() string, Latex() string, PNG() []byte, JPEG() []byte, PDF()
-// []byte or JSON() map[string]any; an image.Image as an image; a gota DataFrame as a table;
-// a *plot.Plot as a figure; anything else as text. In a terminal v is printed as text to
-// standard output. Display returns an error if v cannot be drawn or written.
+// In a notebook v is shown in its richest form: the result of a method HTML() string, SVG() string,
+// Markdown() string, Latex() string, PNG() []byte, JPEG() []byte, PDF() []byte or JSON() map[string]any; an
+// image.Image as an image; a gota DataFrame as a table; a *plot.Plot as a figure; anything else as text. In
+// a terminal v is printed as text. Display returns an error if v cannot be drawn or written.
 func Display(v any) error {
 	if h := currentHook.Load(); h != nil {
 		return h.Display(v, "", false)
@@ -21,7 +20,7 @@ func Display(v any) error {
 	return printText(v)
 }
 
-// printText writes v to standard output, ending with a newline.
+// printText writes v to standard output, and a newline unless v ends with one.
 func printText(v any) error {
 	text := fmt.Sprint(v)
 	if !strings.HasSuffix(text, "\n") {
@@ -43,8 +42,8 @@ type Live struct {
 // NewLive returns a Live that shows nothing yet.
 func NewLive() *Live { return &Live{id: rand.Text()} }
 
-// Show replaces the content by v, which is shown as Display would show it. In a terminal each
-// value is printed below the previous value, because nothing can be replaced.
+// Show replaces the content by v, shown as Display shows it. In a terminal it prints v below the previous
+// value.
 func (l *Live) Show(v any) error {
 	h := currentHook.Load()
 	if h == nil {

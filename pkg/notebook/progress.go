@@ -37,21 +37,19 @@ type Progress struct {
 
 // A progressOutput displays the lines of a Progress.
 type progressOutput interface {
-	// isDue reports whether another line may be shown, given the time since the last line.
-	// tenth is true if another tenth of the work has been done since that line.
+	// isDue reports whether another line may be shown. since is the time since the last line; tenth is true
+	// if another tenth of the work has been done since.
 	isDue(since time.Duration, tenth bool) bool
-	// showLine shows a line. last is true for the last line, which stays.
+	// showLine shows a line. The line with last = true stays.
 	showLine(s string, last bool)
 }
 
-// NewProgress starts to show the progress of work that consists of total units. label is
-// shown before the bar. If total is 0 or less, the total is unknown, and a count is shown in
-// place of a bar.
+// NewProgress shows the progress of work that consists of total units, after label. If total is 0 or
+// less, it is unknown, and a count replaces the bar.
 func NewProgress(label string, total int) *Progress {
 	return newProgress(label, total, newProgressOutput(), time.Now)
 }
 
-// newProgress is NewProgress with a given output and clock, for tests.
 func newProgress(label string, total int, show progressOutput, now func() time.Time) *Progress {
 	p := &Progress{label: label, total: total, begin: now(), now: now, show: show}
 	p.mu.Lock()
@@ -60,8 +58,6 @@ func newProgress(label string, total int, show progressOutput, now func() time.T
 	return p
 }
 
-// newProgressOutput returns the output for a cell, a terminal or a file, depending on where
-// the program runs.
 func newProgressOutput() progressOutput {
 	if InNotebook() {
 		return &cellOutput{live: NewLive()}
@@ -78,8 +74,8 @@ func newProgressOutput() progressOutput {
 	return fileOutput{os.Stderr}
 }
 
-// Set sets the number of units that are done. The note, such as the current loss, is shown
-// after the count; it may be empty. After Done, Set does nothing.
+// Set sets the number of units that are done. The note, such as the current loss, may be empty. After
+// Done, Set does nothing.
 func (p *Progress) Set(n int, note string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,8 +86,7 @@ func (p *Progress) Set(n int, note string) {
 	p.refresh(false)
 }
 
-// Done shows a last line with the current count, the elapsed time and the note. Further
-// calls do nothing.
+// Done shows a last line with the current count, the elapsed time and the note. Further calls do nothing.
 func (p *Progress) Done(note string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,8 +107,7 @@ func (p *Progress) refresh(force bool) {
 	p.show.showLine(p.formatLine(), false)
 }
 
-// tenthsDone returns the number of tenths of the work that are done, or 0 if the total is
-// unknown.
+// tenthsDone returns how many tenths of the work are done, or 0 if the total is unknown.
 func (p *Progress) tenthsDone() int {
 	if p.total <= 0 {
 		return 0
@@ -145,8 +139,7 @@ func (p *Progress) formatLine() string {
 	return b.String()
 }
 
-// estimateRemaining estimates the remaining time from the rate so far. It returns 0 if no
-// estimate is possible or needed.
+// estimateRemaining extrapolates the rate so far. It returns 0 if no estimate is possible or needed.
 func (p *Progress) estimateRemaining(elapsed time.Duration) time.Duration {
 	if p.done || p.count <= 0 || p.count >= p.total || elapsed < time.Second {
 		return 0
@@ -163,14 +156,13 @@ func formatDuration(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d", s/60, s%60)
 }
 
-// cellOutput replaces the previous line in the cell's output by each new line. Writing
-// carriage returns to standard output would look the same, but the notebook file would contain
-// every line.
+// cellOutput replaces the previous line in the cell's output. Carriage returns on standard output would
+// look the same, but the notebook file would contain every line.
 type cellOutput struct{ live *Live }
 
 func (c *cellOutput) isDue(since time.Duration, _ bool) bool { return since >= 250*time.Millisecond }
 
-// showLine shows s as text. It ignores errors, because a failed display must not end the work.
+// showLine ignores errors, because a failed display must not end the work.
 func (c *cellOutput) showLine(s string, _ bool) { _ = c.live.Show(s) }
 
 // terminalOutput overwrites the previous line in a terminal with each new line.
