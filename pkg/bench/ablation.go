@@ -18,8 +18,7 @@ type AblationOptions struct {
 	Threads int // threads of one worker
 	Workers int // number of processes, each with one thread, for optimizations that need several workers; 0: not measured
 	Repeats int // measured steps with and without the optimization, alternating
-	// Only selects the comparisons whose names contain this text, for example
-	// "precision bf16". "" selects all comparisons.
+	// Only selects the comparisons whose names contain it, for example "precision bf16". "" selects all.
 	Only   string
 	Output io.Writer
 }
@@ -37,8 +36,8 @@ func (o AblationOptions) Validate() error {
 	return o.Shape.validate()
 }
 
-// ablation is one comparison: the engine with and without an optimization, with two
-// instruction sets, or with two precisions.
+// ablation compares the engine with and without an optimization, with two instruction sets, or with two
+// precisions.
 type ablation struct {
 	name, without string
 	setting       workerSetting
@@ -46,9 +45,8 @@ type ablation struct {
 	set           []string       // "LOCKSTEP_CPU=…" for each side; nil: the best instruction set of the processor
 }
 
-// comparisons returns the comparisons to run: first each instruction set of this
-// processor with the next slower one, then each optimization that engine.Options can
-// disable, and precision bf16 if the processor has instructions for it.
+// comparisons returns first each instruction set of this processor with the next slower one, then each
+// optimization that engine.Options can disable, and bf16 if the processor has instructions for it.
 func (o AblationOptions) comparisons() []ablation {
 	var all []ablation
 	one := workerSetting{1, o.Threads}
@@ -79,9 +77,8 @@ func (o AblationOptions) comparisons() []ablation {
 	return slices.DeleteFunc(all, func(a ablation) bool { return !strings.Contains(a.name, o.Only) })
 }
 
-// MeasureAblation measures the gain of each optimization in engine.Options. It runs the
-// engine with all optimizations and with one of them disabled, alternating, in separate
-// processes.
+// MeasureAblation measures the gain of each optimization in engine.Options: it runs the engine with all
+// optimizations and without one of them, alternating, in separate processes.
 func MeasureAblation(ctx context.Context, o AblationOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -106,8 +103,7 @@ func MeasureAblation(ctx context.Context, o AblationOptions) ([]Record, error) {
 	return records, nil
 }
 
-// runComparison measures training steps of the two variants of the comparison a,
-// alternating. It returns the record r with the measured values filled in.
+// runComparison measures training steps of a's two variants alternately. It returns r with the values.
 func (o AblationOptions) runComparison(ctx context.Context, command []string, a ablation, r Record) (Record, error) {
 	var here, there []string
 	if a.set != nil {

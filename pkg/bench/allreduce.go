@@ -27,9 +27,8 @@ type AllReduceOptions struct {
 	Output     io.Writer
 }
 
-// Each repeat consists of several all-reduces: as many as are needed to reduce about
-// repeatBytes bytes, within the limits. Small buffers then take long enough to be timed, and
-// large ones do not take minutes.
+// Each repeat consists of as many all-reduces as reduce about repeatBytes bytes, within the limits: enough
+// to time small buffers, without minutes for large ones.
 const (
 	repeatBytes = 100_000_000
 	minReduces  = 2
@@ -46,22 +45,19 @@ const (
 // AllReducePeers returns the names of the programs that all-reduces are compared with.
 func AllReducePeers() []string { return []string{peerOpenMPI, peerGloo, peerStream} }
 
-// AllReduceTransports returns Lockstep's transports between processes of one machine. They are
-// values of LOCKSTEP_COLLECTIVE.
+// AllReduceTransports returns Lockstep's transports between processes of one machine, as values of
+// LOCKSTEP_COLLECTIVE.
 func AllReduceTransports() []string { return append(ScheduledTransports(), transportMPI) }
 
-// ScheduledTransports returns the transports over which Lockstep executes the algorithms of package
-// schedule. MPI has its own algorithms.
+// ScheduledTransports returns the transports for the algorithms of package schedule. MPI has its own.
 func ScheduledTransports() []string { return []string{transportShared, "unix", transportTCP} }
 
-// AllReduceAlgorithms returns Lockstep's algorithms of all-reduce. Over sockets, "direct" is left
-// out, because it needs shared memory.
+// AllReduceAlgorithms returns Lockstep's algorithms of all-reduce. "direct" needs shared memory.
 func AllReduceAlgorithms() []string { return collective.Algorithms() }
 
-// lockstepSide is one of Lockstep's sides.
+// lockstepSide is Lockstep with one transport and algorithm.
 type lockstepSide struct{ transport, algorithm string }
 
-// lockstepSides returns a side for each transport and algorithm.
 func (o AllReduceOptions) lockstepSides() []lockstepSide {
 	algorithms := o.Algorithms
 	if len(algorithms) == 0 {
@@ -93,8 +89,7 @@ const (
 	transportMPI    = "mpi"
 )
 
-// key returns the key of the side: the transport and, if it is not the transport's default, the
-// algorithm.
+// key returns the transport and, if it is not the transport's default, the algorithm.
 func (s lockstepSide) key() string {
 	switch {
 	case s.algorithm == "", s.transport == transportShared && s.algorithm == collective.AlgorithmDirect,
@@ -104,8 +99,8 @@ func (s lockstepSide) key() string {
 	return s.transport + ", " + s.algorithm
 }
 
-// BufferSizes returns the sizes from low to high bytes, each factor times the previous one,
-// rounded down to whole float32 numbers.
+// BufferSizes returns sizes in bytes from low to high. Each is the previous one times factor, rounded
+// down to whole float32 numbers.
 func BufferSizes(low, high, factor int) ([]int, error) {
 	if low < 4 || high < low || high > maxBufferBytes || factor < 2 {
 		return nil, fmt.Errorf("bench allreduce: got sizes from %d to %d bytes by the factor %d, want at least 4 bytes, at most %d, and a factor of at least 2", low, high, factor, maxBufferBytes)
@@ -117,7 +112,7 @@ func BufferSizes(low, high, factor int) ([]int, error) {
 	return sizes, nil
 }
 
-// maxBufferBytes limits the buffers, which each process of each side keeps.
+// maxBufferBytes limits a buffer, of which each process of each side keeps one.
 const maxBufferBytes = 4_000_000_000
 
 // Validate returns an error for the first invalid option.
@@ -151,7 +146,7 @@ func (o AllReduceOptions) Validate() error {
 	return checkNames("bench allreduce", "peer", o.Beside, AllReducePeers())
 }
 
-// checkNames returns an error of operation for the first name that is not known.
+// checkNames returns an error for the first of names that is not known. what is their noun.
 func checkNames(operation, what string, names, known []string) error {
 	for _, n := range names {
 		if !slices.Contains(known, n) {
@@ -161,10 +156,9 @@ func checkNames(operation, what string, names, known []string) error {
 	return nil
 }
 
-// MeasureAllReduce measures all-reduces of Lockstep over each transport by each algorithm, of Open MPI and of
-// PyTorch's backend gloo, and of 2 processes that exchange as many bytes by TCP. The measurements
-// alternate. If o.Beside or o.Transports is nil, programs that are not installed are skipped, and
-// the result names them.
+// MeasureAllReduce measures alternately Lockstep's all-reduces over each transport by each algorithm, Open
+// MPI's, those of PyTorch's backend gloo, and 2 processes that exchange as many bytes by TCP. Of the sides
+// chosen by default, those that are not installed are skipped; the result names them.
 func MeasureAllReduce(ctx context.Context, o AllReduceOptions) (*AllReduces, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -178,7 +172,6 @@ func MeasureAllReduce(ctx context.Context, o AllReduceOptions) (*AllReduces, err
 	return result, nil
 }
 
-// measureRanks adds the rows for one number of ranks to result.
 func (o AllReduceOptions) measureRanks(ctx context.Context, ranks int, result *AllReduces) error {
 	command, err := comparison.WorkerCommand(ctx)
 	if err != nil {
@@ -236,20 +229,18 @@ func (o AllReduceOptions) measureRanks(ctx context.Context, ranks int, result *A
 	return nil
 }
 
-// allReduceSide is one side of the comparison.
+// allReduceSide is a running side of the comparison.
 type allReduceSide struct {
 	*comparison.Side
 	key string // see lockstepSide.key, or name of the peer
 }
 
-// measuresTCP reports whether one of Lockstep's sides uses TCP.
 func (o AllReduceOptions) measuresTCP() bool {
 	return o.Transports == nil || slices.Contains(o.Transports, transportTCP)
 }
 
-// planCPUs returns the CPUs that lockstep launch binds each of the given number of ranks to, or
-// nil if it binds none, as with more ranks than cores. It must be called before other sides
-// start, whose processes may be bound too.
+// planCPUs returns the CPUs that lockstep launch binds each rank to, or nil if it binds none, as with
+// more ranks than cores. It must be called before other sides start, whose processes may be bound too.
 func planCPUs(ranks int) ([][]int, error) {
 	b, err := launch.Sweep{}.PlanBinding(ranks)
 	if err != nil {
@@ -258,8 +249,8 @@ func planCPUs(ranks int) ([][]int, error) {
 	return parseCPUs(b)
 }
 
-// startOwn starts one of Lockstep's sides, bound to cpus. The ranks that exchange by MPI are
-// processes of one program, mpirun, which binds them and passes the requests to rank 0.
+// startOwn starts one of Lockstep's sides, bound to cpus. Ranks that exchange by MPI are started and bound
+// by one mpirun, which passes the requests to rank 0.
 func startOwn(ctx context.Context, own lockstepSide, command []string, ranks int, cpus [][]int) (*comparison.Side, error) {
 	p := comparison.Program{
 		Argv:    append(slices.Clone(command), "--task", taskAllReduce),
@@ -277,8 +268,8 @@ func startOwn(ctx context.Context, own lockstepSide, command []string, ranks int
 	return comparison.Start(ctx, p)
 }
 
-// startPeer starts a peer. Open MPI's ranks are processes of one program, mpirun, which binds them
-// to cores. The ranks of other peers are separate processes. Only the stream's are bound to cpus.
+// startPeer starts a peer. One mpirun starts and binds Open MPI's ranks. The ranks of other peers are
+// separate processes, of which only the stream's are bound to cpus.
 func (o AllReduceOptions) startPeer(ctx context.Context, name string, command []string, ranks int, cpus [][]int) (*comparison.Side, error) {
 	if name == peerOpenMPI {
 		argv, err := comparison.OpenMPICommand(ctx, ranks)
@@ -298,8 +289,8 @@ func (o AllReduceOptions) startPeer(ctx context.Context, name string, command []
 	return comparison.StartPeer(ctx, comparison.Program{Argv: append(torch, "--task", taskAllReduce, "--threads", "1"), Workers: ranks})
 }
 
-// measureSize measures one size on all sides in turns. It checks the result of each side
-// before and after.
+// measureSize measures one size in bytes on all sides in turns, and checks each side's result before and
+// after.
 func (o AllReduceOptions) measureSize(sides []allReduceSide, ranks, size int) ([]AllReduceRow, error) {
 	wrong := make([]int, len(sides))
 	check := func() error {

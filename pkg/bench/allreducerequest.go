@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// reduceRequest is a request to a side that measures all-reduces.
+// reduceRequest asks a side to time or check all-reduces.
 type reduceRequest struct {
 	size  int // bytes of the buffer
 	count int // all-reduces to time; 0: check one
@@ -34,9 +34,8 @@ func parseReduceRequest(words []string) (r reduceRequest, err error) {
 	return r, err
 }
 
-// answer answers r on one rank. reduce adds up b over all ranks; barrier waits for all
-// ranks. All memory of b is in use before the clock starts, and every side fills its buffer
-// in this way, so that no side pays for new pages.
+// answer answers r on one rank. reduce adds up b over all ranks; barrier waits for all ranks. Every side
+// fills its buffer before the clock starts, so that none pays for new pages of memory.
 func (r reduceRequest) answer(b []float32, rank, ranks int, barrier, reduce func() error) (comparison.Answer, error) {
 	if r.count == 0 {
 		return checkReduce(b, rank, ranks, reduce)
@@ -54,8 +53,8 @@ func (r reduceRequest) answer(b []float32, rank, ranks int, barrier, reduce func
 	return comparison.Answer{Seconds: time.Since(begin).Seconds()}, nil
 }
 
-// combineAnswers returns the answer of all ranks, given the answer a of each: the longest time, and
-// the sum of wrong elements. reduce adds up its argument over all ranks.
+// combineAnswers returns the answer for all ranks, given each rank's answer a: the longest time, and the
+// sum of wrong elements. reduce adds up its argument over all ranks.
 func combineAnswers(a comparison.Answer, rank, ranks int, reduce func([]float64) error) (comparison.Answer, error) {
 	all := make([]float64, ranks+1) // the time of each rank, and the number of wrong elements
 	all[rank] = a.Seconds
@@ -72,7 +71,7 @@ func combineAnswers(a comparison.Answer, rank, ranks int, reduce func([]float64)
 	return a, nil
 }
 
-// shareRequest replaces r by rank 0's request. The size is 0 at the end.
+// shareRequest replaces r by rank 0's request, which has size 0 at the end.
 func (w *worker) shareRequest(r *reduceRequest) error {
 	b := device.Buffer{F64: []float64{float64(r.size), float64(r.count)}}
 	err := w.group.Broadcast(w.ctx, b, 0)
@@ -80,7 +79,6 @@ func (w *worker) shareRequest(r *reduceRequest) error {
 	return err
 }
 
-// followRequests answers the requests that rank 0 sends.
 func (w *worker) followRequests() error {
 	for {
 		var r reduceRequest
@@ -111,13 +109,12 @@ func (w *worker) reduce(r reduceRequest) (comparison.Answer, error) {
 	})
 }
 
-// checkPeriod is the length of the pattern that checkReduce repeats. It is prime, so that a
-// part of the buffer that was added to a wrong place does not contain the right numbers.
+// checkPeriod is the length of checkReduce's pattern. It is prime, so that a part of the buffer that was
+// added at a wrong place gives wrong numbers.
 const checkPeriod = 97
 
-// checkReduce fills b with i modulo 97 plus the rank, adds up b over all ranks and counts
-// the wrong elements. The numbers are whole and small, so their sums are exact in any order
-// of the additions.
+// checkReduce fills b with i modulo checkPeriod plus the rank, adds up b over all ranks and counts the wrong
+// elements. The numbers are small and whole, so their sums are exact in any order.
 func checkReduce(b []float32, rank, ranks int, reduce func() error) (comparison.Answer, error) {
 	for i := range b {
 		b[i] = float32(i%checkPeriod + rank)

@@ -18,8 +18,7 @@ type AllReduces struct {
 	Rows    []AllReduceRow `json:"rows"`    // by ranks, size and side
 }
 
-// AllReduceRow is one row of the table that nccl-tests print: one program's all-reduces of
-// one size.
+// AllReduceRow is a row in the form of nccl-tests: one program's all-reduces of one size.
 type AllReduceRow struct {
 	Ranks int    `json:"ranks"`
 	Side  string `json:"side"` // program and transport
@@ -28,8 +27,8 @@ type AllReduceRow struct {
 	Type  string `json:"type"`
 	// Microseconds is the time of one all-reduce, the median over the repeats.
 	Microseconds float64 `json:"time_us"`
-	// AlgorithmGBs is the size divided by the time. BusGBs is 2(n−1)/n times that for n ranks:
-	// the data that each rank must send at least, as nccl-tests define it.
+	// AlgorithmGBs is the size divided by the time. BusGBs is 2(n−1)/n times as much for n ranks: the data
+	// that each rank must send at least, as nccl-tests define it.
 	AlgorithmGBs float64 `json:"algbw_gb_per_second"`
 	BusGBs       float64 `json:"busbw_gb_per_second"`
 	Wrong        int     `json:"wrong"` // wrong elements on all ranks, in the checks before and after the repeats
@@ -41,8 +40,7 @@ type AllReduceRow struct {
 	bandwidths []float64 // AlgorithmGBs of each repeat
 }
 
-// newAllReduceRow returns the row of side s. seconds contains the time of count all-reduces
-// for each repeat.
+// newAllReduceRow returns the row of side s. seconds has the time of count all-reduces in each repeat.
 func newAllReduceRow(s allReduceSide, ranks, size, count int, seconds []float64, wrong int) AllReduceRow {
 	r := AllReduceRow{Ranks: ranks, Side: s.About.Name, key: s.key, Bytes: size, Count: size / 4, Type: "float", Wrong: wrong, Repeats: len(seconds)}
 	r.bandwidths = comparison.PerSecond(float64(size)*float64(count)/1e9, seconds)
@@ -52,8 +50,6 @@ func newAllReduceRow(s allReduceSide, ranks, size, count int, seconds []float64,
 	return r
 }
 
-// add appends the rows of one message size, and compares each row of Lockstep with each peer's
-// row.
 func (a *AllReduces) add(rows []AllReduceRow) {
 	for i := range rows {
 		ours := &rows[i]
@@ -71,12 +67,10 @@ func (a *AllReduces) add(rows []AllReduceRow) {
 	a.Rows = append(a.Rows, rows...)
 }
 
-// isPeer reports whether the row is of another program than Lockstep.
 func (r *AllReduceRow) isPeer() bool { return slices.Contains(AllReducePeers(), r.key) }
 
-// allReduceTarget returns the least ratio that is required of Lockstep's row ours, compared
-// with a peer on an idle machine with one core per rank. Targets exist for two workers: over
-// shared memory, and over TCP beside a stream. 0 means that there is no target.
+// allReduceTarget returns the least ratio required of Lockstep's row ours to a peer, on an idle machine
+// with one core per rank, or 0. Two workers have targets: over shared memory, and over TCP beside a stream.
 func allReduceTarget(ours *AllReduceRow, peer string) float64 {
 	switch {
 	case peer == peerStream && ours.Bytes >= 8_000_000:
@@ -110,9 +104,8 @@ func (a *AllReduces) CheckResults() error {
 	return nil
 }
 
-// Write writes the rows with the columns of nccl-tests, and as other benchmarks write them, the
-// comparisons of Lockstep's first transport and those that have a target. If asJSON is true, it writes JSON, with
-// all comparisons.
+// Write writes the rows with the columns of nccl-tests, then the comparisons of Lockstep's first transport
+// and those with a target. As JSON, it writes all comparisons.
 func (a *AllReduces) Write(w io.Writer, asJSON bool) error {
 	if asJSON {
 		e := json.NewEncoder(w)

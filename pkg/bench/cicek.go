@@ -10,17 +10,15 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// newCicekUNet returns a network built from nn's layers: the 3-D U-Net of Çiçek et al.,
-// 3D U-Net: Learning Dense Volumetric Segmentation from Sparse Annotation, 2016,
-// arXiv:1606.06650. Its inputs are volumes of size voxels per side with three channels,
-// and its outputs three logits per voxel, as in the paper.
+// newCicekUNet returns the 3-D U-Net of Çiçek et al., 3D U-Net: Learning Dense Volumetric Segmentation from
+// Sparse Annotation, 2016, arXiv:1606.06650. Inputs are volumes of size voxels per side with three channels,
+// outputs three logits per voxel, as in the paper.
 //
-// Each of the depth levels of the encoder has two 3×3×3 convolutions, to base·2^level and
-// twice as many channels, each with batch norm and ReLU, followed by a 2×2×2 pooling. The
-// bridge has two such convolutions. Each level of the decoder has a 2×2×2 transposed
-// convolution that keeps the channels, the concatenation [up, skip], and two convolutions
-// to the skip's channels. The head is a 1×1×1 convolution. As is usual today, the
-// convolutions are padded, and have no biases before a batch norm.
+// Each of the depth encoder levels has two 3×3×3 convolutions, to base·2^level and twice as many channels,
+// each with batch norm and ReLU, followed by a 2×2×2 pooling. The bridge has two such convolutions. Each
+// decoder level has a 2×2×2 transposed convolution that keeps the channels, the concatenation [up, skip], and
+// two convolutions to the skip's channels. The head is a 1×1×1 convolution. As is usual today, convolutions
+// are padded, and have no biases before a batch norm.
 func newCicekUNet(base, depth, size int) (model.Network, error) {
 	const channels = 3
 	if base < 1 || depth < 1 || depth > 8 || size < 1 || size%(1<<depth) != 0 {

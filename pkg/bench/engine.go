@@ -26,11 +26,11 @@ type EngineOptions struct {
 	Threads []int // numbers of threads of one worker; each is measured separately
 	Workers int   // number of processes that exchange gradients, each with one thread; 0: not measured
 	Repeats int   // measured steps of each side, alternating
-	// PlainRepeats is the number of measured steps of the plain Go kernels on one thread,
-	// which are many times slower. 0: not measured.
+	// PlainRepeats is the number of measured steps of the plain Go kernels on one thread, which are many
+	// times slower. 0: not measured.
 	PlainRepeats int
-	// Precision is "fp32" or "bf16", in which PyTorch uses autocast; "": "fp32". With "bf16" the
-	// plain Go kernels, which would emulate it, are not measured.
+	// Precision is "fp32", or "bf16", for which PyTorch uses autocast; "": "fp32". The plain Go kernels are
+	// not measured in bf16, which they would emulate.
 	Precision string
 	Peer      PeerOptions
 	Output    io.Writer // progress messages; nil: none
@@ -57,19 +57,17 @@ func (o EngineOptions) Validate() error {
 	return o.Shape.validate()
 }
 
-// engineOptions returns the options of Lockstep's engine.
 func (o EngineOptions) engineOptions() engine.Options {
 	e := engine.DefaultOptions()
 	e.Precision = cmp.Or(o.Precision, e.Precision)
 	return e
 }
 
-// isFP32 reports whether o.Precision is fp32.
 func (o EngineOptions) isFP32() bool {
 	return o.engineOptions().Precision == engine.DefaultOptions().Precision
 }
 
-// workerSetting is a number of workers and the number of threads of each worker.
+// workerSetting is a number of workers with a number of threads each.
 type workerSetting struct{ workers, threads int }
 
 func (s workerSetting) String() string {
@@ -80,10 +78,9 @@ func (s workerSetting) String() string {
 	return fmt.Sprintf("%d workers × %s", s.workers, threads)
 }
 
-// MeasureEngine measures training steps (forward, backward, Adam) of Lockstep and
-// of PyTorch, alternating, in separate processes. Each step uses new images. The first
-// step of each program is not counted. PyTorch uses the faster of its memory formats. If
-// PyTorch is not installed on this machine, the error wraps ErrPeerMissing.
+// MeasureEngine measures training steps (forward, backward, Adam; each on new images) of Lockstep and of
+// PyTorch, alternating, in separate processes. The first step is not counted. PyTorch uses the faster of its
+// memory formats. If PyTorch is not installed, the error wraps ErrPeerMissing.
 func MeasureEngine(ctx context.Context, o EngineOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -115,16 +112,14 @@ func MeasureEngine(ctx context.Context, o EngineOptions) ([]Record, error) {
 	return records, nil
 }
 
-// engineBench contains the options of MeasureEngine and the commands that start Lockstep
-// and PyTorch.
+// engineBench contains the options of MeasureEngine and the commands of both sides.
 type engineBench struct {
 	EngineOptions
 	torch, ours []string
 	record      Record // fields that all records share
 }
 
-// recordName returns the name of a record. It includes the network, except for the
-// default network.
+// recordName returns the name of a record, with the network unless it is the default.
 func (b engineBench) recordName(format string, s workerSetting) string {
 	name := fmt.Sprintf(format, s)
 	if b.Shape.Model != "" && b.Shape.Model != modelUNet2D {
@@ -138,9 +133,8 @@ func (b engineBench) recordName(format string, s workerSetting) string {
 
 func (b engineBench) logf(format string, a ...any) { comparison.Logf(b.Output, format, a...) }
 
-// compareSetting compares Lockstep with PyTorch in one setting. It returns a record of
-// the throughput, one of the peak memory and, for one worker with one thread, one of the
-// throughput of the plain Go kernels if that is requested.
+// compareSetting compares Lockstep with PyTorch in one setting. It returns records of the throughput, the
+// peak memory and, if requested and s is one thread, the throughput of the plain Go kernels.
 func (b engineBench) compareSetting(ctx context.Context, s workerSetting) ([]Record, error) {
 	peer, err := startFastestTorch(ctx, b.torch, b.Shape, s, b.engineOptions().Precision, b.logf)
 	if err != nil {
@@ -186,8 +180,8 @@ func (b engineBench) compareSetting(ctx context.Context, s workerSetting) ([]Rec
 	return append(records, slow), nil
 }
 
-// startAndCheckLockstep starts Lockstep and runs the first step. It returns an error if
-// Lockstep and PyTorch do not train the same network with the same number of threads.
+// startAndCheckLockstep starts Lockstep and runs the first step. It returns an error if PyTorch trains
+// another network or uses another number of threads.
 func (b engineBench) startAndCheckLockstep(ctx context.Context, s workerSetting, peer *comparison.Side, env ...string) (*comparison.Side, error) {
 	ours, err := startLockstep(ctx, b.ours, b.Shape, s, b.engineOptions(), env...)
 	if err != nil {
@@ -201,8 +195,6 @@ func (b engineBench) startAndCheckLockstep(ctx context.Context, s workerSetting,
 	return ours, nil
 }
 
-// compareThroughput measures training steps of Lockstep (ours) and of PyTorch (peer),
-// alternating.
 func (b engineBench) compareThroughput(ours, peer *comparison.Side, s workerSetting, repeats int) (Record, error) {
 	oursSeconds, peerSeconds, err := measureAlternately(ours, peer, comparison.RequestStep, repeats)
 	if err != nil {
@@ -215,7 +207,6 @@ func (b engineBench) compareThroughput(ours, peer *comparison.Side, s workerSett
 	return comparison.Compare(r, comparison.PerSecond(images, oursSeconds), comparison.PerSecond(images, peerSeconds)), nil
 }
 
-// compareMemory compares the peak memory of Lockstep (ours) and of PyTorch (peer).
 func (b engineBench) compareMemory(ours, peer *comparison.Side, s workerSetting) (Record, error) {
 	a, err := ours.PeakBytes()
 	if err != nil {
@@ -230,8 +221,8 @@ func (b engineBench) compareMemory(ours, peer *comparison.Side, s workerSetting)
 	return comparison.CompareCosts(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
 }
 
-// measureAlternately sends the same request repeatedly to Lockstep (ours) and to another
-// program (peer), one at a time. It returns the seconds that each request took.
+// measureAlternately sends a request repeatedly to Lockstep (ours) and to another program (peer), one at a
+// time, and returns the seconds of each repeat.
 func measureAlternately(ours, peer *comparison.Side, request string, repeats int) (oursSeconds, peerSeconds []float64, err error) {
 	seconds, err := measureInTurns([]*comparison.Side{ours, peer}, request, repeats)
 	if err != nil {
@@ -240,9 +231,8 @@ func measureAlternately(ours, peer *comparison.Side, request string, repeats int
 	return seconds[0], seconds[1], nil
 }
 
-// measureInTurns sends the same request repeatedly to all sides, one at a time, in an order
-// that is reversed in each repeat. It returns the seconds that each request took, by side
-// and repeat.
+// measureInTurns sends a request repeatedly to all sides, one at a time, in an order that each repeat
+// reverses. It returns the seconds by side and repeat.
 func measureInTurns(sides []*comparison.Side, request string, repeats int) ([][]float64, error) {
 	seconds := make([][]float64, len(sides))
 	for repeat := range repeats {
@@ -260,14 +250,13 @@ func measureInTurns(sides []*comparison.Side, request string, repeats int) ([][]
 	return seconds, nil
 }
 
-// startLockstep starts Lockstep with the engine options o and runs the first step, which
-// is not counted. s determines the numbers of workers and threads.
+// startLockstep starts Lockstep and runs the first step, which is not counted.
 func startLockstep(ctx context.Context, command []string, shape Shape, s workerSetting, o engine.Options, env ...string) (*comparison.Side, error) {
 	argv := append(append([]string{}, command...), "--task", TaskTrain, "--threads", strconv.Itoa(s.threads),
 		"--precision", o.Precision, "--convolution", o.Convolution, "--fuse="+strconv.FormatBool(o.Fuse), "--overlap="+strconv.FormatBool(o.Overlap))
 	if s.workers == 1 {
-		// With one thread, the Go runtime also has one. Several workers need one
-		// more for the exchange, as their peers have.
+		// With one thread, the Go runtime also has one. Several workers need one more for the exchange, as their
+		// peers have.
 		env = append(env, "GOMAXPROCS="+strconv.Itoa(s.threads))
 	}
 	ours, err := comparison.Start(ctx, comparison.Program{Argv: append(argv, shape.commonFlags()...), Env: env, Workers: s.workers})

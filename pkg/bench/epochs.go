@@ -21,17 +21,16 @@ import (
 	"lockstep/pkg/train"
 )
 
-// taskEpochs is the task of a worker that trains an epoch for each request.
+// taskEpochs makes a worker train an epoch for each request.
 const taskEpochs = "epochs"
 
-// endlessEpochs is the number of epochs of a worker whose training ends with its input.
+// endlessEpochs is used when the training ends with the worker's input.
 const endlessEpochs = 1_000_000
 
-// errInputEnded ends the training of a worker whose input has ended.
 var errInputEnded = errors.New("the input has ended")
 
-// answerEpochRequests trains as lockstep train does, but waits for a request before each epoch.
-// The answer has the seconds of the epoch, without its evaluation and its checkpoint.
+// answerEpochRequests trains as lockstep train does, but waits for a request before each epoch. It answers
+// with the epoch's seconds, without its evaluation and checkpoint.
 func answerEpochRequests(ctx context.Context, w train.Worker, in io.Reader, out io.Writer) error {
 	encoder, lines := json.NewEncoder(out), bufio.NewScanner(in)
 	if err := encoder.Encode(comparison.Greeting{Name: "lockstep train", Threads: w.Threads}); err != nil {
@@ -73,7 +72,6 @@ type training struct {
 	folder  string       // of the run folders
 }
 
-// describe returns a name for progress messages.
 func (t training) describe() string {
 	name := fmt.Sprintf("%s, %d workers", t.config, t.workers)
 	if t.copies > 1 {
@@ -82,8 +80,8 @@ func (t training) describe() string {
 	return name
 }
 
-// bindAll chooses the CPUs of the trainings' workers as lockstep launch does, before any of them
-// has started.
+// bindAll chooses the CPUs of the trainings' workers as lockstep launch does. It must be called before
+// any of them has started.
 func bindAll(all []training) error {
 	var workers []int
 	threads := 1
@@ -100,7 +98,7 @@ func bindAll(all []training) error {
 	return nil
 }
 
-// parseCPUs returns the CPUs of each process of b, or nil if the processes are not bound.
+// parseCPUs returns the CPUs of each process of b, or nil if none is bound.
 func parseCPUs(b runs.Binding) ([][]int, error) {
 	var all [][]int
 	for _, text := range b.CPUs {
@@ -118,7 +116,6 @@ type runningTraining struct {
 	copies []*comparison.Side
 }
 
-// start starts the processes of t.
 func (t training) start(ctx context.Context) (*runningTraining, error) {
 	command, err := comparison.WorkerCommand(ctx)
 	if err != nil {
@@ -155,15 +152,13 @@ func (t training) start(ctx context.Context) (*runningTraining, error) {
 	return r, nil
 }
 
-// Close ends the processes.
 func (r *runningTraining) Close() {
 	for _, s := range r.copies {
 		s.Close()
 	}
 }
 
-// trainEpochs trains the next epochs and returns the throughput of all copies together, in samples per
-// second.
+// trainEpochs trains the next epochs, and returns the samples per second of all copies together.
 func (r *runningTraining) trainEpochs(epochs int) (float64, error) {
 	rates, errs := make([]float64, len(r.copies)), make([]error, len(r.copies))
 	var all sync.WaitGroup
@@ -196,10 +191,9 @@ type alternation struct {
 	epochs   int // of each training in a repeat
 }
 
-// measure measures the trainings alternately, and returns their throughputs in samples per second by
-// training and repeat. The processes of the trainings exist at the same time, but wait while
-// another training is measured. Their first epoch is not counted. The order of the trainings is reversed in each
-// repeat.
+// measure returns the throughputs in samples per second by training and repeat. The processes of all
+// trainings exist at the same time, but only one training runs, in an order that each repeat reverses. Their
+// first epoch is not counted.
 func (a alternation) measure(ctx context.Context, all []training, output io.Writer) ([][]float64, error) {
 	folder, err := os.MkdirTemp("", "lockstep-bench-")
 	if err != nil {

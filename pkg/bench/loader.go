@@ -44,14 +44,13 @@ func (o LoaderOptions) Validate() error {
 
 const picturesScript = "pictures.py"
 
-// MeasureLoader compares how fast samples are read, decoded and converted to float32
-// planes of 0 to 1: by Lockstep, and by Pillow (images) or by h5py and NumPy (crops),
-// alternating, with one thread each. The last samples of both sides must have about the
-// same mean absolute value. Then MeasureLoader compares the loader's speed with other
-// orders of its stages and with the default order, in the second epoch.
+// MeasureLoader compares how fast samples are read, decoded and converted to float32 planes of 0 to 1: by
+// Lockstep, and by Pillow (images) or by h5py and NumPy (crops), alternating, with one thread each. Both last
+// samples must have about the same mean absolute value. Then it compares the loader's speed with its stages in
+// other orders to the default order, in the second epoch.
 //
-// The data are generated from a seed in the folder for temporary files. If a peer is not
-// installed, the error wraps ErrPeerMissing.
+// The data are generated from a seed in the folder for temporary files. If a peer is not installed, the error
+// wraps ErrPeerMissing.
 func MeasureLoader(ctx context.Context, o LoaderOptions) (records []Record, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -81,8 +80,7 @@ func MeasureLoader(ctx context.Context, o LoaderOptions) (records []Record, err 
 	return records, nil
 }
 
-// loaderBench contains the options of MeasureLoader, the folder of the generated data and
-// the running Python program to compare with.
+// loaderBench contains the options of MeasureLoader, the folder of the generated data and the running peer.
 type loaderBench struct {
 	LoaderOptions
 	dir    string
@@ -90,8 +88,8 @@ type loaderBench struct {
 	record Record // fields that all records share
 }
 
-// compareReading compares how fast Lockstep and the peer read n samples. Lockstep reads
-// them from ds; the peer receives request, which must ask for the same number of samples.
+// compareReading compares how fast Lockstep reads n samples of ds and the peer as many, for which request
+// asks it.
 func (b loaderBench) compareReading(ctx context.Context, name, unit string, ds data.Dataset, n int, request string) (Record, error) {
 	var ours, peers []float64
 	for range b.Repeats {
@@ -115,8 +113,7 @@ func (b loaderBench) compareReading(ctx context.Context, name, unit string, ds d
 	return comparison.Compare(r, ours, peers), nil
 }
 
-// readSamples reads n samples on one thread. mean is the mean of the absolute values of
-// the last image.
+// readSamples reads n samples on one thread. mean is the mean absolute value of the last image.
 func readSamples(ctx context.Context, ds data.Dataset, n int) (seconds, mean float64, err error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	image, target := data.NewBuffers(ds)
@@ -142,7 +139,7 @@ const (
 	cifarResized = 128
 )
 
-// compareImages compares how fast Lockstep and its peers read PNG, JPEG and CIFAR-10 images.
+// compareImages compares the reading of PNG, JPEG and CIFAR-10 images.
 func (b loaderBench) compareImages(ctx context.Context) ([]Record, error) {
 	shapes, err := data.Shapes(ctx, data.ShapesOptions{Count: b.Pictures, Classes: 2, Edge: b.Edge, Seed: 1})
 	if err != nil {
@@ -223,8 +220,7 @@ func (b loaderBench) compareCrops(ctx context.Context) ([]Record, error) {
 	return records, nil
 }
 
-// compareOrders compares several orders of the loader's stages with the default order, on
-// JPEG images with random flips.
+// compareOrders compares orders of the loader's stages with the default, on JPEG images with random flips.
 func (b loaderBench) compareOrders(ctx context.Context) ([]Record, error) {
 	if b.Workers == 0 {
 		return nil, nil
@@ -258,7 +254,6 @@ func (b loaderBench) compareOrders(ctx context.Context) ([]Record, error) {
 	return records, nil
 }
 
-// measureSecondEpoch returns the images per second of a loader in its second epoch.
 func (b loaderBench) measureSecondEpoch(ctx context.Context, ds data.Dataset, order []string) (float64, error) {
 	const batch = 8
 	s, err := data.NewSampler(data.SamplerOptions{Samples: ds.Len(), World: 1, BatchPerWorker: batch, Shuffle: true, Seed: 1})

@@ -17,10 +17,9 @@ import (
 	"lockstep/pkg/internal/clib/mpi"
 )
 
-// openMPISide is one rank of the Open MPI side of a comparison. mpirun starts the ranks and
-// passes the requests to rank 0, which sends them to the other ranks and answers for all.
-// It does what a small MPI program in C would do, MPI_Allreduce in place on memory from
-// MPI_Alloc_mem, but is written in Go, so that no C compiler is needed.
+// openMPISide is one rank of the Open MPI side. mpirun passes the requests to rank 0, which sends them to the
+// other ranks and answers for all. It does what a small MPI program in C would do, MPI_Allreduce in place on
+// memory from MPI_Alloc_mem, but needs no C compiler.
 type openMPISide struct {
 	lib         *mpi.Library
 	rank, ranks int
@@ -29,8 +28,8 @@ type openMPISide struct {
 	size        int // bytes of buffer
 }
 
-// controlPause is how long the other ranks sleep between two looks for a request, so that
-// they take no processor time from the side that is measured.
+// controlPause is how often the other ranks look for a request. They sleep between, so that they take no
+// processor time from the measured side.
 const controlPause = time.Millisecond
 
 // answerWithOpenMPI is the worker of task openmpi.
@@ -47,8 +46,7 @@ func answerWithOpenMPI(in io.Reader, out io.Writer) (err error) {
 		return err
 	}
 	s := &openMPISide{lib: lib}
-	// After an error the other ranks may wait for this one, so Finalize would wait for ever.
-	// mpirun ends them when this process ends.
+	// Finalize would wait forever for ranks that wait for this one. mpirun ends them with this process.
 	if err := s.run(in, out); err != nil {
 		return err
 	}
@@ -94,7 +92,6 @@ func (s *openMPISide) run(in io.Reader, out io.Writer) error {
 	return s.send(reduceRequest{})
 }
 
-// follow answers the requests that rank 0 sends.
 func (s *openMPISide) follow() error {
 	for {
 		if err := s.send(reduceRequest{}); err != nil {
@@ -110,7 +107,6 @@ func (s *openMPISide) follow() error {
 	}
 }
 
-// send copies rank 0's request r to all ranks' control memory.
 func (s *openMPISide) send(r reduceRequest) error {
 	*(*reduceRequest)(s.control) = r
 	request := new(mpi.Request)
@@ -126,7 +122,6 @@ func (s *openMPISide) send(r reduceRequest) error {
 	}
 }
 
-// answer answers a request for all ranks.
 func (s *openMPISide) answer(r reduceRequest) (comparison.Answer, error) {
 	if r.size != s.size {
 		if err := s.resize(r.size); err != nil {
@@ -143,14 +138,13 @@ func (s *openMPISide) answer(r reduceRequest) (comparison.Answer, error) {
 	})
 }
 
-// barrier waits until all ranks have called it. It is an all-reduce of one number, which no rank
-// can complete before every rank has contributed.
+// barrier waits until all ranks have called it: no rank can complete an all-reduce before every rank has
+// contributed.
 func (s *openMPISide) barrier() error {
 	one := new(float64)
 	return s.lib.AllReduce(unsafe.Pointer(one), 1, mpi.Float64)
 }
 
-// resize replaces the buffer by one of size bytes.
 func (s *openMPISide) resize(size int) error {
 	if s.buffer != nil {
 		if err := s.lib.FreeMem(s.buffer); err != nil {

@@ -9,15 +9,13 @@ import (
 
 const torchScript = "torch_cpu.py"
 
-// memoryFormats returns PyTorch's memory formats. The faster one is used in comparisons.
+// memoryFormats returns PyTorch's memory formats, of which comparisons use the faster one.
 func memoryFormats() []string { return []string{"contiguous", "channels_last"} }
 
-// stepsPerFormat is the number of steps that are timed to choose the memory format, after
-// one step that is not counted.
+// stepsPerFormat is the number of timed steps by which the memory format is chosen.
 const stepsPerFormat = 2
 
-// startFastestTorch starts PyTorch in each memory format, measures some steps, and leaves
-// the faster one running.
+// startFastestTorch measures some steps of PyTorch in each memory format, and leaves the faster one running.
 func startFastestTorch(ctx context.Context, torch []string, shape Shape, s workerSetting, precision string, logf func(string, ...any)) (best *comparison.Side, err error) {
 	fastest := 0.0
 	for _, format := range memoryFormats() {
@@ -44,8 +42,7 @@ func startFastestTorch(ctx context.Context, torch []string, shape Shape, s worke
 	return best, nil
 }
 
-// measureWarmSteps returns the median time of the given number of steps in seconds, after
-// one step that is not counted.
+// measureWarmSteps returns the median seconds of a step, after one step that is not counted.
 func measureWarmSteps(s *comparison.Side, steps int) (float64, error) {
 	var seconds []float64
 	for i := range 1 + steps {

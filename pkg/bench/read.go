@@ -27,8 +27,8 @@ type ReadOptions struct {
 	Lines     int // lines of the log that Lockstep and pandas parse and draw
 	Runs      int // number of runs in the folder whose first figure is drawn; 0: not measured
 	Megabytes int // size of each file whose reading is timed; 0: not measured
-	// LongMegabytes is the size of the files that are read to measure the peak memory.
-	// They are written to the system's folder for temporary files. 0: not measured.
+	// LongMegabytes is the size of the files for measuring peak memory, which are written to the system's
+	// folder for temporary files. 0: not measured.
 	LongMegabytes int
 	Repeats       int
 	Peer          PeerOptions
@@ -46,13 +46,11 @@ func (o ReadOptions) Validate() error {
 	return nil
 }
 
-// MeasureReading measures the reading of logs that are generated from a seed. It compares
-// the reading of a text log and of a table of numbers with pandas and matplotlib,
-// alternating. It compares other values with required values: the time to the first figure
-// of many runs, the reading speed for each kind of text and for event files, and the peak
-// memory for long files. The comparison with pandas has no target. Event files have no
-// peer, because no Debian package contains TensorBoard's reader. If pandas or matplotlib is not installed, the error wraps
-// ErrPeerMissing.
+// MeasureReading measures the reading of logs that are generated from a seed. A text log and a table of
+// numbers are compared with pandas and matplotlib, alternating, without a target. Other values are compared
+// with required ones: the time to the first figure of many runs, the speed for each kind of text and for event
+// files, and the peak memory for long files. Event files have no peer, because no Debian package contains
+// TensorBoard's reader. Without pandas or matplotlib, the error wraps ErrPeerMissing.
 func MeasureReading(ctx context.Context, o ReadOptions) (records []Record, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -86,8 +84,7 @@ func MeasureReading(ctx context.Context, o ReadOptions) (records []Record, err e
 
 const pandasScript = "pandas_logs.py"
 
-// readBench contains the options of MeasureReading, the folder of the generated logs, and
-// the commands that start Lockstep and pandas.
+// readBench contains the options of MeasureReading, the folder of the generated logs, and both commands.
 type readBench struct {
 	ReadOptions
 	dir        string
@@ -97,19 +94,18 @@ type readBench struct {
 
 func (b readBench) logf(format string, a ...any) { comparison.Logf(b.Output, format, a...) }
 
-// comparedLog is a generated log that both Lockstep and pandas read and draw.
+// comparedLog is a generated log that Lockstep and pandas read and draw.
 type comparedLog struct {
 	name  string
 	file  string
 	write func(path string, lines int) (bytes float64, err error)
-	// requests contains one request per method of parsing: first the peer's fastest method,
-	// which it also uses when it draws, then other methods that its users often choose.
+	// requests has one request per method of parsing: first the peer's fastest, which it also uses to draw,
+	// then others that its users often choose.
 	requests []string
 }
 
-// comparedLogs returns the logs that both Lockstep and pandas read: a text log, from
-// which pandas users extract values by a regular expression, and a table of numbers, for
-// which pandas has a parser written in C.
+// comparedLogs returns a text log, from which pandas users extract values by a regular expression, and a
+// table of numbers, for which pandas has a parser in C.
 func comparedLogs() []comparedLog {
 	return []comparedLog{
 		{name: "SC21 log", file: "4GPU/out.log", write: writeSC21Log, requests: []string{requestParse, requestExtract}},
@@ -117,8 +113,8 @@ func comparedLogs() []comparedLog {
 	}
 }
 
-// compareWithPandas compares Lockstep with pandas: the speed of parsing in warm processes,
-// and the time from the start of a process to the finished image on disk.
+// compareWithPandas compares the speed of parsing in warm processes, and the time from the start of a
+// process to the image on disk.
 func (b readBench) compareWithPandas(ctx context.Context) (records []Record, err error) {
 	for _, l := range comparedLogs() {
 		path := filepath.Join(b.dir, "beside", l.file)
@@ -143,7 +139,6 @@ func (b readBench) compareWithPandas(ctx context.Context) (records []Record, err
 	return records, nil
 }
 
-// compareParsing compares the parsing of a log by Lockstep and by pandas, alternating.
 func (b readBench) compareParsing(ctx context.Context, l comparedLog, path string, size float64) (records []Record, err error) {
 	peer, err := comparison.StartPeer(ctx, comparison.Program{Argv: append(b.peer, "--task", "parse"), Workers: 1})
 	if err != nil {
@@ -176,8 +171,8 @@ func (b readBench) compareParsing(ctx context.Context, l comparedLog, path strin
 	return records, nil
 }
 
-// compareDrawing measures complete processes that draw a log, alternating between
-// Lockstep and pandas. It returns the seconds of each repeat, and the peer's name.
+// compareDrawing measures alternately complete processes of Lockstep and of pandas that draw a log. It returns
+// the seconds of each repeat, and the peer's name.
 func (b readBench) compareDrawing(ctx context.Context, path string) (ours, peers []float64, peer string, err error) {
 	for i := range 1 + b.Repeats { // the first is not counted, because it reads files from the disk
 		a, _, err := timeProcess(ctx, b.ours, requestPanels, path, filepath.Join(b.dir, "ours.png"))
@@ -195,9 +190,8 @@ func (b readBench) compareDrawing(ctx context.Context, path string) (ours, peers
 	return ours, peers, peer, nil
 }
 
-// timeProcess returns the time from the start of a process to the answer to its only
-// request. The last word of the request is the path of an image that the process must
-// write.
+// timeProcess returns the time from a process's start to the answer to its only request, whose last word is
+// the path of the image to write.
 func timeProcess(ctx context.Context, argv []string, request ...string) (seconds float64, name string, err error) {
 	picture := request[len(request)-1]
 	begin := time.Now()
@@ -217,8 +211,8 @@ func timeProcess(ctx context.Context, argv []string, request ...string) (seconds
 	return seconds, s.About.Name, os.Remove(picture)
 }
 
-// compareWithRequirement fills in the record r from the measured values and the value that
-// each must reach. smallerIsBetter is true for times and for memory.
+// compareWithRequirement fills in r from the measured values and the required value. smallerIsBetter is true
+// for times and memory.
 func (b readBench) compareWithRequirement(r Record, values []float64, required float64, smallerIsBetter bool) Record {
 	must := make([]float64, len(values))
 	for i := range must {
@@ -234,8 +228,7 @@ func (b readBench) compareWithRequirement(r Record, values []float64, required f
 	return r
 }
 
-// measureFirstFigure measures the time from the start of a process to the first figure of
-// a folder of many runs.
+// measureFirstFigure measures the time from a process's start to the first figure of a folder of many runs.
 func (b readBench) measureFirstFigure(ctx context.Context) ([]Record, error) {
 	if b.Runs == 0 {
 		return nil, nil
@@ -261,7 +254,7 @@ func (b readBench) measureFirstFigure(ctx context.Context) ([]Record, error) {
 	return []Record{b.compareWithRequirement(r, values, firstSeconds, true)}, nil
 }
 
-// measureReading measures the speed of reading each kind of file on one core.
+// measureReading measures each kind of file on one core.
 func (b readBench) measureReading(ctx context.Context) (records []Record, err error) {
 	if b.Megabytes == 0 {
 		return nil, nil
@@ -297,8 +290,7 @@ func (b readBench) measureReading(ctx context.Context) (records []Record, err er
 	return records, nil
 }
 
-// measureMemory measures the peak memory of reading long files, each in a separate
-// process.
+// measureMemory measures the peak memory for long files, each in a separate process.
 func (b readBench) measureMemory(ctx context.Context) (records []Record, err error) {
 	if b.LongMegabytes == 0 {
 		return nil, nil
@@ -320,7 +312,7 @@ func (b readBench) measureMemory(ctx context.Context) (records []Record, err err
 	return records, nil
 }
 
-// measurePeakMemory returns the peak memory in bytes of a process that reads a file.
+// measurePeakMemory returns the peak bytes of a process that reads a file.
 func (b readBench) measurePeakMemory(ctx context.Context, path string) (float64, error) {
 	ours, err := comparison.Start(ctx, comparison.Program{Argv: b.ours, Workers: 1})
 	if err != nil {

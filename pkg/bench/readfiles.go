@@ -18,14 +18,11 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The files for measuring reading are generated from a seed, in the formats that
-// programs write.
+// The files are generated from a seed, in the formats that programs write.
 
-// A pieceAppender appends the n-th piece of a file to b. A piece is a line, a record or a
-// few lines; n begins at 0.
+// A pieceAppender appends the n-th piece (from 0) of a file to b: a line, a record or a few lines.
 type pieceAppender func(b []byte, rng *rand.Rand, n int) []byte
 
-// fileKind describes a kind of file that the benchmark writes and reads.
 type fileKind struct {
 	name, file string  // a file whose name ends with .gz is compressed
 	required   float64 // MB/s
@@ -34,7 +31,6 @@ type fileKind struct {
 	template   string // of the lines, if no known program writes them
 }
 
-// parseRequest returns the request to parse the file at path.
 func (k fileKind) parseRequest(path string) string {
 	request := requestParse + "\t" + path
 	if k.template != "" {
@@ -43,8 +39,7 @@ func (k fileKind) parseRequest(path string) string {
 	return request
 }
 
-// speedFileKinds returns the kinds of files whose reading speed is measured, each with the
-// required speed.
+// speedFileKinds returns the kinds of files whose reading must reach a speed.
 func speedFileKinds() []fileKind {
 	kinds := []fileKind{
 		{name: "study CSV", file: "log_4.csv", piece: appendStudyRow},
@@ -69,8 +64,7 @@ func speedFileKinds() []fileKind {
 	)
 }
 
-// memoryFileKinds returns the kinds of files for which peak memory is measured. The reader
-// skips most of their contents.
+// memoryFileKinds returns the kinds of files whose peak memory is measured. The reader skips most of them.
 func memoryFileKinds() []fileKind {
 	return []fileKind{
 		{name: "SC21 log", file: "4GPU/out.log", piece: newSC21Appender(1000)},
@@ -78,22 +72,19 @@ func memoryFileKinds() []fileKind {
 	}
 }
 
-// writeStudyLog writes a log in the format of the U-Net study with the given number of
-// rows, and returns its size in bytes.
+// writeStudyLog writes a log of the U-Net study, and returns its size in bytes.
 func writeStudyLog(path string, rows int) (float64, error) {
 	size, err := writePieces(path, appendStudyRow, "", func(n int, _ int64) bool { return n <= rows }) // the first is the header
 	return float64(size), err
 }
 
-// write writes a file of the kind that has at least the given size, and returns the size of
-// its uncompressed content in bytes.
+// write writes a file of at least size bytes, and returns the size of its uncompressed content.
 func (k fileKind) write(path string, size int64) (int64, error) {
 	return writePieces(path, k.piece, k.end, func(_ int, written int64) bool { return written < size })
 }
 
-// writePieces writes pieces to a file while more returns true, and then end. The random
-// numbers have the same seed for every file. It returns the size of the uncompressed content
-// in bytes.
+// writePieces writes pieces to a file while more returns true, and then end. Random numbers have the same seed
+// in every file. It returns the size of the uncompressed content in bytes.
 func writePieces(path string, piece pieceAppender, end string, more func(n int, written int64) bool) (size int64, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return 0, err
@@ -122,16 +113,13 @@ func writePieces(path string, piece pieceAppender, end string, more func(n int, 
 	return size + int64(len(end)), errors.Join(err, w.Flush(), finish())
 }
 
-// writeSC21Log writes a log in the format of the SC21 study with the given number of lines,
-// and returns its size in bytes. It contains only the lines that the program writes for
-// each epoch.
+// writeSC21Log writes the lines per epoch of a log of the SC21 study, and returns its size in bytes.
 func writeSC21Log(path string, lines int) (float64, error) {
 	size, err := writePieces(path, appendSC21Line, "", func(n int, _ int64) bool { return n < lines })
 	return float64(size), err
 }
 
-// appendSC21Line appends the n-th line of an SC21 log. Numbers have as many digits as in
-// Python's output; losses decrease with noise.
+// appendSC21Line writes as many digits as Python does; losses fall with noise.
 func appendSC21Line(b []byte, rng *rand.Rand, n int) []byte {
 	start := time.Date(2021, 11, 12, 0, 32, 26, 118e6, time.UTC)
 	const each = 4
@@ -156,19 +144,18 @@ func appendSC21Line(b []byte, rng *rand.Rand, n int) []byte {
 	return append(b, '\n')
 }
 
-// appendStudyRow appends the header (n = 0) or a row of a log of the U-Net study.
+// appendStudyRow appends the header (n = 0) or a row.
 func appendStudyRow(b []byte, rng *rand.Rand, n int) []byte {
 	if n == 0 {
 		return append(b, ",time_per_epoch,loss,val_loss,lr,training_time,test_time,iou\n"...)
 	}
-	// Losses fall and scatter, as in real logs.
 	loss := 0.05 + 0.5*math.Exp(-float64(n)/10_000)
 	return fmt.Appendf(b, "%d,%.6f,%.6f,%.6f,0.001000,18987654.123456,29.629347,0.899849\n",
 		n-1, 190+10*rng.Float64(), loss+0.002*rng.Float64(), loss+0.02+0.002*rng.Float64())
 }
 
-// newSC21Appender returns a pieceAppender for an SC21 log. After the header it alternates
-// between linesBetween lines of about a hundred bytes and the lines of one epoch.
+// newSC21Appender appends a header, then alternately linesBetween lines of about a hundred bytes and the
+// lines of one epoch.
 func newSC21Appender(linesBetween int) pieceAppender {
 	start := time.Date(2021, 11, 12, 0, 32, 26, 0, time.UTC)
 	return func(b []byte, rng *rand.Rand, n int) []byte {
@@ -193,14 +180,12 @@ func newSC21Appender(linesBetween int) pieceAppender {
 	}
 }
 
-// appendKerasEpoch appends the output of Keras for one epoch.
 func appendKerasEpoch(b []byte, rng *rand.Rand, n int) []byte {
 	return fmt.Appendf(b, "Epoch %d/1000000\n196/196 - 24s - loss: %.4f - accuracy: %.4f - val_loss: %.4f - val_accuracy: %.4f - 24s/epoch - 121ms/step\n",
 		n+1, rng.Float64(), rng.Float64(), rng.Float64(), rng.Float64())
 }
 
-// appendHorovodIteration appends the header (n = 0) or an iteration of Horovod's
-// synthetic benchmark.
+// appendHorovodIteration appends the header (n = 0) or an iteration of Horovod's synthetic benchmark.
 func appendHorovodIteration(b []byte, rng *rand.Rand, n int) []byte {
 	if n == 0 {
 		return append(b, "Model: resnet50\nBatch size: 64\nNumber of GPUs: 4\nRunning benchmark...\n"...)
@@ -223,7 +208,6 @@ func appendTemplateLine(b []byte, rng *rand.Rand, n int) []byte {
 	return fmt.Appendf(b, "Epoch %d: loss %.4f time %.3fs, %.1f samples/sec\n", n+1, rng.Float64(), seconds, 60000/seconds)
 }
 
-// appendMLPerfLine appends a line of an MLPerf log.
 func appendMLPerfLine(b []byte, rng *rand.Rand, n int) []byte {
 	if n == 0 {
 		return append(b, `:::MLLOG {"namespace": "", "time_ms": 1714835509000, "event_type": "INTERVAL_START", "key": "run_start", "value": null, "metadata": {"file": "train.py", "lineno": 1}}`+"\n"...)
@@ -232,14 +216,12 @@ func appendMLPerfLine(b []byte, rng *rand.Rand, n int) []byte {
 		1714835509498+n, 300+100*rng.Float64(), n)
 }
 
-// appendDLLoggerLine appends a line of a DLLogger log.
 func appendDLLoggerLine(b []byte, rng *rand.Rand, n int) []byte {
 	return fmt.Appendf(b, `DLLL {"timestamp": "%d.91385", "datetime": "2020-04-21 02:24:17.913850", "elapsedtime": "%.6f", "type": "LOG", "step": [%d, %d], "data": {"average_loss": %.6f}}`+"\n",
 		1587451057+n, float64(n), n/1000, n%1000, rng.Float64())
 }
 
-// appendLightningRow appends the header (n = 0) or a row of the metrics of PyTorch
-// Lightning.
+// appendLightningRow appends the header (n = 0) or a row of PyTorch Lightning's metrics.
 func appendLightningRow(b []byte, rng *rand.Rand, n int) []byte {
 	switch {
 	case n == 0:
@@ -250,8 +232,8 @@ func appendLightningRow(b []byte, rng *rand.Rand, n int) []byte {
 	return fmt.Appendf(b, "%d,%d,%v,,,\n", n/20, n*50-1, rng.Float64())
 }
 
-// newEventAppender returns a pieceAppender for TensorBoard's event files: each record
-// contains a scalar and, if image > 0, an image of that many bytes.
+// newEventAppender appends records of TensorBoard's event files, each with a scalar and, if image > 0, an
+// image of that many bytes.
 func newEventAppender(image int) pieceAppender {
 	tags := []string{"Loss/train", "Loss/valid", "Learning Rate", "Avg iters per sec"}
 	blob := make([]byte, image)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// patternKinds returns the kinds of text files of which a piece is a text with a few varying
-// numbers. Each kind is one line or the lines of one epoch, as the program writes them.
+// patternKinds returns kinds of text files whose pieces, one line or the lines of one epoch, differ only in
+// a few numbers.
 func patternKinds() []fileKind {
 	const stamp, micro, brackets = "2024-05-04 10:00:00,123 - root - INFO - ", "2023-05-04 10:00:06.000200: ", "[2023-05-04 10:00:20,000] [INFO] "
 	const mlflowRun = "4GPU/mlruns/0/0123456789abcdef0123456789abcdef/metrics/loss"
@@ -48,10 +48,9 @@ func patternKinds() []fileKind {
 	return kinds
 }
 
-// newPatternAppender returns a pieceAppender that appends header before the first piece. In
-// the text of a piece, each 9 stands for a random digit, <n> and <m> for the number of the
-// piece from 0 and from 1, and <e> and <s> for its thousands and for the three digits after
-// them, as of epochs with a thousand steps.
+// newPatternAppender appends header before the first piece. In text, each 9 stands for a random digit, <n>
+// and <m> for the piece's number from 0 and from 1, and <e> and <s> for that number's thousands and its last
+// three digits, as of epochs with a thousand steps.
 func newPatternAppender(header, text string) pieceAppender {
 	return func(b []byte, rng *rand.Rand, n int) []byte {
 		if n == 0 {

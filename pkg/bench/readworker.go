@@ -28,14 +28,13 @@ const (
 	requestFirst   = "first"   // first FOLDER IMAGE: draw the epoch times of all runs in FOLDER
 )
 
-// The size of the image of the request panels. The peer draws its image in the same size.
+// The size of the image of the request panels, on both sides.
 const (
 	panelsWidth, panelsHeight = 1200, 800 // pixels
 	panelsDPI                 = 100
 )
 
-// answerReadRequests reads requests from in, which ask it to read logs, and writes the
-// answers to out. It returns nil at the end of in.
+// answerReadRequests answers requests to read logs, until the end of in.
 func answerReadRequests(ctx context.Context, in io.Reader, out io.Writer) error {
 	encoder := json.NewEncoder(out)
 	if err := encoder.Encode(comparison.Greeting{Name: "lockstep", Threads: 1}); err != nil {
@@ -58,7 +57,6 @@ func answerReadRequests(ctx context.Context, in io.Reader, out io.Writer) error 
 	return lines.Err()
 }
 
-// answerReadRequest answers one request.
 func answerReadRequest(ctx context.Context, words []string) (comparison.Answer, error) {
 	switch {
 	case len(words) == 1 && words[0] == comparison.RequestMemory:
@@ -89,8 +87,8 @@ func answerReadRequest(ctx context.Context, words []string) (comparison.Answer, 
 	return comparison.Answer{}, fmt.Errorf("unknown request %q for a worker with the task %s", words, TaskRead)
 }
 
-// drawPanels draws four figures of a log into one PNG: the losses by epoch, the losses by
-// time, the epoch time by workers, and the throughput or else the IoU by workers.
+// drawPanels draws four figures into one PNG: the losses by epoch and by time, and by workers the epoch time
+// and the throughput or else the IoU.
 func drawPanels(path, picture string) error {
 	study, err := scaling.Read(path)
 	if err != nil {

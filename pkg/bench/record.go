@@ -1,12 +1,10 @@
-// Package bench measures Lockstep and the programs it is compared with, in one run,
-// and reports in one form: a table for people, or JSON.
+// Package bench measures Lockstep and the programs it is compared with, in one run, and reports a table or
+// JSON.
 //
-// MeasureEngine compares training steps with PyTorch's, MeasureAllReduce sums over
-// workers with gloo's, MeasureAblation the engine with itself without one of its
-// optimizations, MeasureScaling several workers with one. Both sides of a
-// comparison are separate processes that answer one request at a time and
-// are measured alternately, so that changes of the machine's speed affect both, and
-// the median of the repeats' ratios counts:
+// MeasureEngine compares training steps with PyTorch's, MeasureAllReduce sums over workers with gloo's,
+// MeasureAblation the engine with itself without one of its optimizations, MeasureScaling several workers with
+// one. The two sides are separate processes that answer one request at a time. They are measured alternately,
+// so that changes of the machine's speed affect both, and the median of the repeats' ratios counts:
 //
 //	records, err := bench.MeasureEngine(ctx, bench.EngineOptions{
 //		Shape: bench.DefaultShape(), Threads: []int{1, 2}, Workers: 2, Repeats: 5,
@@ -26,14 +24,13 @@ import (
 // Record is one measured comparison.
 type Record = comparison.Record
 
-// PeerOptions describes how to find the peers, the programs that Lockstep is compared with.
+// PeerOptions describes how to find the programs that Lockstep is compared with.
 type PeerOptions = comparison.PeerOptions
 
-// InstallCommand is the command that installs the programs that Lockstep is compared with.
+// InstallCommand installs the programs that Lockstep is compared with.
 const InstallCommand = comparison.InstallCommand
 
-// ErrPeerMissing is wrapped by the error of a comparison if the program to compare with,
-// such as PyTorch, is not installed.
+// ErrPeerMissing is wrapped by the error of a comparison with a program that is not installed.
 var ErrPeerMissing = comparison.ErrPeerMissing
 
 // Write writes records as a table, or as JSON.

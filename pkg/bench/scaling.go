@@ -26,18 +26,16 @@ type ScalingOptions struct {
 	Output  io.Writer
 }
 
-// scalingRepeatsPerStart is the number of times that bench scaling repeats a measurement before
-// it restarts the processes.
+// scalingRepeatsPerStart is the number of repeats after which the processes are restarted.
 const scalingRepeatsPerStart = 5
 
-// MeasureScaling measures weak scaling: the throughput of each worker count with a fixed
-// batch per worker, relative to the first worker count. It trains as
-// lockstep train does. The processes of all worker counts exist at the same time and take turns: one
-// training runs for an epoch while the others wait. So changes of the machine's speed affect all.
+// MeasureScaling measures weak scaling: the throughput of each worker count with a fixed batch per worker,
+// relative to the first worker count. It trains as lockstep train does. The processes of all worker counts
+// exist at the same time and run for an epoch in turns, so that changes of the machine's speed affect all.
 //
-// If the first worker count is one, each other count N is also compared with N
-// simultaneous trainings of one worker. These exchange nothing and do not wait for each other,
-// so their loss of speed is caused by the machine (memory, clock rates, other load).
+// If the first worker count is one, each other count N is also compared with N simultaneous trainings of one
+// worker. These exchange nothing and do not wait for each other, so that any loss of speed is caused by the
+// machine (memory, clock rates, other load).
 func MeasureScaling(ctx context.Context, o ScalingOptions) ([]Record, error) {
 	o.Config, o.Epochs = cmp.Or(o.Config, "unet2d-cells"), cmp.Or(o.Epochs, 1)
 	switch {
@@ -80,9 +78,8 @@ func MeasureScaling(ctx context.Context, o ScalingOptions) ([]Record, error) {
 	return records, nil
 }
 
-// describeInstructionSet returns a suffix for the name of a row, such as ", avx2": the vector
-// instruction set that workers on the CPU use, which LOCKSTEP_CPU can change. It returns "" if
-// they use none on this processor.
+// describeInstructionSet returns a suffix for a row's name, such as ", avx2": the vector instruction set of
+// workers on the CPU, which LOCKSTEP_CPU can change, or "" if they use none.
 func describeInstructionSet() string {
 	sets, err := cpu.InstructionSets("fp32")
 	if err != nil || len(sets) == 0 {

@@ -17,14 +17,12 @@ const (
 	modelUNet3DK3   = "unet3d-k3"
 )
 
-// Models returns the names of the networks that the engine's benchmark trains, the
-// default first.
+// Models returns the names of the networks that the engine's benchmark trains, the default first.
 func Models() []string { return []string{modelUNet2D, modelResNet50V2, modelUNet3D, modelUNet3DK3} }
 
-// Shape selects a network and its size: a 2-D U-Net with batch norm for images of one
-// channel, Keras' ResNet50V2 with 10 classes for images of three channels, the 3-D U-Net
-// of strided convolutions that maps 4 fields to 5, or the 3-D U-Net of 3×3×3 convolutions
-// with batch norm (see newCicekUNet).
+// Shape selects a network and its size: a 2-D U-Net with batch norm for images of one channel, Keras'
+// ResNet50V2 with 10 classes for images of three, the 3-D U-Net of strided convolutions that maps 4 fields
+// to 5, or the 3-D U-Net of 3×3×3 convolutions with batch norm (see newCicekUNet).
 type Shape struct {
 	Model  string // one of Models; empty: the 2-D U-Net
 	Base   int    // channels of the first level
@@ -34,16 +32,13 @@ type Shape struct {
 	Batch  int    // samples per worker and step
 	Biases bool   // whether convolutions of the 2-D U-Net before a batch norm have biases, as in the U-Net study
 
-	// Network is one of model.Names() and replaces Model. The network has its published
-	// size, and all other fields except Batch are ignored.
+	// Network is one of model.Names(), in its published size, and replaces Model. Only Batch applies to it.
 	Network string
 }
 
-// DefaultShape returns the 2-D U-Net with 7,762,465 parameters, for which targets are
-// set.
+// DefaultShape returns the 2-D U-Net with 7,762,465 parameters, which has targets.
 func DefaultShape() Shape { return Shape{Base: 32, Depth: 4, Size: 128, Batch: 8} }
 
-// resNetClasses is the number of classes of ResNet50V2.
 const resNetClasses = 10
 
 // ShapeOf returns the shape at which a network of Models has targets: DefaultShape for
@@ -72,7 +67,6 @@ func (s Shape) validate() error {
 	return err
 }
 
-// Build builds the network.
 func (s Shape) Build() (model.Network, error) {
 	if s.Network != "" {
 		return model.Named(s.Network)
@@ -104,7 +98,7 @@ func (s Shape) imageWidth() int {
 	return s.Width
 }
 
-// commonFlags returns the flags that Lockstep's worker and PyTorch's script both accept.
+// commonFlags returns the flags that Lockstep's worker and PyTorch's script share.
 func (s Shape) commonFlags() []string {
 	if s.Network != "" {
 		return []string{"--network", s.Network, "--batch", strconv.Itoa(s.Batch)}
@@ -134,9 +128,9 @@ func (s Shape) String() string {
 	return fmt.Sprintf("U-Net base %d, depth %d, %d×%d×1, batch %d", s.Base, s.Depth, s.Size, s.imageWidth(), s.Batch)
 }
 
-// targets returns the required ratios of Lockstep to PyTorch: the throughput of each
-// setting, and the peak memory; 0 is no target. avx512 reports whether both sides use AVX-512.
-// The network must have the shape of ShapeOf; otherwise there are no targets.
+// targets returns the required ratios of Lockstep to PyTorch: of the throughput in each setting, and of the
+// peak memory, where 0 is no target. avx512 reports whether both sides use AVX-512. A shape other than ShapeOf's
+// has no targets.
 func (s Shape) targets(avx512 bool) (throughput map[workerSetting]float64, memory float64) {
 	if own, err := ShapeOf(s.Model); err != nil || s != own {
 		return nil, 0

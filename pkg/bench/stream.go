@@ -14,17 +14,15 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// stream is one end of a TCP connection between two processes, which measures the limit of an
-// all-reduce over TCP. To add up a buffer, each of two ranks must send and receive as many bytes as
-// the buffer has. A stream does so with large blocking reads and writes, one of each at a time, and
-// nothing else.
+// stream is one end of a TCP connection between two processes, which measures the limit of an all-reduce over
+// TCP. To add up a buffer, each of two ranks must send and receive as many bytes as it has. A stream does so
+// with one large blocking read and one write at a time, and does nothing else.
 type stream struct {
 	file *os.File
 	got  []float32 // receives the numbers of the other rank
 }
 
-// connectStream connects the two ranks of group by TCP. Rank 0 listens, and sends its port to rank 1
-// through group.
+// connectStream connects the two ranks of group by TCP. Rank 0 listens, and sends its port through group.
 func connectStream(ctx context.Context, group collective.Group) (_ *stream, err error) {
 	if group.Size() != 2 {
 		return nil, fmt.Errorf("connect stream: got %d workers, want 2", group.Size())
@@ -62,8 +60,7 @@ func connectStream(ctx context.Context, group collective.Group) (_ *stream, err 
 	return &stream{file: file}, nil
 }
 
-// exchange sends b to the other rank and receives len(b) numbers from it. If add is true, it adds
-// them to b.
+// exchange sends b to the other rank and receives as many numbers, which it adds to b if add is true.
 func (s *stream) exchange(b []float32, add bool) error {
 	if len(s.got) != len(b) {
 		s.got = make([]float32, len(b))
@@ -85,7 +82,6 @@ func (s *stream) exchange(b []float32, add bool) error {
 	return nil
 }
 
-// bytesOf returns the memory of b.
 func bytesOf(b []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(b))), 4*len(b))
 }

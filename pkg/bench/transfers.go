@@ -22,7 +22,6 @@ type RecordOptions struct {
 	PerNode   int    // workers that the algorithm takes for one node; 0: all
 }
 
-// withDefaults returns o with its defaults.
 func (o RecordOptions) withDefaults() RecordOptions {
 	if o.Workers == 0 {
 		o.Workers = 4
@@ -60,12 +59,10 @@ func (o RecordOptions) Validate() error {
 	return checkNames("record all-reduce", "transport", []string{o.Transport}, ScheduledTransports())
 }
 
-// maxRecordedWorkers is the largest number of processes that RecordAllReduce starts.
 const maxRecordedWorkers = 64
 
-// RecordAllReduce starts processes on this machine, which add up a buffer, and returns which of
-// them sent which chunk to whom, and when. The second of two all-reduces is recorded, since the
-// first one also allocates memory.
+// RecordAllReduce starts processes on this machine, which add up a buffer, and returns who sent which chunk to
+// whom, and when. It records the second of two all-reduces, since the first one also allocates memory.
 func RecordAllReduce(ctx context.Context, o RecordOptions) (*transfers.Recording, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -95,7 +92,7 @@ func RecordAllReduce(ctx context.Context, o RecordOptions) (*transfers.Recording
 	return nil, fmt.Errorf("record all-reduce: the workers have recorded nothing")
 }
 
-// recordAllReduce records an all-reduce of zeros. Only rank 0 returns the recording.
+// recordAllReduce records an all-reduce of zeros. Ranks other than 0 return no recording.
 func (w *worker) recordAllReduce(bytes int, algorithm string) (comparison.Answer, error) {
 	if n := bytes / 4; w.sum.Len() != n {
 		w.sum = device.Buffer{F32: make([]float32, n)}

@@ -50,7 +50,7 @@ type WorkerOptions struct {
 	Open func(engine.Options) (engine.Engine, error) // starts the engine; nil: openEngine
 }
 
-// AddFlags adds the flags of a worker to f. Their defaults are the current values of o.
+// AddFlags adds the flags of a worker to f, with o's values as defaults.
 func (o *WorkerOptions) AddFlags(f *flag.FlagSet) {
 	f.StringVar(&o.Task, "task", TaskTrain, "train, epochs, allreduce, openmpi, stream or read")
 	f.IntVar(&o.Engine.Threads, "threads", 1, "number of threads")
@@ -76,8 +76,7 @@ func (o *WorkerOptions) AddFlags(f *flag.FlagSet) {
 	f.BoolVar(&o.Shape.Biases, "biases", o.Shape.Biases, "convolutions before a batch norm have biases")
 }
 
-// openEngine starts the engine that o selects: the first GPU for a CUDA device, the CPU
-// otherwise.
+// openEngine starts the engine for o: the first GPU for a CUDA device, the CPU otherwise.
 func openEngine(o engine.Options) (engine.Engine, error) {
 	if _, ok := o.CUDA(); ok {
 		return cuda.New(o, 0)
@@ -85,9 +84,8 @@ func openEngine(o engine.Options) (engine.Engine, error) {
 	return cpu.New(o)
 }
 
-// RunWorker runs a worker, Lockstep's side of a comparison: it reads requests from in and
-// writes the answers to out, until the end of in. If RANK, WORLD_SIZE, MASTER_ADDR,
-// MASTER_PORT and LOCKSTEP_TOKEN are in the environment, it is one of several workers.
+// RunWorker runs Lockstep's side of a comparison: it answers the requests in in on out, until the end of in.
+// If RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and LOCKSTEP_TOKEN are set, it is one of several workers.
 func RunWorker(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer) (err error) {
 	switch o.Task {
 	case TaskRead:
@@ -166,8 +164,7 @@ type worker struct {
 	answersForAll bool    // rank 0 answers for all ranks and sends them the requests
 }
 
-// loadNetwork builds the network and loads it into the engine, with the same parameters
-// on all ranks.
+// loadNetwork loads the network into the engine, with the same parameters on all ranks.
 func (w *worker) loadNetwork(o WorkerOptions) error {
 	net, err := o.Shape.Build()
 	if err != nil {
@@ -196,8 +193,8 @@ func (w *worker) loadNetwork(o WorkerOptions) error {
 			return err
 		}
 	}
-	// The initial values are no longer needed, and the runtime would keep them for
-	// a long time, because the engine fills its memory only in the first step.
+	// The runtime would keep the initial values for a long time, because the engine fills its memory only in
+	// the first step.
 	debug.FreeOSMemory()
 	one, err := model.Summarize(net, 1)
 	if err != nil {
@@ -236,7 +233,6 @@ func (w *worker) close() error {
 	return errors.Join(errs...)
 }
 
-// answerRequest answers one request, given as a list of words.
 func (w *worker) answerRequest(request []string) (comparison.Answer, error) {
 	switch {
 	case len(request) == 1 && request[0] == comparison.RequestStep && w.exe != nil:
@@ -274,8 +270,8 @@ func (w *worker) answerRequest(request []string) (comparison.Answer, error) {
 	return comparison.Answer{}, fmt.Errorf("unknown request %q for a worker with this --task", strings.Join(request, " "))
 }
 
-// timeStep trains one step on new images. The time includes copying them to the engine's
-// layout but not generating them, as in PyTorch's script.
+// timeStep trains one step on new images. Its time includes copying them to the engine's layout but not
+// generating them, as in PyTorch's script.
 func (w *worker) timeStep() (comparison.Answer, error) {
 	w.fillBatch()
 	if err := w.group.Barrier(w.ctx); err != nil {
@@ -291,8 +287,8 @@ func (w *worker) timeStep() (comparison.Answer, error) {
 	return comparison.Answer{Seconds: time.Since(begin).Seconds(), Loss: w.exe.Loss()}, nil
 }
 
-// timeSteps times count consecutive steps on one batch. On a GPU, the batch is already in
-// its memory, as in PyTorch's script.
+// timeSteps times count consecutive steps on one batch. On a GPU, the batch is already in its memory, as in
+// PyTorch's script.
 func (w *worker) timeSteps(count int) (comparison.Answer, error) {
 	w.fillBatch()
 	if err := w.copyBatch(); err != nil {
@@ -313,7 +309,6 @@ func (w *worker) timeSteps(count int) (comparison.Answer, error) {
 	return comparison.Answer{Seconds: time.Since(begin).Seconds(), Loss: w.exe.Loss()}, nil
 }
 
-// fillBatch fills the batch with new random values.
 func (w *worker) fillBatch() {
 	for i := range w.image {
 		w.image[i] = w.rng.Float32()
@@ -323,7 +318,6 @@ func (w *worker) fillBatch() {
 	}
 }
 
-// copyBatch copies the batch to the engine.
 func (w *worker) copyBatch() error {
 	if err := w.exe.SetInput(model.ImageInput, w.image); err != nil {
 		return err
@@ -331,7 +325,6 @@ func (w *worker) copyBatch() error {
 	return w.exe.SetInput(model.TargetInput, w.target)
 }
 
-// trainStep trains one step on the engine's current batch.
 func (w *worker) trainStep() error {
 	w.steps++
 	c := optim.DefaultConfig()
@@ -344,9 +337,8 @@ func (w *worker) trainStep() error {
 	return err
 }
 
-// readPeakBytes returns the peak resident memory of a process from the file status in
-// /proc. getrusage is not used, because its maximum is at least that of the program that
-// started the process.
+// readPeakBytes returns a process's peak resident memory from the file status in /proc. getrusage's maximum is
+// at least that of the program that started the process.
 func readPeakBytes(status string) (int64, error) {
 	text, err := os.ReadFile(status)
 	if err != nil {

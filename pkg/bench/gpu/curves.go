@@ -20,8 +20,7 @@ type CurveComparison struct {
 	Failed int         `json:"failed"`
 }
 
-// CurvePair compares a run on a GPU with the run on the CPU of the same seed and worker
-// count.
+// CurvePair compares a GPU run with the CPU run of the same seed and worker count.
 type CurvePair struct {
 	Series    string `json:"series"`
 	Workers   int    `json:"workers"`
@@ -31,14 +30,13 @@ type CurvePair struct {
 
 	Loss    []float64 `json:"loss"` // training loss of each epoch
 	CPULoss []float64 `json:"cpu_loss"`
-	// Worst is the largest |Loss/CPULoss − 1|, which occurred in epoch WorstEpoch. It may be
-	// at most Band.
+	// Worst is the largest |Loss/CPULoss − 1|, in epoch WorstEpoch. It may be at most Band.
 	Worst      float64 `json:"worst"`
 	WorstEpoch int     `json:"worst_epoch"`
 	Band       float64 `json:"band"`
 
-	// IoU is the IoU of the test images after training on the GPU. It may be lower than
-	// CPUIoU by at most IoUBand.
+	// IoU is the IoU of the test images after training on the GPU. It may be lower than CPUIoU by at most
+	// IoUBand.
 	IoU     float64 `json:"iou"`
 	CPUIoU  float64 `json:"cpu_iou"`
 	IoUBand float64 `json:"iou_band"`
@@ -47,14 +45,13 @@ type CurvePair struct {
 	Reason string `json:"reason,omitempty"` // reason of a failure
 }
 
-// lossTolerance returns the largest accepted relative difference between an epoch's loss
-// on the GPU and on the CPU.
+// lossTolerance returns the largest accepted relative difference between an epoch's loss on the GPU and on
+// the CPU.
 //
-// Training amplifies small differences: two algorithms of the CPU engine itself (Winograd
-// and direct convolution; unet2d-cells, 12 epochs, seeds 1 and 2) differ by up to 1.1 %
-// in an epoch's loss, and two seeds by up to 60 %. For fp32 the limit is about five
-// times that, 5 %. TF32, bf16 and fp16 have 8 to 11 significant bits instead of 24; their
-// limit is 15 %.
+// Training amplifies small differences: two algorithms of the CPU engine itself (Winograd and direct
+// convolution; unet2d-cells, 12 epochs, seeds 1 and 2) differ by up to 1.1 % in an epoch's loss, and two seeds
+// by up to 60 %. The limit for fp32 is about five times the former, 5 %. For TF32, bf16 and fp16, which have 8
+// to 11 significant bits instead of 24, it is 15 %.
 func lossTolerance(precision string, tf32 bool) float64 {
 	if precision == "fp32" && !tf32 {
 		return 0.05
@@ -62,13 +59,11 @@ func lossTolerance(precision string, tf32 bool) float64 {
 	return 0.15
 }
 
-// iouTolerance is the largest amount by which the IoU on the GPU may be lower than the IoU
-// on the CPU.
+// iouTolerance is how much lower the IoU on the GPU may be than on the CPU.
 const iouTolerance = 0.02
 
-// CompareCurves pairs each GPU run below dir with the CPU run of the same seed and worker
-// count, and compares the training loss of each epoch and the final IoU. It returns an
-// error if a GPU run has no CPU run, or if there is no GPU run.
+// CompareCurves compares each GPU run below dir with the CPU run of the same seed and worker count: the
+// loss of each epoch and the final IoU. It returns an error if there is no GPU run, or none on the CPU for it.
 func CompareCurves(dir string) (*CurveComparison, error) {
 	folders, err := runs.Find(dir)
 	if err != nil {
@@ -109,7 +104,7 @@ func CompareCurves(dir string) (*CurveComparison, error) {
 	return c, nil
 }
 
-// engineOptions returns the engine options in a run's config.
+// engineOptions returns the engine options in a run's config, or none if they cannot be read.
 func engineOptions(i runs.Info) engine.Options {
 	var o engine.Options
 	if doc, ok := i.Config["engine"]; ok {
@@ -121,7 +116,6 @@ func engineOptions(i runs.Info) engine.Options {
 	return o
 }
 
-// newCurvePair compares a GPU run with its CPU run.
 func newCurvePair(r, cpu runs.Run) CurvePair {
 	o := engineOptions(r.Info)
 	p := CurvePair{
@@ -141,8 +135,8 @@ func newCurvePair(r, cpu runs.Run) CurvePair {
 	return p
 }
 
-// compare sets Worst, WorstEpoch and the IoUs. It returns an error if the two runs cannot
-// be compared or differ by more than the tolerances.
+// compare sets Worst, WorstEpoch and the IoUs. It returns an error if the runs cannot be compared or
+// differ by more than the tolerances.
 func (p *CurvePair) compare(r, cpu runs.Run) error {
 	for _, run := range []runs.Run{r, cpu} {
 		switch {

@@ -1,4 +1,4 @@
-// Package gpu measures training steps on a GPU: against PyTorch (MeasurePeers), and with the
-// time of each layer (MeasureLayers). CompareCurves compares training on a GPU with
-// training on the CPU, and ReadResults reads the results of environment/gpu-check.
+// Package gpu measures training steps on a GPU: against PyTorch (MeasurePeers), and by layer
+// (MeasureLayers). CompareCurves compares training on a GPU with training on the CPU, and ReadResults reads
+// the results of environment/gpu-check.
 package gpu

@@ -33,22 +33,20 @@ type Report struct {
 	Device    string `json:"device"`
 	Machine   string `json:"machine"`
 	Commit    string `json:"commit"`
-	// ImagesPerSecond is the throughput of training, the median of the repeats. Spread
-	// contains its lowest and its highest value.
+	// ImagesPerSecond is the throughput of training, the median of the repeats. Spread is its range.
 	ImagesPerSecond float64    `json:"images_per_second"`
 	Spread          [2]float64 `json:"spread"`
 	Repeats         int        `json:"repeats"`
-	// StepMilliseconds is the time of a training step that is captured as a CUDA graph, the
-	// median of the repeats. TracedMilliseconds is the sum of the times of the step's
-	// kernels, which are run one by one with events between them.
+	// StepMilliseconds is the time of a step that is captured as a CUDA graph, the median of the repeats.
+	// TracedMilliseconds is the sum of the step's kernels, run one by one with events between them.
 	StepMilliseconds   float64 `json:"step_milliseconds"`
 	TracedMilliseconds float64 `json:"traced_milliseconds"`
 	MemoryBytes        int64   `json:"memory_bytes"`
 	LoadSeconds        float64 `json:"load_seconds"` // time for allocating memory, loading kernels and choosing algorithms
 	Layers             []Layer `json:"layers"`       // slowest first
-	// Kernels contains the kernels of a captured step, including cuDNN's, as measured by
-	// CUPTI if requested. KernelMilliseconds is their sum; during the rest of a step the
-	// GPU is idle. NoKernels explains why CUPTI measured nothing.
+	// Kernels contains the kernels of a captured step, cuDNN's too, if CUPTI was asked to measure them.
+	// KernelMilliseconds is their sum; for the rest of a step the GPU is idle. NoKernels says why CUPTI measured
+	// nothing.
 	Kernels            []Kernel `json:"graph_kernels,omitempty"`
 	KernelMilliseconds float64  `json:"graph_kernel_milliseconds,omitempty"`
 	NoKernels          string   `json:"no_graph_kernels,omitempty"`
@@ -69,9 +67,8 @@ type Kernel struct {
 	Milliseconds float64 `json:"milliseconds"`    // per step
 }
 
-// MeasureLayers measures training steps of Lockstep on a GPU: forward, backward and Adam
-// on a batch that is already on the GPU. Then it measures each kernel with events,
-// without a captured graph.
+// MeasureLayers measures training steps of Lockstep (forward, backward, Adam) on a batch that is already
+// on the GPU. Then it measures each kernel with events, without a captured graph.
 func MeasureLayers(ctx context.Context, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -94,7 +91,6 @@ func MeasureLayers(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-// measureLayers loads the network m and measures its steps and its kernels.
 func (o Options) measureLayers(ctx context.Context, m benchmarkNetwork) (r *Report, err error) {
 	opened, err := o.open(o.engineOptions())
 	if err != nil {
@@ -132,8 +128,7 @@ func (o Options) measureLayers(ctx context.Context, m benchmarkNetwork) (r *Repo
 		err = o.traceKernels(r, e, train)
 	}
 	if err == nil && o.Kernels {
-		// Last, and an error here does not fail the measurement: a machine may forbid
-		// profiling.
+		// An error here does not fail the measurement, because a machine may forbid profiling.
 		if err := o.traceGraphKernels(r, e, train); err != nil {
 			r.NoKernels = err.Error()
 			comparison.Logf(o.Output, "skipped the kernels of captured steps: %v", err)
@@ -149,7 +144,6 @@ func (o Options) measureLayers(ctx context.Context, m benchmarkNetwork) (r *Repo
 	return r, nil
 }
 
-// loadNetwork builds the network, loads it and sets a batch of random inputs.
 func loadNetwork(e engine.Engine, s bench.Shape) (engine.Executable, error) {
 	net, err := s.Build()
 	if err != nil {
@@ -186,8 +180,7 @@ func loadNetwork(e engine.Engine, s bench.Shape) (engine.Executable, error) {
 	return exe, nil
 }
 
-// timeSteps returns the seconds that o.Steps consecutive steps take, measured o.Repeats
-// times.
+// timeSteps returns the seconds of o.Steps consecutive steps for each of o.Repeats measurements.
 func (o Options) timeSteps(train func(int) error) ([]float64, error) {
 	if err := train(o.Steps); err != nil { // the first steps capture the graph
 		return nil, err
@@ -203,10 +196,9 @@ func (o Options) timeSteps(train func(int) error) ([]float64, error) {
 	return seconds, nil
 }
 
-// tracedSteps is the number of steps whose kernels are timed.
 const tracedSteps = 5
 
-// traceKernels measures the time of each kernel and sets the layers of the report.
+// traceKernels times each kernel and sets the report's layers.
 func (o Options) traceKernels(r *Report, e *cuda.Engine, train func(int) error) (err error) {
 	file := o.Trace
 	if file == "" {
@@ -234,8 +226,7 @@ func (o Options) traceKernels(r *Report, e *cuda.Engine, train func(int) error) 
 	return nil
 }
 
-// traceGraphKernels measures with CUPTI the kernels of steps that run as a captured
-// graph.
+// traceGraphKernels measures the kernels of a captured graph with CUPTI.
 func (o Options) traceGraphKernels(r *Report, e *cuda.Engine, train func(int) error) error {
 	if err := e.Profile(cuda.Profile{First: 1, Steps: tracedSteps, Kernels: true}); err != nil {
 		return err
@@ -261,8 +252,7 @@ func (o Options) traceGraphKernels(r *Report, e *cuda.Engine, train func(int) er
 	return nil
 }
 
-// sumByLayer adds up the times of kernels, which were measured in the given number of steps,
-// for each layer and part of a step.
+// sumByLayer adds up kernel times by layer and part of a step. times were measured in steps steps.
 func sumByLayer(times []cuda.KernelTime, steps int) []Layer {
 	var list []Layer
 	for _, k := range times {
@@ -281,7 +271,7 @@ func sumByLayer(times []cuda.KernelTime, steps int) []Layer {
 
 func (r *Report) mebibytes() float64 { return float64(r.MemoryBytes) / (1 << 20) }
 
-// maxLayersShown is the maximum number of layers and of kernels in the tables.
+// maxLayersShown limits the layers and the kernels in the tables.
 const maxLayersShown = 25
 
 // Write writes the report as a table, or as JSON.

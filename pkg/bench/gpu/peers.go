@@ -16,8 +16,8 @@ import (
 	"lockstep/pkg/internal/clib/stack"
 )
 
-// ErrNoGPU is wrapped by the error of a benchmark if no GPU can be used. The error
-// lists the places in which the libraries were searched.
+// ErrNoGPU is wrapped by the error of a benchmark if no GPU can be used. The error lists the places that
+// were searched for libraries.
 var ErrNoGPU = errors.New("no GPU can be used")
 
 // Models returns the names of the networks that are measured on a GPU.
@@ -29,19 +29,17 @@ func Models() []string {
 	return names
 }
 
-// benchmarkNetwork is a network with its shape and target ratios.
 type benchmarkNetwork struct {
 	name  string
 	shape bench.Shape
-	// eager and compiled are the target ratios of Lockstep's throughput to the throughput
-	// of PyTorch in eager mode and of compiled PyTorch.
+	// eager and compiled are the target ratios of Lockstep's throughput to eager and to compiled PyTorch's.
 	eager, compiled float64
-	// half is the target ratio to compiled PyTorch in fp16, where cuDNN includes batch
-	// norms in its convolutions. 0: the same as compiled.
+	// half is the target ratio to compiled PyTorch in fp16, where cuDNN merges batch norms into its
+	// convolutions. 0: the same as compiled.
 	half float64
 }
 
-// target returns the target ratio to PyTorch in the given mode, or 0 if there is none.
+// target returns the target ratio to PyTorch in mode, or 0 if there is none.
 func (m benchmarkNetwork) target(mode, precision string) float64 {
 	switch {
 	case mode == "eager":
@@ -54,7 +52,6 @@ func (m benchmarkNetwork) target(mode, precision string) float64 {
 	return m.compiled
 }
 
-// benchmarkNetworks returns the networks that are measured on a GPU.
 func benchmarkNetworks() []benchmarkNetwork {
 	return []benchmarkNetwork{
 		{"unet-512", bench.Shape{Base: 64, Depth: 4, Size: 512, Batch: 16}, 1.1, 1, 0},
@@ -91,7 +88,6 @@ type Options struct {
 // modes.
 func Modes() []string { return []string{"eager", "default", "max-autotune"} }
 
-// withDefaults returns the options with the empty fields set to their defaults.
 func (o Options) withDefaults() Options {
 	if o.Precision == "" {
 		o.Precision = "bf16"
@@ -132,7 +128,6 @@ func (o Options) Validate() error {
 	return e.Validate()
 }
 
-// findNetwork returns the network that the options select.
 func (o Options) findNetwork() (benchmarkNetwork, error) {
 	for _, m := range benchmarkNetworks() {
 		if m.name == o.Model {
@@ -145,14 +140,13 @@ func (o Options) findNetwork() (benchmarkNetwork, error) {
 	return benchmarkNetwork{}, fmt.Errorf("bench on a GPU: unknown model %q: use %s", o.Model, strings.Join(Models(), ", "))
 }
 
-// engineOptions returns the options for starting the engine.
 func (o Options) engineOptions() engine.Options {
 	e := engine.DefaultOptions()
 	e.Device, e.Precision, e.TF32 = o.Device, o.Precision, o.TF32
 	return e
 }
 
-// precisionName returns the name of the precision in the arguments of PyTorch's script.
+// precisionName returns the precision's name in the arguments of PyTorch's script.
 func (o Options) precisionName() string {
 	if o.Precision == "fp32" && o.TF32 {
 		return "tf32"
@@ -168,16 +162,14 @@ func checkGPU() error {
 	return nil
 }
 
-// MeasurePeers measures training steps (forward, backward and Adam) of Lockstep and of
-// PyTorch in each of its modes, alternating, on data that are already on the GPU. One
-// measurement covers o.Steps consecutive steps, with the GPU idle before and after it;
-// the results are medians over o.Repeats measurements. Lockstep trains on one batch,
-// which it converts to its layout in each step; PyTorch cycles through four batches. Both
-// sides must have the same number of parameters and FLOPs.
+// MeasurePeers measures training steps (forward, backward and Adam) of Lockstep and of PyTorch in each mode,
+// alternating, on data that are already on the GPU. A measurement covers o.Steps consecutive steps, with the
+// GPU idle before and after; the results are medians over o.Repeats. Lockstep trains on one batch, which it
+// converts to its layout in each step; PyTorch cycles through four. Both sides must have the same number of
+// parameters and FLOPs.
 //
-// If a mode does not start, MeasurePeers returns an error together with the records of the
-// other modes. The error wraps ErrPeerMissing if PyTorch or its GPU is missing, and
-// ErrNoGPU if Lockstep has no GPU.
+// If a mode does not start, MeasurePeers returns an error and the other modes' records. The error wraps
+// ErrPeerMissing if PyTorch or its GPU is missing, and ErrNoGPU if Lockstep has no GPU.
 func MeasurePeers(ctx context.Context, o Options) ([]comparison.Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -208,10 +200,9 @@ func MeasurePeers(ctx context.Context, o Options) ([]comparison.Record, error) {
 	return records, nil
 }
 
-// torchScript is the script of PyTorch's side on a GPU.
 const torchScript = "torch_gpu.py"
 
-// peerBench contains the running programs: Lockstep, and PyTorch in each of its modes.
+// peerBench contains the running programs.
 type peerBench struct {
 	Options
 	model  benchmarkNetwork
@@ -221,15 +212,14 @@ type peerBench struct {
 	failed error // errors of the modes that did not start
 }
 
-// close ends all programs.
 func (b *peerBench) close() {
 	for _, s := range b.sides {
 		s.Close()
 	}
 }
 
-// start starts PyTorch in each mode and then Lockstep. The modes start one after the
-// other, so that each has the GPU to itself while it chooses its algorithms.
+// start starts PyTorch in each mode and then Lockstep, one after the other, so that each mode has the GPU to
+// itself while it chooses its algorithms.
 func (b *peerBench) start(ctx context.Context, torch []string) error {
 	var peers []*comparison.Side
 	for _, mode := range b.Modes {
@@ -267,7 +257,6 @@ func (b *peerBench) start(ctx context.Context, torch []string) error {
 	return nil
 }
 
-// startLockstep starts the worker that trains with Lockstep.
 func (b *peerBench) startLockstep(ctx context.Context) (*comparison.Side, error) {
 	command, err := comparison.WorkerCommand(ctx)
 	if err != nil {
@@ -277,7 +266,7 @@ func (b *peerBench) startLockstep(ctx context.Context) (*comparison.Side, error)
 	return comparison.Start(ctx, comparison.Program{Argv: append(argv, b.model.shape.WorkerFlags()...), Workers: 1})
 }
 
-// measureAll measures all programs in turn. Each repeat begins with a different program.
+// measureAll measures all programs in turn, in each repeat from a different one on.
 func (b *peerBench) measureAll() ([]comparison.Record, error) {
 	request := fmt.Sprint(comparison.RequestSteps, " ", b.Steps)
 	for _, s := range b.sides { // the first measurement compiles and captures, and is not counted
@@ -317,7 +306,6 @@ func (b *peerBench) measureAll() ([]comparison.Record, error) {
 	return records, first
 }
 
-// compareMemory compares the peak memory of Lockstep and one mode of PyTorch.
 func (b *peerBench) compareMemory(peer *comparison.Side) (comparison.Record, error) {
 	r := b.record
 	r.Name, r.Unit, r.Peer = fmt.Sprintf("memory of %s, %s", b.model.name, b.precisionName()), "MiB", peer.About.Name
@@ -332,7 +320,6 @@ func (b *peerBench) compareMemory(peer *comparison.Side) (comparison.Record, err
 	return comparison.CompareCosts(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
 }
 
-// checkSameNetwork returns an error unless both sides train the same network.
 func checkSameNetwork(ours, peers comparison.Greeting) error {
 	ours.Threads, peers.Threads = 1, 1
 	return comparison.CheckSameWork(ours, peers, 1)

@@ -18,8 +18,8 @@ import (
 	"lockstep/pkg/engine"
 )
 
-// Results contains the results of environment/gpu-check from one folder below logs/gpu.
-// Its methods describe them as text, or state that a stage was not run.
+// Results contains the results of environment/gpu-check from one folder below logs/gpu. Its methods describe
+// them, or say that a stage was not run.
 type Results struct {
 	Folder   string // logs/gpu/2026-11-21; empty: there is none
 	root     string
@@ -30,9 +30,8 @@ type Results struct {
 	Training *CurveComparison
 }
 
-// ReadResults reads the newest folder of results below root (logs/gpu of the checkout) in
-// which a stage has succeeded. If there is none, the Results are empty. An unreadable
-// file is an error.
+// ReadResults reads the newest folder below root (logs/gpu of the checkout) in which a stage has succeeded.
+// Without one, the Results are empty. An unreadable file is an error.
 func ReadResults(root string) (*Results, error) {
 	r := &Results{root: root}
 	days, err := filepath.Glob(filepath.Join(root, "20??-??-??"))
@@ -65,7 +64,6 @@ func ReadResults(root string) (*Results, error) {
 	return r, nil
 }
 
-// readStage reads the file of one stage.
 func (r *Results) readStage(path string) error {
 	var to any
 	name := strings.TrimSuffix(filepath.Base(path), ".json")
@@ -96,7 +94,7 @@ func (r *Results) readStage(path string) error {
 	return nil
 }
 
-// describeMissing returns a text which states that a stage was not run.
+// describeMissing says that a stage was not run, and how to run it.
 func (r *Results) describeMissing(stage string) string {
 	if r.Folder == "" && r.failed != "" {
 		return fmt.Sprintf("No stage has been done on a GPU yet: %s holds those that failed. environment/gpu-check %s runs this one again.\n", r.failed, stage)
@@ -107,7 +105,7 @@ func (r *Results) describeMissing(stage string) string {
 	return fmt.Sprintf("%s holds no result of environment/gpu-check %s.\n", r.Folder, stage)
 }
 
-// Versions describes the machine: devices and libraries.
+// Versions describes the machine's devices and libraries.
 func (r *Results) Versions() string {
 	if r.Machine == nil {
 		return r.describeMissing("versions")
@@ -148,7 +146,7 @@ func (r *Results) Comparison() string {
 	})
 }
 
-// Verdict describes whether the loss of training on the GPU followed the CPU's curve.
+// Verdict says whether the loss on the GPU followed the CPU's curve.
 func (r *Results) Verdict() string {
 	if r.Training == nil {
 		return r.describeMissing("train")
@@ -158,7 +156,7 @@ func (r *Results) Verdict() string {
 	return b.String()
 }
 
-// formatTable returns the text that f writes, with aligned columns.
+// formatTable aligns the columns that f writes, which tabs separate.
 func formatTable(f func(io.Writer)) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -167,11 +165,11 @@ func formatTable(f func(io.Writer)) string {
 	return b.String()
 }
 
-// maxRunsBytes is the maximum size of the unpacked run folders of a check, in bytes.
+// maxRunsBytes limits the unpacked run folders of a check.
 const maxRunsBytes = 256 << 20
 
-// Runs unpacks the run folders of the train stage into dir and returns the folder of the
-// study. It returns "" if the stage has no run folders.
+// Runs unpacks the run folders of the train stage into dir, and returns the study's folder, or "" if there
+// are none.
 func (r *Results) Runs(dir string) (study string, err error) {
 	if r.Folder == "" {
 		return "", nil
@@ -190,7 +188,6 @@ func (r *Results) Runs(dir string) (study string, err error) {
 	return filepath.Join(dir, "gpu"), nil
 }
 
-// unpackTarGz extracts the files of a .tar.gz into dir.
 func unpackTarGz(r io.Reader, dir string) error {
 	z, err := gzip.NewReader(r)
 	if err != nil {
@@ -226,7 +223,6 @@ func unpackTarGz(r io.Reader, dir string) error {
 	}
 }
 
-// writeFile writes a file below root and creates its folder.
 func writeFile(root *os.Root, name string, r io.Reader) error {
 	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err

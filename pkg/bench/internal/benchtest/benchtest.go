@@ -1,5 +1,4 @@
-// Package benchtest lets the test binary of a package be the lockstep command that a
-// benchmark starts as its worker.
+// Package benchtest lets a test binary be the lockstep command that a benchmark starts as its worker.
 package benchtest
 
 import (
@@ -10,9 +9,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main is the body of TestMain. If the test binary was started as "lockstep bench worker",
-// Main calls work with the flags of the worker and exits. Otherwise it runs the tests and
-// fails if goroutines are left.
+// Main is the body of TestMain. In a process started as "lockstep bench worker", it calls work with the
+// worker's flags and exits. Otherwise it runs the tests, and fails if goroutines are left.
 func Main(m *testing.M, work func(args []string) error) {
 	if len(os.Args) > 2 && os.Args[1] == "bench" && os.Args[2] == "worker" {
 		if err := work(os.Args[3:]); err != nil {
@@ -24,8 +22,7 @@ func Main(m *testing.M, work func(args []string) error) {
 	goleak.VerifyTestMain(m)
 }
 
-// UseTestBinaryAsWorker makes the benchmarks of a test start this test binary as the
-// lockstep command.
+// UseTestBinaryAsWorker makes the benchmarks of a test start this binary as the lockstep command.
 func UseTestBinaryAsWorker(t *testing.T) {
 	t.Helper()
 	self, err := os.Executable()

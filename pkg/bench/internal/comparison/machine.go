@@ -15,15 +15,13 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// DescribeMachine describes this machine: the processor, the number of cores, the operating
-// system and the architecture.
+// DescribeMachine describes the processor, the number of cores, the operating system and the architecture.
 func DescribeMachine() string {
 	h := runs.DescribeHost()
 	return fmt.Sprintf("%s, %s, %s/%s", h.CPU, english.Count(h.Cores, "core"), h.OS, h.Arch)
 }
 
-// FindCommit returns the checked-out commit of the source tree that contains the command,
-// or the command's build id.
+// FindCommit returns the checked-out commit of the command's source tree, or the command's build id.
 func FindCommit(ctx context.Context) string {
 	exe, err := os.Executable()
 	if err == nil {

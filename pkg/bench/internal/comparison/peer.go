@@ -11,26 +11,24 @@ import (
 	"strings"
 )
 
-// InstallCommand is the command that installs the peers, the programs that Lockstep is
-// compared with. Error messages contain it.
+// InstallCommand installs the peers, the programs that Lockstep is compared with.
 const InstallCommand = "environment/peers/install"
 
 // ErrPeerMissing is wrapped by the error of a comparison if the program to compare with,
 // such as PyTorch, is not installed.
 var ErrPeerMissing = errors.New("the peer of this benchmark is missing")
 
-// PeerOptions describes how to find the peers, the Python programs that Lockstep is
-// compared with.
+// PeerOptions describes how to find the peers, which are Python programs.
 type PeerOptions struct {
 	Scripts string // folder with the peers' scripts; empty: environment/peers of the checkout
 	Python  string // interpreter; empty: the first of /usr/bin/python3 and the python3 in PATH that has the modules
 }
 
-// peerMissingExitCode is the exit code of a peer's script if a library that it needs is missing.
+// peerMissingExitCode is the exit code of a peer's script without a library that it needs.
 const peerMissingExitCode = 3
 
-// Command returns the command line of a peer's script, without the script's arguments. It
-// uses the first python3 that has the modules. what describes the modules in the error.
+// Command returns the command line of a peer's script, without the script's arguments, for the first
+// python3 that has the modules. what names the modules in the error.
 func (o PeerOptions) Command(ctx context.Context, script, what string, modules ...string) ([]string, error) {
 	path, err := o.findScript(script)
 	if err != nil {
@@ -58,8 +56,8 @@ func (o PeerOptions) TorchCommand(ctx context.Context, script string) ([]string,
 	return o.Command(ctx, script, "PyTorch", "torch")
 }
 
-// OpenMPICommand returns the command line that starts the given number of processes with
-// Open MPI on this machine, to which the program and its arguments must be appended.
+// OpenMPICommand returns the command line, to be followed by a program and its arguments, that starts the
+// given number of processes with Open MPI on this machine.
 func OpenMPICommand(ctx context.Context, processes int) ([]string, error) {
 	for _, name := range []string{"mpirun.openmpi", "mpirun"} {
 		version, err := exec.CommandContext(ctx, name, "--version").Output()
@@ -75,8 +73,8 @@ func OpenMPICommand(ctx context.Context, processes int) ([]string, error) {
 	return nil, fmt.Errorf("%w: found no mpirun of Open MPI: install openmpi-bin with %s", ErrPeerMissing, InstallCommand)
 }
 
-// findScript returns the path of a peer's script: in o.Scripts if that is set, otherwise
-// in environment/peers in a parent folder of the working directory or of this program.
+// findScript returns the path of a peer's script: in o.Scripts, or if that is empty in environment/peers of
+// a parent folder of the working directory or of this program.
 func (o PeerOptions) findScript(name string) (string, error) {
 	if o.Scripts != "" {
 		path := filepath.Join(o.Scripts, name)
@@ -106,8 +104,7 @@ func (o PeerOptions) findScript(name string) (string, error) {
 	return "", fmt.Errorf("%w: found no environment/peers/%s in the parent folders of %v: run this in the checkout, which contains %s, or set --peers to that folder", ErrPeerMissing, name, from, InstallCommand)
 }
 
-// StartPeer starts a peer. If a library that it needs is missing, the error describes how
-// to install it.
+// StartPeer starts a peer. If it lacks a library, the error says how to install it.
 func StartPeer(ctx context.Context, p Program) (*Side, error) {
 	s, err := Start(ctx, p)
 	var exit *exec.ExitError

@@ -29,7 +29,6 @@ type Record struct {
 	Commit  string `json:"commit"`
 }
 
-// MeetsTarget reports whether the ratio reaches the target.
 func (r Record) MeetsTarget() bool { return r.Ratio >= r.Target }
 
 // Write writes records as a table, or as JSON.
@@ -66,8 +65,8 @@ func Write(w io.Writer, records []Record, asJSON bool) error {
 	return nil
 }
 
-// Compare fills in the numbers of a record from repeated measurements in which higher
-// values are better. ours[i] and peers[i] were measured one after the other.
+// Compare fills in the numbers of r. Higher values are better; ours[i] and peers[i] were measured one after
+// the other.
 func Compare(r Record, ours, peers []float64) Record {
 	return r.withStatistics(ours, peers, func(ours, peers float64) float64 { return ours / peers })
 }
@@ -77,8 +76,7 @@ func CompareCosts(r Record, ours, peers []float64) Record {
 	return r.withStatistics(ours, peers, func(ours, peers float64) float64 { return peers / ours })
 }
 
-// withStatistics returns r with the medians, the spread and the number of repeats filled
-// in. ratio computes the ratio of two measured values; it must be greater than 1 if
+// withStatistics returns r with medians, spread and number of repeats. ratio must be greater than 1 if
 // Lockstep is better.
 func (r Record) withStatistics(ours, peers []float64, ratio func(ours, peers float64) float64) Record {
 	ratios := make([]float64, len(ours))
@@ -92,9 +90,9 @@ func (r Record) withStatistics(ours, peers []float64, ratio func(ours, peers flo
 	return r
 }
 
-// medianInterval returns the 95 % confidence interval of the median of the distribution of v,
-// from order statistics: the number of values below the median is binomial, whatever the
-// distribution. It returns nil for fewer than 6 values, whose range is no such interval.
+// medianInterval returns the 95 % confidence interval of the median of v's distribution from order
+// statistics: the number of values below the median is binomial, whatever the distribution. It returns nil for
+// fewer than 6 values, whose whole range is less certain.
 func medianInterval(v []float64) *[2]float64 {
 	below := distuv.Binomial{N: float64(len(v)), P: 0.5}
 	left := 0 // values to leave out on each side

@@ -22,11 +22,9 @@ import (
 	"lockstep/pkg/runs/transfers"
 )
 
-// Requests to a side. The two sides of a comparison are separate programs that use the same
-// protocol: a side describes itself in one line of JSON (Greeting), answers each line that
-// it reads by one line of JSON (Answer), and ends when its input ends. Between two requests
-// it is idle, so that both sides can be measured alternately. The peak memory of each side
-// is measured separately.
+// Requests to a side. The sides of a comparison are separate programs with one protocol: a side describes
+// itself in one line of JSON (Greeting), answers each line that it reads by one line of JSON (Answer), and ends
+// with its input. Between requests it is idle, so that both sides can be measured alternately.
 const (
 	RequestStep      = "step"      // train one step
 	RequestSteps     = "steps"     // steps COUNT: train COUNT consecutive steps
@@ -37,14 +35,13 @@ const (
 	RequestEpoch     = "epoch"     // train the next epoch
 )
 
-// Greeting is the first line that a side writes: it describes the side.
+// Greeting is the first line that a side writes.
 type Greeting struct {
 	Name       string `json:"name"`
 	Device     string `json:"device,omitempty"`
 	Threads    int    `json:"threads"`
 	Parameters int    `json:"parameters,omitempty"`
-	// FLOPsPerImage counts the floating-point operations of the convolutions. The backward
-	// pass counts as twice the forward pass.
+	// FLOPsPerImage counts the convolutions' operations. The backward pass counts as twice the forward pass.
 	FLOPsPerImage int64 `json:"flops_per_image,omitempty"`
 }
 
@@ -66,12 +63,11 @@ type Program struct {
 	Workers int      // processes
 	PerNode int      // processes on each node that Lockstep is told of; 0: all are on one node
 
-	// CPUs are the CPUs to which each process is bound, by rank; nil: none is bound.
+	// CPUs are the CPUs of each process, by rank; nil: none is bound.
 	CPUs [][]int
 }
 
-// CheckSameWork returns an error unless both sides train the same network with the
-// requested number of threads.
+// CheckSameWork returns an error unless both sides train the same network with the given number of threads.
 func CheckSameWork(ours, peers Greeting, threads int) error {
 	switch {
 	case ours.Parameters != peers.Parameters:
@@ -84,14 +80,13 @@ func CheckSameWork(ours, peers Greeting, threads int) error {
 	return nil
 }
 
-// Side is one side of a comparison: a running program with one process per worker.
+// Side is a running program with one process per worker.
 type Side struct {
 	About     Greeting // greeting of rank 0
 	processes []*process
 	cancel    context.CancelFunc
 }
 
-// process is a running process of a side.
 type process struct {
 	rank   int
 	cmd    *exec.Cmd
@@ -131,7 +126,6 @@ func Start(ctx context.Context, p Program) (*Side, error) {
 	return s, nil
 }
 
-// startProcess starts the process of one worker.
 func startProcess(ctx context.Context, p Program, rank, port int, token string) (*process, error) {
 	one := &process{rank: rank, cmd: exec.CommandContext(ctx, p.Argv[0], p.Argv[1:]...)}
 	one.cmd.Env = sideEnvironment(p, rank, port, token)
@@ -153,7 +147,7 @@ func startProcess(ctx context.Context, p Program, rank, port int, token string) 
 	return one, nil
 }
 
-// startOnCPUs starts c as the process of a rank, bound to the CPUs of that rank.
+// startOnCPUs starts c, bound to the CPUs of its rank.
 func startOnCPUs(c *exec.Cmd, cpus [][]int, rank int) (err error) {
 	if cpus == nil {
 		return c.Start()
@@ -172,9 +166,8 @@ func startOnCPUs(c *exec.Cmd, cpus [][]int, rank int) (err error) {
 	return c.Start()
 }
 
-// sideEnvironment returns the environment of a side's process: the environment of this
-// process, without variables that would change the side's behavior. If there are several
-// workers, it includes the worker's rank and address.
+// sideEnvironment returns this process's environment, without variables that would change the side's
+// behavior. Of several workers, each also gets its rank and address.
 func sideEnvironment(p Program, rank, port int, token string) []string {
 	set := slices.Clone(p.Env)
 	drop := []string{
@@ -226,8 +219,8 @@ func (s *Side) TimeRequest(request string) (float64, error) {
 	return longest, nil
 }
 
-// CheckAllReduce sends the request to check one all-reduce of size bytes. It returns the
-// number of wrong elements, summed over the processes.
+// CheckAllReduce has the side check one all-reduce of size bytes, and returns the number of wrong elements
+// on all processes.
 func (s *Side) CheckAllReduce(size int) (int, error) {
 	answers, err := s.Ask(fmt.Sprintf("%s %d", RequestCheck, size))
 	if err != nil {
@@ -259,8 +252,8 @@ func (s *Side) PeakBytes() (float64, error) {
 	return sum, nil
 }
 
-// forEachProcess calls f for all processes in parallel. If one call fails, it kills the
-// other processes, since they may wait for the failed one, and returns the first error.
+// forEachProcess calls f for all processes in parallel. After an error, it kills the other processes, which
+// may wait for the failed one, and returns the first error.
 func (s *Side) forEachProcess(f func(*process) error) error {
 	errs := make(chan error)
 	for _, p := range s.processes {
@@ -276,8 +269,8 @@ func (s *Side) forEachProcess(f func(*process) error) error {
 	return first
 }
 
-// Close closes the side's input, and kills the processes that have not ended after
-// closeTimeout. Exit codes are ignored, because the answers have been received.
+// Close closes the side's input, and kills processes that have not ended after closeTimeout. It ignores exit
+// codes, because the answers have been received.
 func (s *Side) Close() {
 	if s == nil {
 		return
@@ -293,7 +286,6 @@ func (s *Side) Close() {
 	s.cancel()
 }
 
-// readAnswer reads one line of JSON into v.
 func (p *process) readAnswer(v any) error {
 	line, err := p.out.ReadBytes('\n')
 	if err != nil {
@@ -305,9 +297,8 @@ func (p *process) readAnswer(v any) error {
 	return nil
 }
 
-// waitForExit waits until a process that no longer answers has ended. It returns an error
-// with the last output of the process and the reason: the error of the process or, if it
-// ended normally, cause.
+// waitForExit waits for a process that no longer answers. The error has its last output and the reason: its
+// own error or, if it ended normally, cause.
 func (p *process) waitForExit(cause error) error {
 	_ = p.in.Close()
 	if err := p.wait(); err != nil {
@@ -319,8 +310,7 @@ func (p *process) waitForExit(cause error) error {
 	return fmt.Errorf("%s ended: %w", p.describe(), cause)
 }
 
-// describe returns a name for error messages: the name in the greeting of the process, or
-// else its command line, and its rank.
+// describe returns a name for errors: the greeting's or else the command line, and the rank.
 func (p *process) describe() string {
 	name := p.About.Name
 	if name == "" {
@@ -329,7 +319,7 @@ func (p *process) describe() string {
 	return fmt.Sprintf("%s (rank %d)", name, p.rank)
 }
 
-// A tailWriter keeps only the last tailBytes bytes that were written to it.
+// A tailWriter keeps the last tailBytes bytes written to it.
 type tailWriter struct{ text []byte }
 
 const tailBytes = 2000
