@@ -14,9 +14,8 @@ import (
 	"lockstep/pkg/tune"
 )
 
-// usableMemoryFraction is the fraction of a machine's memory that the workers may use. The
-// remainder is for the system and for memory that Go's garbage collector has not released
-// yet.
+// usableMemoryFraction is the fraction of a machine's memory for the workers. The remainder is for the
+// system, and for memory that Go's garbage collector has not released yet.
 const usableMemoryFraction = 0.8
 
 func batchsizeCommand() *cobra.Command {
@@ -96,8 +95,8 @@ smallest that ran out of memory, with the files and lines of the evidence.`,
 	return c
 }
 
-// printBatchLimits reads the logs of the jobs below a folder, and prints for each series
-// the batch sizes that trained and those that ran out of memory.
+// printBatchLimits prints, for each series in the logs below path, the batch sizes that trained and those
+// that ran out of memory.
 func printBatchLimits(c *cobra.Command, path string, asJSON bool) error {
 	place, err := runs.LocateLogs(path)
 	if err != nil {

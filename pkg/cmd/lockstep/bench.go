@@ -24,7 +24,6 @@ installs the peers; if one is missing, the exit code is 3.`,
 	return c
 }
 
-// benchOutputFlags contains the output flags that all benchmarks have.
 type benchOutputFlags struct{ json, verbose bool }
 
 func (o *benchOutputFlags) addFlags(f *pflag.FlagSet) {
@@ -32,8 +31,7 @@ func (o *benchOutputFlags) addFlags(f *pflag.FlagSet) {
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print progress messages")
 }
 
-// write writes the records. If a peer is missing, it returns an error with the exit code
-// exitMissing.
+// write writes the records. A missing peer is an error with the exit code exitMissing.
 func (o *benchOutputFlags) write(c *cobra.Command, records []bench.Record, err error) error {
 	if errors.Is(err, bench.ErrPeerMissing) {
 		return asMissingError(err)
@@ -44,7 +42,6 @@ func (o *benchOutputFlags) write(c *cobra.Command, records []bench.Record, err e
 	return bench.Write(c.OutOrStdout(), records, o.json)
 }
 
-// addShapeFlags adds flags for the network of a benchmark.
 func addShapeFlags(f *pflag.FlagSet, s *bench.Shape) {
 	*s = bench.DefaultShape()
 	f.StringVar(&s.Model, "model", s.Model, "network: "+strings.Join(bench.Models(), ", ")+" (default: the first); each has its own default size")
@@ -54,8 +51,7 @@ func addShapeFlags(f *pflag.FlagSet, s *bench.Shape) {
 	f.IntVar(&s.Batch, "batch", s.Batch, "images per worker and step")
 }
 
-// setModelDefaults sets the dimensions of s to the defaults of its model, except those
-// that were set by flags.
+// setModelDefaults sets the dimensions that no flag sets to the defaults of the model.
 func setModelDefaults(f *pflag.FlagSet, s *bench.Shape) error {
 	own, err := bench.ShapeOf(s.Model)
 	if err != nil {
@@ -73,8 +69,6 @@ func setModelDefaults(f *pflag.FlagSet, s *bench.Shape) error {
 	return nil
 }
 
-// addPeerFlags adds the flags for finding the peers, the Python programs that Lockstep is
-// compared with.
 func addPeerFlags(f *pflag.FlagSet, p *bench.PeerOptions) {
 	f.StringVar(&p.Scripts, "peers", "", "folder with the peers' scripts (default: environment/peers of the checkout)")
 	f.StringVar(&p.Python, "python", "", "Python interpreter with PyTorch (default: the first python3 that has it)")
@@ -267,8 +261,7 @@ show the limit of this machine. LOCKSTEP_CPU selects the instruction set.
 	return c
 }
 
-// benchWorkerCommand returns the hidden command of Lockstep's side of a comparison, which
-// the other benchmarks start.
+// benchWorkerCommand returns the hidden command that the other benchmarks start as Lockstep's side.
 func benchWorkerCommand() *cobra.Command {
 	o := bench.WorkerOptions{Engine: engine.DefaultOptions(), Shape: bench.DefaultShape()}
 	c := &cobra.Command{

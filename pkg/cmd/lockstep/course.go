@@ -44,12 +44,11 @@ notebooks/course/README.md is the guide for teachers.`,
 	return c
 }
 
-// addTasksFlag adds the flag --tasks.
 func addTasksFlag(c *cobra.Command, tasks *string) {
 	c.Flags().StringVar(tasks, "tasks", os.Getenv(course.TasksVariable), "a folder with task files (NN-title.yaml) that add to the shipped tasks or replace them")
 }
 
-// notebookTasks returns the tasks in the folder named by --tasks, or else those beside the notebook.
+// notebookTasks returns the tasks in the folder tasks or, if that is "", beside the notebook.
 func notebookTasks(tasks, notebook string) (course.Tasks, error) {
 	if tasks != "" {
 		return course.ReadTasks(tasks)
@@ -113,7 +112,7 @@ Exit codes: 0 all tasks are done; 1 some are not.`,
 	return c
 }
 
-// printStates prints the state of each task. It returns an error if one is not done.
+// printStates prints the states. It returns an error if a task is not done.
 func printStates(w io.Writer, states []course.TaskState) error {
 	open := 0
 	for _, s := range states {

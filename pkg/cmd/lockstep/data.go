@@ -29,7 +29,6 @@ func dataCommand() *cobra.Command {
 	return c
 }
 
-// dataMakeFlags contains the flags of lockstep data make.
 type dataMakeFlags struct {
 	count, test         int
 	height, width, edge int
@@ -42,13 +41,13 @@ type dataMakeFlags struct {
 	gzip                bool
 }
 
-// dataGenerator is a kind of data that lockstep data make can generate.
+// dataGenerator makes one kind of data.
 type dataGenerator struct {
 	name, does, formats string
 	make                func(c *cobra.Command, dir string, f dataMakeFlags) (trains string, err error)
 }
 
-// dataGenerators returns all kinds of data. The first of a kind's formats is the default.
+// dataGenerators returns all generators. The first of a generator's formats is the default.
 func dataGenerators() []dataGenerator {
 	return []dataGenerator{
 		{"cells", "microscope images of cells and their masks (data kind pairs)", "png tiff", makeCells},
@@ -146,8 +145,7 @@ with only one value, and the lines of a config that reads them.`,
 	return c
 }
 
-// checkFolderIsEmpty returns an error if a folder is not empty, because the user's data
-// would be overwritten or mixed with generated data.
+// checkFolderIsEmpty protects the user's files, which would be overwritten or mixed with generated data.
 func checkFolderIsEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	switch {
@@ -161,7 +159,6 @@ func checkFolderIsEmpty(dir string) error {
 	return nil
 }
 
-// orDefault returns v, or def if v is 0.
 func orDefault(v, def int) int {
 	if v == 0 {
 		return def
@@ -169,8 +166,8 @@ func orDefault(v, def int) int {
 	return v
 }
 
-// makeCells generates images of cells. Like the other generators, it returns the setting
-// that makes a config use the data.
+// makeCells generates images of cells. Like the other generators, it returns the setting with which a
+// config uses the data.
 func makeCells(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
 	if f.classes != 0 || f.rgb || f.sizes != nil {
 		return makeStainedCells(c, dir, f)
@@ -190,7 +187,7 @@ func makeCells(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
 	return trains, data.WriteTIFF(c.Context(), dir, cells)
 }
 
-// makeStainedCells generates images of stained cells, see data.WriteCellClasses.
+// makeStainedCells generates images of stained cells; see data.WriteCellClasses.
 func makeStainedCells(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
 	config := data.CellClassesOptions{Count: orDefault(f.count, 40), Classes: f.classes, RGB: f.rgb, Seed: f.seed}
 	edge := math.MaxInt // of the smallest image

@@ -26,7 +26,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// finding is one line of the report of lockstep doctor.
+// finding is one line of the report.
 type finding struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
@@ -87,7 +87,6 @@ Exit code 1: something failed on a node.`,
 	return c
 }
 
-// runChecks examines this machine and returns the lines of the report.
 func runChecks(ctx context.Context) []finding {
 	host := runs.DescribeHost()
 	found := []finding{
@@ -108,9 +107,8 @@ func runChecks(ctx context.Context) []finding {
 	)
 }
 
-// checkProcessor reports the processor and the instruction sets that the CPU engine can use,
-// the best first. With precision bf16 it can also use plain Go, which is not listed, because
-// it is slow and must be asked for.
+// checkProcessor reports the processor and the CPU engine's instruction sets, the best first. It omits plain
+// Go, which also runs in bf16, but is slow and must be asked for.
 func checkProcessor(host runs.Host) finding {
 	f := finding{Name: "processor", Detail: fmt.Sprintf("%s, %s", host.CPU, english.Count(host.Cores, "core"))}
 	sets, err := cpu.InstructionSets(engine.DefaultOptions().Precision)
@@ -128,7 +126,6 @@ func checkProcessor(host runs.Host) finding {
 	return f
 }
 
-// checkGPUs reports the GPUs and the libraries for training on them.
 func checkGPUs(m *engine.Machine) []finding {
 	var found []finding
 	gpus := false
@@ -158,8 +155,7 @@ func checkGPUs(m *engine.Machine) []finding {
 	return found
 }
 
-// checkTopology describes the sockets, NUMA nodes and cores of this machine, and the CPUs
-// that this process may use.
+// checkTopology reports the sockets, NUMA nodes and cores, and the CPUs that this process may use.
 func checkTopology() finding {
 	f := finding{Name: "topology"}
 	allowed, err := topology.AllowedCPUs()
@@ -185,8 +181,7 @@ func checkTopology() finding {
 	return f
 }
 
-// checkBinding describes how lockstep launch would bind one worker for each core that it may
-// use.
+// checkBinding reports how lockstep launch would bind one worker per usable core.
 func checkBinding() finding {
 	f := finding{Name: "binding"}
 	workers := runtime.NumCPU()
@@ -208,8 +203,8 @@ func checkBinding() finding {
 	return f
 }
 
-// checkRanks reports the rank that lockstep train would have here, which launcher's variables
-// it comes from, the address of rank 0, and the secret of the workers.
+// checkRanks reports the rank that lockstep train would have here and the launcher whose variables set it,
+// the address of rank 0, and the workers' secret.
 func checkRanks(getenv func(string) string) finding {
 	f := finding{Name: "ranks"}
 	e, err := rendezvous.FromEnv(getenv)
@@ -248,7 +243,7 @@ func checkRanks(getenv func(string) string) finding {
 	return f
 }
 
-// checkSharedMemory reports whether files can be created in /dev/shm. Only Linux has it.
+// checkSharedMemory reports whether files can be created in /dev/shm, which only Linux has.
 func checkSharedMemory() finding {
 	if runtime.GOOS != "linux" {
 		return finding{Name: "shared memory", OK: true, Detail: "not used on " + runtime.GOOS + ": workers exchange gradients through unix sockets"}
@@ -267,7 +262,6 @@ func checkSharedMemory() finding {
 	return f
 }
 
-// checkLogsFolder reports the folder of logs.
 func checkLogsFolder() finding {
 	dir, err := runs.ResolveLogs("logs")
 	if err != nil {
@@ -276,8 +270,8 @@ func checkLogsFolder() finding {
 	return finding{Name: "logs", OK: true, Detail: dir}
 }
 
-// checkProgram reports whether a program is installed, and the first line of its version
-// output. use describes what the program is needed for.
+// checkProgram reports whether the program name is installed, with the first line that it prints for args.
+// use is its purpose.
 func checkProgram(ctx context.Context, name, use, advice string, args ...string) finding {
 	f := finding{Name: name}
 	path, err := exec.LookPath(name)

@@ -15,7 +15,6 @@ import (
 	"lockstep/pkg/train"
 )
 
-// clusterCheck contains the flags of lockstep doctor --cluster.
 type clusterCheck struct {
 	cluster, dryRun bool
 	on, node        string
@@ -43,8 +42,7 @@ func (k *clusterCheck) addFlags(f *pflag.FlagSet) {
 	}
 }
 
-// isAsked reports whether a cluster is to be checked. It returns an error if flags contradict
-// each other.
+// isAsked reports whether the flags request a check of a cluster. Contradictory flags are an error.
 func (k *clusterCheck) isAsked(c *cobra.Command) (bool, error) {
 	if k.node != "" {
 		return true, nil
@@ -71,7 +69,7 @@ func (k *clusterCheck) isAsked(c *cobra.Command) (bool, error) {
 	return k.cluster, nil
 }
 
-// run checks the cluster, or this node as one task of a check, and prints the report.
+// run prints the report on the cluster, or checks this node as one task of a check.
 func (k *clusterCheck) run(c *cobra.Command, asJSON bool) error {
 	if k.node != "" {
 		o, err := preflight.ParseNodeOptions(k.node)

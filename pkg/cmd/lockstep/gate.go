@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// Exit codes of lockstep gate; 0 means that the candidate passed. A regression has its own
-// code, so that CI can distinguish it from all other failures.
+// Exit codes of lockstep gate; 0 means that the candidate passed. With its own code for a regression, CI
+// can distinguish it from other failures.
 const (
 	exitRegression = 1
 	exitCannotTell = 2
@@ -63,8 +63,7 @@ cannot be read, or wrong usage. 130 interrupted.`,
 	return c
 }
 
-// compareSpeed reads the baseline and the candidate and compares their speed. format is the format of the
-// result.
+// compareSpeed compares the candidate with the baseline. format is the format of the result.
 func (f *studyFlags) compareSpeed(c *cobra.Command, baseline, candidate, limit, format string) (*scaling.GateResult, error) {
 	if baseline == "" || candidate == "" {
 		return nil, errors.New("--baseline or --candidate is missing: use lockstep gate --baseline A --candidate B")
@@ -86,7 +85,7 @@ func (f *studyFlags) compareSpeed(c *cobra.Command, baseline, candidate, limit, 
 	return scaling.Gate(a, b, share)
 }
 
-// parseFraction parses a fraction, such as 5% or 0.05.
+// parseFraction parses 5% or 0.05.
 func parseFraction(text string) (float64, error) {
 	number, isPercent := strings.CutSuffix(strings.TrimSpace(text), "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)

@@ -33,8 +33,7 @@ doctor lists them too. environment/gpu-check runs all checks and stores the resu
 	return c
 }
 
-// missingGPUError returns an error with the exit code exitMissing if this machine has no
-// usable GPU, and nil otherwise.
+// missingGPUError returns nil if this machine has a usable GPU, else an error with the code exitMissing.
 func missingGPUError() error {
 	m := engine.Devices()
 	if m.NoGPU == "" {
@@ -97,7 +96,6 @@ if they differ.`,
 	}
 }
 
-// selfTestResult is the output of lockstep gpu selftest as JSON.
 type selfTestResult struct {
 	Build   string           `json:"build"`
 	Device  string           `json:"device"`
@@ -164,7 +162,6 @@ is 1 if a check fails.
 	return c
 }
 
-// firstGPUName returns the name of the first GPU, or "" if there is none.
 func firstGPUName() string {
 	for _, d := range engine.Devices().Devices {
 		if d.Kind == "cuda" {
@@ -200,7 +197,6 @@ func (r selfTestResult) write(w io.Writer, asJSON bool) error {
 	return err
 }
 
-// addGPUFlags adds the flags of the benchmarks on a GPU.
 func addGPUFlags(f *pflag.FlagSet, o *gpu.Options, out *benchOutputFlags) {
 	f.StringVar(&o.Model, "model", "unet-512", "one of "+strings.Join(gpu.Models(), ", "))
 	f.StringVar(&o.Precision, "precision", "bf16", "bf16, fp16 or fp32")
@@ -211,8 +207,7 @@ func addGPUFlags(f *pflag.FlagSet, o *gpu.Options, out *benchOutputFlags) {
 	out.addFlags(f)
 }
 
-// withMissingExitCode adds the exit code exitMissing to err if err reports a missing GPU or
-// peer.
+// withMissingExitCode adds the code exitMissing to err if a GPU or peer is missing.
 func withMissingExitCode(err error) error {
 	if errors.Is(err, gpu.ErrNoGPU) || errors.Is(err, bench.ErrPeerMissing) {
 		return asMissingError(err)

@@ -17,16 +17,13 @@ import (
 	"lockstep/pkg/launch"
 )
 
-// killTimeout limits the time for the action that a command takes at the second
-// interrupt.
+// killTimeout limits the action at the second interrupt.
 const killTimeout = 2 * time.Second
 
-// abandonTimeout is how long a command that abandonWhenInterrupted has marked may go on after
-// the first interrupt.
+// abandonTimeout is how long an abandonable command may continue after the first interrupt.
 const abandonTimeout = time.Second
 
-// secondInterruptAction stores the action that a command takes when the user interrupts it
-// for the second time.
+// secondInterruptAction is what a command does at the second interrupt.
 type secondInterruptAction struct {
 	mu      sync.Mutex
 	do      func()
@@ -35,9 +32,8 @@ type secondInterruptAction struct {
 
 type secondInterruptKey struct{}
 
-// onSecondInterrupt registers action, which is called at the second interrupt. If action
-// stops the work that the command is waiting for, the command has killTimeout to end
-// normally.
+// onSecondInterrupt registers action for the second interrupt. If action stops the work that the command
+// waits for, the command has killTimeout to end normally.
 func onSecondInterrupt(ctx context.Context, action func()) {
 	if a, ok := ctx.Value(secondInterruptKey{}).(*secondInterruptAction); ok {
 		a.mu.Lock()
@@ -46,10 +42,9 @@ func onSecondInterrupt(ctx context.Context, action func()) {
 	}
 }
 
-// abandonWhenInterrupted states that the command of ctx starts no processes and that nothing
-// is lost if it ends at any moment, because it replaces its output files only when they are
-// complete. If the command has not ended abandonTimeout after the first interrupt, for example
-// because it sorts millions of rows, the program ends without it.
+// abandonWhenInterrupted declares that the command of ctx may end at any moment: it starts no processes, and
+// replaces its output files only when they are complete. The program ends abandonTimeout after the first
+// interrupt, even if the command is busy, for example with sorting millions of rows.
 func abandonWhenInterrupted(ctx context.Context) {
 	if a, ok := ctx.Value(secondInterruptKey{}).(*secondInterruptAction); ok {
 		a.mu.Lock()
@@ -58,11 +53,10 @@ func abandonWhenInterrupted(ctx context.Context) {
 	}
 }
 
-// runInterruptible runs a command until it ends or its user interrupts it. The first
-// interrupt (Ctrl-C, SIGTERM, SIGHUP from a closed terminal, or SIGUSR1 from Slurm) cancels its
-// context, so that it ends normally; after SIGUSR1, the exit code is launch.ExitRequeue. The second interrupt ends it at once. A SIGHUP never counts as
-// the second interrupt, because the shell and the kernel each send one when a terminal
-// is closed.
+// runInterruptible runs a command until it ends or is interrupted. The first interrupt (Ctrl-C, SIGTERM, SIGHUP
+// from a closed terminal, or SIGUSR1 from Slurm) cancels its context, so that it ends normally; after SIGUSR1,
+// the exit code is launch.ExitRequeue. The second interrupt ends it at once. A SIGHUP is never the second
+// interrupt, because shell and kernel each send one when a terminal is closed.
 func runInterruptible(args []string) int {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, append(process.ShutdownSignals(), syscall.SIGUSR1)...)
@@ -113,8 +107,7 @@ func runInterruptible(args []string) int {
 	return exitInterrupted
 }
 
-// ignoreBrokenOutput changes c so that it continues after the reader of its output has
-// ended (lockstep launch | head), and returns c.
+// ignoreBrokenOutput lets c continue after the reader of its output has ended (lockstep launch | head).
 func ignoreBrokenOutput(c *cobra.Command) *cobra.Command {
 	c.PreRun = func(c *cobra.Command, _ []string) {
 		process.SurviveBrokenPipes()
@@ -124,8 +117,7 @@ func ignoreBrokenOutput(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// A pipeWriter discards its input once the reader of the pipe has ended or the terminal
-// was closed.
+// A pipeWriter discards its input once the pipe's reader has ended or the terminal was closed.
 type pipeWriter struct{ io.Writer }
 
 func (w pipeWriter) Write(p []byte) (int, error) {
@@ -136,7 +128,7 @@ func (w pipeWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// addResumeAdvice adds advice on how to continue to the error of an interrupted training.
+// addResumeAdvice says in the error of an interrupted training how to continue.
 func addResumeAdvice(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err

@@ -244,12 +244,10 @@ unless --accept-changed-data is given. Configs: ` + strings.Join(train.Names(), 
 	return c
 }
 
-// startSweep starts a sweep and returns its job.
 type startSweep func(context.Context, launch.Sweep) (*launch.Job, error)
 
-// runSweep runs a sweep, which start starts. In a terminal it shows one progress bar per run.
-// Otherwise, or if lines is true, it prints the workers' lines, which the run folders contain in
-// any case.
+// runSweep runs a sweep with a progress bar per run. Without a terminal, or if lines is true, it prints the
+// workers' lines, which the run folders contain in any case.
 func runSweep(c *cobra.Command, start startSweep, s launch.Sweep, lines bool) error {
 	end := (*launch.Job).Watch
 	if (lines || !stderrIsTerminal()) && !s.Detach {
@@ -310,14 +308,13 @@ func runSweep(c *cobra.Command, start startSweep, s launch.Sweep, lines bool) er
 	return err
 }
 
-// describeContinuing returns the error of a command that showed a sweep of another process until it
-// was interrupted.
+// describeContinuing returns the error of an interrupted command that showed another process's sweep.
 func describeContinuing(study string) error {
 	return &exitError{exitInterrupted, fmt.Errorf("interrupted: %s continues; lockstep watch %[1]s shows it again, and lockstep stop %[1]s ends it", study)}
 }
 
-// printDetached says that a sweep was started, or that it was running already, and continues without
-// this command.
+// printDetached says that a sweep was started or was running already, and that it continues after this
+// command.
 func printDetached(c *cobra.Command, job *launch.Job) error {
 	if job.Ended() {
 		return job.Wait(c.Context()) // there was nothing to do, or it failed at once

@@ -12,7 +12,7 @@ import (
 	"lockstep/pkg/train"
 )
 
-// addSlurmFlags adds the flags that only --on slurm:SITE uses.
+// addSlurmFlags adds the flags of --on slurm:SITE.
 func addSlurmFlags(f *pflag.FlagSet, o *launch.SlurmOptions) {
 	f.StringVar(&o.Account, "account", "", "Slurm: the account to charge")
 	f.StringVar(&o.Partition, "partition", "", "Slurm: the partition (default: the site's)")
@@ -29,7 +29,6 @@ func addSlurmFlags(f *pflag.FlagSet, o *launch.SlurmOptions) {
 	f.StringVar(&o.Signal, "signal", "", "Slurm: signal before a job ends, and how many seconds before (default USR1@120); none: no signal")
 }
 
-// runSweepOn runs a sweep on the back end that --on names.
 func runSweepOn(c *cobra.Command, on string, s launch.Sweep, lines, dryRun bool) error {
 	kind, site, err := launch.ParseOn(on)
 	switch {
@@ -58,7 +57,7 @@ func runSweepOn(c *cobra.Command, on string, s launch.Sweep, lines, dryRun bool)
 	return err
 }
 
-// launchError returns err, with the exit code of its kind.
+// launchError returns err with the exit code for its kind.
 func launchError(err error) error {
 	var wrong *train.UsageError
 	var busy *launch.BusyError

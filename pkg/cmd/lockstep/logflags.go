@@ -8,8 +8,7 @@ import (
 	"lockstep/pkg/logread"
 )
 
-// logFlags contains the flags that determine how logs are read. The commands that read logs
-// share them.
+// logFlags contains the flags that all commands share which read logs.
 type logFlags struct {
 	as      []string
 	lines   []string
@@ -24,7 +23,6 @@ func (f *logFlags) addTo(c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.columns, "columns", nil, "fields of the columns of tables, such as 'workers=n_gpus,seconds=epoch_time'; repeatable; see lockstep help columns")
 }
 
-// columnsTopic returns the help topic that lists the fields of --columns.
 func columnsTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "columns",
@@ -49,8 +47,7 @@ unit may follow. Any other field is the name of a metric.
 	}
 }
 
-// options converts the flags to options. It returns an error that names the flag if a value
-// is invalid.
+// options converts the flags. Its error names the flag with the invalid value.
 func (f *logFlags) options() (logread.Options, error) {
 	o := logread.Options{Lines: f.lines, Columns: f.columns, Strict: f.strict}
 	for _, text := range f.as {

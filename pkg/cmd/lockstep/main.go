@@ -1,13 +1,11 @@
 // Command lockstep trains, launches, reads and plots; see lockstep help.
 //
-// Exit codes: 0 done; 1 failed; 2 wrong use (flags, config); 3 something that
-// the command needs is missing on this machine; 4 another sweep runs (launch
-// --no-wait); 130 interrupted.
+// Exit codes: 0 done; 1 failed; 2 wrong use (flags, config); 3 something that the command needs is missing on
+// this machine; 4 another sweep runs (launch --no-wait); 130 interrupted.
 //
-// There is one file per command, with its flags, its help and what it prints; the
-// work itself is done by the packages below. That is why the package has more
-// files than others: commands share little, and a package per command would only
-// add constructors.
+// Each command has one file, with its flags, its help and what it prints; packages below do the work. Commands
+// share little, so a package per command would only add constructors. Therefore the package has more files than
+// others.
 package main
 
 import (
@@ -33,7 +31,7 @@ const (
 	exitInterrupted = 130
 )
 
-// An exitError is an error with the exit code of the command.
+// An exitError is an error with an exit code.
 type exitError struct {
 	code int
 	err  error
@@ -42,7 +40,7 @@ type exitError struct {
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
-// asUsageError returns err with the exit code exitUsage, or nil if err is nil.
+// asUsageError returns err with exitUsage, or nil if err is nil.
 func asUsageError(err error) error {
 	if err == nil {
 		return nil
@@ -50,7 +48,7 @@ func asUsageError(err error) error {
 	return &exitError{exitUsage, err}
 }
 
-// asMissingError returns err with the exit code exitMissing, or nil if err is nil.
+// asMissingError returns err with exitMissing, or nil if err is nil.
 func asMissingError(err error) error {
 	if err == nil {
 		return nil
@@ -66,11 +64,10 @@ func main() {
 	os.Exit(runInterruptible(os.Args[1:]))
 }
 
-// commandThreads is the number of threads that a command starts at least, after main has begun.
+// commandThreads is the least number of threads that a command starts after main has begun.
 const commandThreads = 6
 
-// run runs the command and returns its exit code. Tests call it without starting a
-// process.
+// run runs the command and returns its exit code. Tests call it without a process.
 func run(ctx context.Context, args []string) int {
 	root := newRootCommand()
 	root.SetArgs(args)
@@ -135,9 +132,8 @@ after SIGUSR1, which Slurm sends before a job ends; 130 interrupted.
 	return root
 }
 
-// analyzesLogs prepares c, a command that reads logs, and returns it. The garbage collector
-// runs less often, because such a command usually ends before a collection would free much
-// memory, and its readers limit their memory. After an interrupt the command ends soon.
+// analyzesLogs prepares c, a command that reads logs. Garbage collection is rarer, because such a command
+// usually ends before it would free much, and its readers limit their memory. An interrupt ends it soon.
 func analyzesLogs(c *cobra.Command) *cobra.Command {
 	c.PreRun = func(c *cobra.Command, _ []string) {
 		reduceGC()
@@ -146,7 +142,7 @@ func analyzesLogs(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// reduceGC makes the garbage collector run less often, unless GOGC is set.
+// reduceGC makes garbage collection rarer, unless the user has set GOGC.
 func reduceGC() {
 	const percent = 400
 	if os.Getenv("GOGC") == "" {

@@ -17,7 +17,6 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// modelFlags contains the flags that change the settings of a network.
 type modelFlags struct {
 	set   []string
 	image string
@@ -77,7 +76,6 @@ Networks:
 	return c
 }
 
-// describeNetworks returns the networks with their descriptions, one per line.
 func describeNetworks() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -88,8 +86,7 @@ func describeNetworks() string {
 	return b.String()
 }
 
-// loadNetwork returns the network with the given name or spec file, with the changes that
-// the flags request.
+// loadNetwork returns the network with the given name or spec file, changed by the flags.
 func (f modelFlags) loadNetwork(name string) (model.Network, error) {
 	var cfg model.Config
 	var image, target []int
@@ -126,7 +123,7 @@ func (f modelFlags) loadNetwork(name string) (model.Network, error) {
 	return cfg.Network(image, target)
 }
 
-// parseShape parses a shape such as 3x64x64, or 3×64×64 as printed by the summary.
+// parseShape parses 3x64x64, or 3×64×64 as printed by the summary.
 func parseShape(text string) ([]int, error) {
 	var shape []int
 	for part := range strings.SplitSeq(strings.ReplaceAll(text, "×", "x"), "x") {
@@ -139,8 +136,7 @@ func parseShape(text string) ([]int, error) {
 	return shape, nil
 }
 
-// describeMemory describes the memory that a step needs, according to the plan of tensor
-// lifetimes.
+// describeMemory describes the memory of a step, by the plan of tensor lifetimes.
 func describeMemory(net model.Network, batch int) (string, error) {
 	memory := func(mode nn.Mode) (plan.Memory, error) {
 		g, err := net.Graph(batch, mode)
@@ -166,7 +162,6 @@ func describeMemory(net model.Network, batch int) (string, error) {
 		batch, english.Bytes(int64(train.Activations)), english.Bytes(int64(eval.Activations)), english.Bytes(int64(train.Parameters))), nil
 }
 
-// writeSpec writes the spec of net to a YAML file.
 func writeSpec(net model.Network, path string) error {
 	if ext := filepath.Ext(path); ext != ".yaml" && ext != ".yml" {
 		return asUsageError(fmt.Errorf("--spec %s: use a file name that ends in .yaml", path))
@@ -178,8 +173,7 @@ func writeSpec(net model.Network, path string) error {
 	return s.Write(path)
 }
 
-// exactArgs replaces cobra.ExactArgs with a check whose error also contains what, a
-// description of the expected arguments.
+// exactArgs is cobra.ExactArgs with an error that also names the expected arguments, what.
 func exactArgs(n int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {
@@ -189,8 +183,7 @@ func exactArgs(n int, what string) cobra.PositionalArgs {
 	}
 }
 
-// atLeastOneArg returns a check that requires at least one argument. Its error contains
-// what, a description of the arguments.
+// atLeastOneArg requires an argument. Its error names the expected arguments, what.
 func atLeastOneArg(what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {

@@ -88,8 +88,7 @@ settings --set then changes.
 	return c
 }
 
-// loadConverted returns the network with the given name or spec file, or the network of a training
-// config.
+// loadConverted returns the network name, a name or spec file, or else the network of a training config.
 func (f modelFlags) loadConverted(ctx context.Context, name, config string) (model.Network, error) {
 	switch {
 	case name == "" && config == "":

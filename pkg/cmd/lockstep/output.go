@@ -5,14 +5,13 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// checkOutput returns an error if an output at path would replace a file of a run folder or one
-// of the inputs, which are the files and folders that the command reads. A command calls it
-// before it writes anything.
+// checkOutput returns an error if an output at path would replace a file of a run folder, or one of inputs,
+// the files and folders that the command reads. A command calls it before it writes anything.
 func checkOutput(path string, inputs ...string) error {
 	return asUsageError(wholefile.CheckOutput(path, inputs...))
 }
 
-// checkLogsOutput is checkOutput for a command that reads paths of logs.
+// checkLogsOutput is checkOutput for inputs that are paths of logs.
 func checkLogsOutput(path string, logs []string) error {
 	var inputs []string
 	for _, log := range logs {

@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// plotFlags contains the flags of lockstep plot, except those of studyFlags.
+// plotFlags contains the flags of lockstep plot besides studyFlags.
 type plotFlags struct {
 	out     string
 	formats []string
@@ -102,14 +102,12 @@ func (f *plotFlags) validate() error {
 	return nil
 }
 
-// isFigureName reports whether name is the name of a figure or has the form of a logged
-// metric ("Loss/train by step").
+// isFigureName reports whether name is a figure, or a logged metric such as "Loss/train by step".
 func isFigureName(name string) bool {
 	return slices.Contains(figure.Names(), name) || strings.Contains(name, " by ")
 }
 
-// unknownNameErrors returns an error for each name in --only that is not the name of a
-// figure.
+// unknownNameErrors returns an error for each name in --only that is no figure.
 func (f *plotFlags) unknownNameErrors() []error {
 	var all []error
 	for _, name := range f.only {
@@ -121,12 +119,11 @@ func (f *plotFlags) unknownNameErrors() []error {
 	return all
 }
 
-// isSingleFile reports whether --out is the name of a file and not of a folder.
 func (f *plotFlags) isSingleFile() bool {
 	return slices.Contains(figure.Formats(), strings.TrimPrefix(strings.ToLower(filepath.Ext(f.out)), "."))
 }
 
-// outputPaths returns the paths of the files of a figure, one per format.
+// outputPaths returns the paths of a figure's files, one per format.
 func (f *plotFlags) outputPaths(name string) []string {
 	switch {
 	case f.isSingleFile():
@@ -141,17 +138,14 @@ func (f *plotFlags) outputPaths(name string) []string {
 	return all
 }
 
-// minPagePanels is the least number of panels on a page if --only does not name panels
-// and there are enough figures.
+// minPagePanels is the least number of panels on a page, with enough figures and without --only.
 const minPagePanels = 4
 
-// studyPanels returns the names of the panels of the U-Net scaling study.
 func studyPanels() []string {
 	return []string{"speedup_iou", "epoch_time", "loss_by_epoch", "loss_by_time", "train_test_time"}
 }
 
-// drawPanels draws the panels of the U-Net study. If the logs lack data for some of
-// them, the first other figures take their place.
+// drawPanels draws studyPanels. Other figures take the place of those without data.
 func (f *plotFlags) drawPanels(s *scaling.Study) ([]*figure.Figure, error) {
 	all, err := f.options.First(s, math.MaxInt)
 	if err != nil {
@@ -174,9 +168,8 @@ func (f *plotFlags) drawPanels(s *scaling.Study) ([]*figure.Figure, error) {
 	return page, nil
 }
 
-// drawRequested draws the requested figures, or all figures with data if none were named.
-// notDrawn contains the reason for each named figure that could not be drawn. If all of
-// them failed, the reasons are returned as an error.
+// drawRequested draws the named figures or, if none is named, all with data. notDrawn says why a named figure
+// could not be drawn. If none could, err says why.
 func (f *plotFlags) drawRequested(s *scaling.Study) (figures []*figure.Figure, notDrawn []error, err error) {
 	if len(f.only) == 0 {
 		figures, err = f.drawAll(s)
@@ -206,9 +199,8 @@ func (f *plotFlags) drawRequested(s *scaling.Study) (figures []*figure.Figure, n
 	return figures, notDrawn, nil
 }
 
-// drawAll draws all figures that the study has data for, and the fitted scaling model if
-// requested. It leaves out the usage of a run, which is a page of several panels, if --panels is
-// given or the page would be illegible at the requested size.
+// drawAll draws all figures with data, and the fitted scaling model if requested. It omits the usage of a run,
+// a page of several panels, if --panels is given or the page would be illegible at the requested size.
 func (f *plotFlags) drawAll(s *scaling.Study) ([]*figure.Figure, error) {
 	draw := f.drawPanels
 	if !f.panels {
@@ -233,7 +225,7 @@ func (f *plotFlags) drawAll(s *scaling.Study) ([]*figure.Figure, error) {
 	return all, nil
 }
 
-// newPage arranges the figures on one page of the requested size.
+// newPage arranges figures on one page.
 func (f *plotFlags) newPage(title string, figures []*figure.Figure) (*figure.Figure, error) {
 	switch {
 	case f.options.NoTitle:
@@ -255,9 +247,8 @@ func (f *plotFlags) newPage(title string, figures []*figure.Figure) (*figure.Fig
 	return page, nil
 }
 
-// reportNotDrawn reports the named figures that were not drawn. It prints a note for
-// missing data. It returns an error for an unknown name, and for a size at which a figure
-// would be illegible.
+// reportNotDrawn prints a note for each named figure without data. An unknown name, or a size at which a
+// figure would be illegible, is an error.
 func (f *plotFlags) reportNotDrawn(c *cobra.Command, notDrawn []error) error {
 	var failed []error
 	for _, err := range notDrawn {
@@ -275,8 +266,7 @@ func (f *plotFlags) reportNotDrawn(c *cobra.Command, notDrawn []error) error {
 	return errors.Join(failed...)
 }
 
-// writeFigures writes the files of the figures and prints their paths. logs lists the paths that
-// were read.
+// writeFigures writes the figures and prints their paths. logs are the paths that were read.
 func (f *plotFlags) writeFigures(c *cobra.Command, figures []*figure.Figure, logs []string) error {
 	for _, fig := range figures {
 		for _, path := range f.outputPaths(fig.Name()) {
@@ -356,7 +346,7 @@ how many runs; tex is a table for LaTeX.`,
 	return c
 }
 
-// registerOnlyCompletion registers the completion of --only, a list of names of figures.
+// registerOnlyCompletion completes the list of figures in --only.
 func registerOnlyCompletion(c *cobra.Command) {
 	complete := func(_ *cobra.Command, _ []string, text string) ([]string, cobra.ShellCompDirective) {
 		before := text[:strings.LastIndex(text, ",")+1]
@@ -371,12 +361,10 @@ func registerOnlyCompletion(c *cobra.Command) {
 	}
 }
 
-// addPairFlag adds the flag that names pairs of series with and without communication.
 func addPairFlag(c *cobra.Command, pairs *[]string) {
 	c.Flags().StringArrayVar(pairs, "pair", nil, "two series, `WITH:WITHOUT` communication, for the overhead of communication (default: those that run.json or the names of the series show); repeatable")
 }
 
-// checkPairs returns an error if a value of --pair does not have the form WITH:WITHOUT.
 func checkPairs(pairs []string) error {
 	for _, p := range pairs {
 		if !isSeriesPair(p) {
@@ -386,8 +374,8 @@ func checkPairs(pairs []string) error {
 	return nil
 }
 
-// namedPairs returns the pairs of series that --pair names. It returns an error if the overhead of
-// one cannot be computed.
+// namedPairs returns the pairs of series in --pair. It returns an error if the overhead of one cannot be
+// computed.
 func namedPairs(s *scaling.Study, values []string) ([][2]string, error) {
 	pairs := splitSeriesPairs(s, values...)
 	if len(pairs) == 0 {

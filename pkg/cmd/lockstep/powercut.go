@@ -11,10 +11,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// powerCutError returns an error if one of the problems concerns a text file that ends
-// with NUL bytes, as after a power cut, and otherwise nil. The caller has already printed
-// the readable part; the error makes the exit code 1, so that a script notices that rows
-// are lost.
+// powerCutError returns an error if a problem concerns a text file that ends with NUL bytes, as after a power
+// cut. The caller has printed the readable part; by the exit code 1 a script notices that rows are lost.
 func powerCutError(problems []runs.Problem) error {
 	var cut []string
 	for _, p := range problems {
@@ -34,8 +32,7 @@ func powerCutError(problems []runs.Problem) error {
 	return fmt.Errorf("%s%s ends with NUL bytes, as after a power cut; the complete lines before them were read; restore the file from a backup if there is one", clean.Text(cut[0]), more)
 }
 
-// isTextWithNULTail reports whether path is a regular file that ends with eight NUL bytes
-// and contains only text, or nothing, before them.
+// isTextWithNULTail reports whether path is a regular file of text, or nothing, and at least eight NUL bytes.
 func isTextWithNULTail(path string) bool {
 	f, err := safeopen.OpenUserFile(path)
 	if err != nil {

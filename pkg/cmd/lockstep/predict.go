@@ -109,7 +109,7 @@ prints the scores of tiles without overlap, which are lower: --held-out prints b
 	return c
 }
 
-// listImages returns the files among paths, and the images in the folders among them.
+// listImages returns paths, with each folder replaced by its images.
 func listImages(paths []string) ([]string, error) {
 	var files []string
 	for _, path := range paths {
@@ -130,7 +130,7 @@ func listImages(paths []string) ([]string, error) {
 	return files, nil
 }
 
-// predictFiles predicts files and prints where the results are, and their scores.
+// predictFiles predicts files and prints the paths of the results and their scores.
 func predictFiles(c *cobra.Command, p *predict.Predictor, files []string, o predict.FileOptions) error {
 	bar := notebook.NewProgress("predict", len(files))
 	o.Progress = func(image, window, windows int) {
@@ -157,7 +157,6 @@ func predictFiles(c *cobra.Command, p *predict.Predictor, files []string, o pred
 	return nil
 }
 
-// printHeldOut prints the scores of held-out images.
 func printHeldOut(w io.Writer, p *predict.Predictor, s predict.HeldOutScores) error {
 	name := fmt.Sprintf("as trained (%d images)", s.AsTrained.Samples)
 	if s.Tile > 0 {
@@ -167,8 +166,8 @@ func printHeldOut(w io.Writer, p *predict.Predictor, s predict.HeldOutScores) er
 	return printScores(w, append(scoreRows(p, name, s.AsTrained), scoreRows(p, whole, s.Whole)...))
 }
 
-// scoreRows formats scores with all digits, as in run.json: the means and, if there are more than two
-// classes, the scores of each. A class that no mask has gets "-".
+// scoreRows formats scores with all digits, as in run.json: the means and, for more than two classes, each
+// class. A class in no mask gets "-".
 func scoreRows(p *predict.Predictor, name string, s train.Scores) [][]string {
 	number := func(v float64) string {
 		if math.IsNaN(v) {
@@ -188,7 +187,6 @@ func scoreRows(p *predict.Predictor, name string, s train.Scores) [][]string {
 	return rows
 }
 
-// printScores prints rows of scores as a table.
 func printScores(w io.Writer, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, r := range append([][]string{{"scores", "IoU", "Dice"}}, rows...) {

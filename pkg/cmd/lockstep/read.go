@@ -20,7 +20,6 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// readFlags contains the flags of lockstep read.
 type readFlags struct {
 	format, what, out string
 	logs              logFlags
@@ -140,11 +139,11 @@ func (f *readFlags) validate() (logread.Options, error) {
 	return f.logs.options()
 }
 
-// minProgressBarBytes is the total size of logs above which a progress bar is shown.
+// minProgressBarBytes is the total size of logs from which on a progress bar is shown.
 const minProgressBarBytes = 256 << 20
 
-// showProgress shows a progress bar while large logs are read, if standard error is a
-// terminal. The caller must call done when reading ends.
+// showProgress shows a progress bar on a terminal while large logs are read. The caller must call done after
+// reading.
 func showProgress(c *cobra.Command, o *logread.Options) (done func()) {
 	var bar *notebook.Progress
 	last := int64(0)
@@ -175,7 +174,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// writeOutput writes the rows or the reports to standard output or to the file of --out.
+// writeOutput writes the rows or the reports to standard output or to --out.
 func (f *readFlags) writeOutput(c *cobra.Command, o logread.Options, paths []string) ([]runs.Problem, error) {
 	printReadPaths(c, paths...)
 	if f.out == "" {
@@ -189,8 +188,7 @@ func (f *readFlags) writeOutput(c *cobra.Command, o logread.Options, paths []str
 	return problems, err
 }
 
-// writeSuggestion prints proposed rules for the logs and, with --save, keeps the rules in the
-// folders of the logs.
+// writeSuggestion prints proposed rules for the logs. With --save it keeps them in the folders of the logs.
 func (f *readFlags) writeSuggestion(c *cobra.Command, o logread.Options, paths []string) error {
 	printReadPaths(c, paths...)
 	s, err := o.Suggest(c.Context(), paths...)

@@ -13,7 +13,6 @@ import (
 	"lockstep/pkg/report"
 )
 
-// reportFlags contains the flags of lockstep report, except those of studyFlags.
 type reportFlags struct {
 	out     string
 	pairs   []string
@@ -37,7 +36,7 @@ func (f *reportFlags) addTo(c *cobra.Command) {
 	flags.BoolVar(&f.options.Figures.LogY, "log-y", false, "logarithmic axis of the values")
 }
 
-// validate checks the flags, and reports missing files before anything is read.
+// validate checks the flags. It reports missing files before anything is read.
 func (f *reportFlags) validate() error {
 	ext := strings.TrimPrefix(strings.ToLower(filepath.Ext(f.out)), ".")
 	if !slices.Contains(report.Formats(), ext) {

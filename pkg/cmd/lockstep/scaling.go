@@ -11,22 +11,20 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// studyFlags contains the flags that select which measurements of a study count and what
-// information is taken from file names.
+// studyFlags selects which measurements of a study count and what file names tell.
 type studyFlags struct {
 	rule scaling.Rule
 	logs logFlags
 }
 
-// addTo adds all flags, for a command that shows one study.
+// addTo adds all flags.
 func (f *studyFlags) addTo(c *cobra.Command) {
 	f.addMeasureFlags(c)
 	c.Flags().StringVar(&f.rule.Baseline, "baseline", scaling.BaselineSmallest, "baseline of the speed-up: smallest (the smallest worker count of a series), one, or a number")
 	c.Flags().StringVar(&f.rule.Per, "per", "", "unit of the worker count: worker (default) or node")
 }
 
-// addMeasureFlags adds the flags that choose how runs are measured: which epochs count, and
-// how epochs and repeated runs are combined.
+// addMeasureFlags adds the flags that choose the counted epochs, and how epochs and runs are combined.
 func (f *studyFlags) addMeasureFlags(c *cobra.Command) {
 	f.rule = scaling.DefaultRule()
 	c.Flags().IntVar(&f.rule.DropFirst, "drop-first", f.rule.DropFirst, "number of epochs at the start of each run that are not counted")
@@ -37,8 +35,7 @@ func (f *studyFlags) addMeasureFlags(c *cobra.Command) {
 	f.logs.addTo(c)
 }
 
-// readStudy reads the logs at the paths as a study. The flags determine how paths are
-// parsed and which measurements count. It returns a usage error for invalid flags.
+// readStudy reads the logs at the paths as a study. Invalid flags are a usage error.
 func (f *studyFlags) readStudy(c *cobra.Command, paths []string) (*scaling.Study, error) {
 	if err := f.rule.Validate(); err != nil {
 		return nil, asUsageError(err)
@@ -55,8 +52,8 @@ func (f *studyFlags) readStudy(c *cobra.Command, paths []string) (*scaling.Study
 	return s.WithRule(f.rule)
 }
 
-// printReadingNotes prints the notes about how the logs were read to stderr, for output that
-// does not contain the study's notes. If the output contains the cautions, it leaves them out.
+// printReadingNotes prints to stderr how the logs were read, for output without the study's notes. It omits
+// the cautions if the output contains them.
 func printReadingNotes(c *cobra.Command, s *scaling.Study, hasCautions bool) {
 	notes := s.ReadingNotes()
 	if hasCautions {
@@ -149,8 +146,7 @@ To see the gain of overlap, compare with a series without it:
 	return c
 }
 
-// writeProblems writes the notes and problems of a result, which the CSV and JSON output
-// does not contain.
+// writeProblems writes a result's notes and problems, which CSV and JSON output does not contain.
 func writeProblems(w io.Writer, r viewResult) {
 	var notes []string
 	var problems []runs.Problem

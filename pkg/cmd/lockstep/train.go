@@ -78,8 +78,8 @@ lockstep strategies explains them.`,
 	return c
 }
 
-// runWorker runs the training of the worker w. Unless a launcher started the worker, it
-// adds advice on how to resume to the error of an interrupted training.
+// runWorker trains as the worker w. Without a launcher, the error of an interrupted training says how to
+// resume.
 func runWorker(c *cobra.Command, w train.Worker) error {
 	w.Out = c.OutOrStdout()
 	if w.Run != "" && !train.StartedByLauncher() {
@@ -96,5 +96,4 @@ func runWorker(c *cobra.Command, w train.Worker) error {
 	return addResumeAdvice(c.Context(), err)
 }
 
-// stderrIsTerminal reports whether standard error is a terminal.
 func stderrIsTerminal() bool { return term.IsTerminal(int(os.Stderr.Fd())) }

@@ -78,7 +78,7 @@ which the steps play one after another (.html), which needs no network.
 	return c
 }
 
-// saveRecording saves a recording in the format that the extension of path names.
+// saveRecording saves a recording in the format for path's extension.
 func saveRecording(r *transfers.Recording, path string) error {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".json":

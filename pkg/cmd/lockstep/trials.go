@@ -72,9 +72,8 @@ If RANK, WORLD_SIZE and so on are in the environment, it is one of several worke
 	return c
 }
 
-// runTrials runs the trials as one worker of the group that the environment variables
-// describe. Rank 0 prints the results, and writes them to the file out unless out is
-// empty.
+// runTrials runs the trials as one worker of the group in the environment variables. Rank 0 prints the
+// results, and writes them to out unless it is "".
 func runTrials(c *cobra.Command, cfg train.Config, o tune.TrialOptions, out string) (err error) {
 	ctx := c.Context()
 	env, err := rendezvous.FromEnv(os.Getenv)
@@ -112,7 +111,6 @@ func writeTrials(path string, t *tune.Trials) error {
 	return wholefile.WriteBytes(path, append(text, '\n'), 0o644)
 }
 
-// printBottleneck prints which part limits the speed of the training.
 func printBottleneck(c *cobra.Command, cfg train.Config, group collective.Group, t *tune.Trials) error {
 	run := runs.Run{Info: runs.Info{Study: cfg.Name, Series: cfg.Name, Workers: group.Size()}, Trials: t.Results}
 	study, err := scaling.FromRuns([]runs.Run{run})

@@ -9,10 +9,9 @@ import (
 	"lockstep/pkg/internal/nearest"
 )
 
-// variablePrefix is the beginning of the names of Lockstep's environment variables.
 const variablePrefix = "LOCKSTEP_"
 
-// variables returns the names of the environment variables that Lockstep reads.
+// variables returns the environment variables that Lockstep reads.
 func variables() []string {
 	return []string{
 		"LOCKSTEP_ALGORITHM", "LOCKSTEP_BIN", "LOCKSTEP_BINDING", "LOCKSTEP_COLLECTIVE", "LOCKSTEP_CORES", "LOCKSTEP_CORES_WAIT", "LOCKSTEP_COURSE", "LOCKSTEP_COURSE_TASKS", "LOCKSTEP_CPU", "LOCKSTEP_CUDA_PATH", "LOCKSTEP_DATA_SITE", "LOCKSTEP_LAUNCHER", "LOCKSTEP_LOCKS", "LOCKSTEP_LOGS",
@@ -20,9 +19,8 @@ func variables() []string {
 	}
 }
 
-// noteMisspelledVariables writes a note about each variable in environ that Lockstep does not read, if
-// its name is similar to one that Lockstep reads. Other programs may have variables that begin with
-// LOCKSTEP_ too.
+// noteMisspelledVariables writes a note about each variable in environ that Lockstep does not read, if its name
+// is similar to one that it reads. Other programs may have LOCKSTEP_ variables too.
 func noteMisspelledVariables(environ []string, notes io.Writer) {
 	var words []string // without the prefix, by which all names are similar
 	for _, name := range variables() {

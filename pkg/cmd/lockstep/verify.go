@@ -91,7 +91,7 @@ and loss, which are recomputed from the checkpoint and the data.`,
 	return c
 }
 
-// printVerdict prints the checks. It returns an error if one failed or if there are none.
+// printVerdict prints the checks. It returns an error if one failed or there is none.
 func printVerdict(w io.Writer, checks []verify.Check, asJSON bool) error {
 	failed := 0
 	var rows []map[string]any

@@ -28,7 +28,7 @@ func versionCommand() *cobra.Command {
 	return c
 }
 
-// versionText returns the output of lockstep version and lockstep --version.
+// versionText is the output of lockstep version and lockstep --version.
 func versionText() string {
 	return fmt.Sprintf("lockstep %s, build %s, %s %s/%s\n", buildid.Version, buildid.ID, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -21,15 +21,15 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// viewResult is the result of a view, which can be written in several formats.
+// viewResult is a result that can be written in several formats.
 type viewResult interface {
 	Write(w io.Writer, format string) error
 }
 
-// view is an analysis of a study that lockstep scaling --show can print.
+// view is an analysis that lockstep scaling --show can print.
 type view struct {
 	name     string
-	value    string // name of the view's value in help texts, in capitals; empty for a view without a value
+	value    string // name of the value in help texts, in capitals; empty if there is none
 	example  string // example of a value
 	optional bool   // whether the value may be omitted
 	about    string
@@ -39,7 +39,6 @@ type view struct {
 	results func(s *scaling.Study, value string, notes io.Writer) ([]viewResult, error)
 }
 
-// views returns all views that --show supports.
 func views() []view {
 	one := func(r viewResult, err error) ([]viewResult, error) {
 		if err != nil {
@@ -172,24 +171,21 @@ func views() []view {
 	}
 }
 
-// parseMetricAtWorkers parses METRIC@WORKERS.
 func parseMetricAtWorkers(value string) (metric string, workers int, ok bool) {
 	metric, n, ok := strings.Cut(value, "@")
 	workers, err := strconv.Atoi(n)
 	return metric, workers, ok && err == nil && metric != ""
 }
 
-// parseMetricTarget parses METRIC=TARGET.
 func parseMetricTarget(value string) (metric string, target float64, ok bool) {
 	metric, text, ok := strings.Cut(value, "=")
 	target, err := strconv.ParseFloat(text, 64)
 	return metric, target, ok && err == nil && metric != ""
 }
 
-// budgetForm is the form of the value of a budget.
 const budgetForm = "DEVICE-HOURS[,epochs=N][,seeds=N]"
 
-// parseBudget parses a budget of the form budgetForm.
+// parseBudget parses budgetForm.
 func parseBudget(value string) (deviceHours float64, project scaling.Project, ok bool) {
 	text, options, more := strings.Cut(value, ",")
 	if !isNumber(text) {
@@ -209,14 +205,12 @@ func parseBudget(value string) (deviceHours float64, project scaling.Project, ok
 	return parseOptionalNumber(text), project, true
 }
 
-// isNumber reports whether value is a number other than NaN.
 func isNumber(value string) bool {
 	v, err := strconv.ParseFloat(value, 64)
 	return err == nil && !math.IsNaN(v)
 }
 
-// parseOptionalNumber parses a value that isNumber has accepted. It returns 0 for an
-// empty value.
+// parseOptionalNumber parses a value that isNumber has accepted, or "" as 0.
 func parseOptionalNumber(value string) float64 {
 	v, err := strconv.ParseFloat(value, 64)
 	if err != nil {
@@ -225,15 +219,13 @@ func parseOptionalNumber(value string) float64 {
 	return v
 }
 
-// isSeriesPair reports whether value has the form WITH:WITHOUT.
 func isSeriesPair(value string) bool {
 	with, without, ok := strings.Cut(value, ":")
 	return ok && with != "" && without != ""
 }
 
-// splitSeriesPairs splits values of the form WITH:WITHOUT at their first colons. If series names
-// contain colons, it splits at a colon for which both parts are series of the study. It skips
-// empty values.
+// splitSeriesPairs splits each WITH:WITHOUT at its first colon or, if series names contain colons, at one for
+// which both parts are series of the study. It skips empty values.
 func splitSeriesPairs(s *scaling.Study, values ...string) [][2]string {
 	names := s.Series()
 	var pairs [][2]string
@@ -252,8 +244,8 @@ func splitSeriesPairs(s *scaling.Study, values ...string) [][2]string {
 	return pairs
 }
 
-// syntax returns the form of the value of --show that requests the view, such as fit,
-// scaling-rule[=MEASURE] or budget=DEVICE-HOURS.
+// syntax returns what --show accepts for the view, such as fit, scaling-rule[=MEASURE] or
+// budget=DEVICE-HOURS.
 func (v view) syntax() string {
 	switch {
 	case v.value == "":
@@ -264,14 +256,12 @@ func (v view) syntax() string {
 	return v.name + "=" + v.value
 }
 
-// requestedView is a requested view with its value.
 type requestedView struct {
 	view
 	given string
 	text  string // the text of the request
 }
 
-// parseShow parses one value of --show.
 func parseShow(text string) (requestedView, error) {
 	name, value, has := strings.Cut(text, "=")
 	all := views()
@@ -302,8 +292,7 @@ func parseShow(text string) (requestedView, error) {
 	return requestedView{v, value, text}, nil
 }
 
-// analysisFlags contains the flags that select the analyses which lockstep scaling shows
-// instead of its table.
+// analysisFlags selects the analyses that lockstep scaling shows instead of its table.
 type analysisFlags struct {
 	series []string
 	show   []string
@@ -321,7 +310,6 @@ func (a *analysisFlags) addTo(c *cobra.Command) {
 	}
 }
 
-// completeViewNames returns the names of the views for shell completion.
 func completeViewNames(_ *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	directive := cobra.ShellCompDirectiveNoFileComp
 	var out []string
@@ -336,10 +324,9 @@ func completeViewNames(_ *cobra.Command, _ []string, _ string) ([]string, cobra.
 	return append(out, "help\texplains each view"), directive
 }
 
-// requestsHelp reports whether the user requested an explanation of the views.
+// requestsHelp reports whether --show asks for an explanation of the views.
 func (a *analysisFlags) requestsHelp() bool { return slices.Contains(a.show, "help") }
 
-// writeHelp explains each view.
 func writeHelp(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, v := range views() {
@@ -354,8 +341,7 @@ func writeHelp(w io.Writer) error {
 	return tw.Flush()
 }
 
-// parse returns the requested views. The list is empty if the user requested none, so
-// that the table of the study is shown.
+// parse returns the requested views. Without any, the table of the study is shown.
 func (a *analysisFlags) parse(format string) ([]requestedView, error) {
 	if a.out != "" && len(a.show) == 0 {
 		return nil, asUsageError(errors.New("--out needs a view: add --show, for example --show points"))
@@ -377,10 +363,9 @@ func (a *analysisFlags) parse(format string) ([]requestedView, error) {
 	return all, nil
 }
 
-// hasNotes reports whether a result in a format ends with its notes and problems.
+// hasNotes reports whether a result in a format ends with notes and problems.
 func hasNotes(format string) bool { return format != scaling.FormatCSV && format != scaling.FormatJSON }
 
-// write computes and writes the requested views.
 func (a *analysisFlags) write(c *cobra.Command, s *scaling.Study, all []requestedView, format string) error {
 	parts := make([][]byte, len(all))
 	for i, v := range all {
@@ -402,7 +387,7 @@ func (a *analysisFlags) write(c *cobra.Command, s *scaling.Study, all []requeste
 	return err
 }
 
-// joinResults combines the results of one view into one table, CSV file or JSON value.
+// joinResults combines one view's results into one table, CSV file or JSON value.
 func joinResults(results []viewResult, format string) ([]byte, error) {
 	var whole bytes.Buffer
 	var rows []json.RawMessage
@@ -440,8 +425,7 @@ func joinResults(results []viewResult, format string) ([]byte, error) {
 	return whole.Bytes(), nil
 }
 
-// viewKeys returns a unique key for each view: its name, or the text of the request if
-// two requests have the same name.
+// viewKeys returns a unique key for each view: its name, or the requests' texts if they name it twice.
 func viewKeys(all []requestedView) []string {
 	out := make([]string, len(all))
 	for i, v := range all {
@@ -453,8 +437,7 @@ func viewKeys(all []requestedView) []string {
 	return out
 }
 
-// joinViews combines the output of several views: tables with headings, or one JSON
-// object.
+// joinViews combines several views: tables with headings, or one JSON object.
 func joinViews(all []requestedView, parts [][]byte, format string) []byte {
 	if len(all) == 1 {
 		return parts[0]
@@ -479,8 +462,7 @@ func joinViews(all []requestedView, parts [][]byte, format string) []byte {
 	return b.Bytes()
 }
 
-// writeFiles writes one file for each view and prints its path. It checks all paths before it
-// writes a file.
+// writeFiles writes a file per view and prints its path. It checks all paths before it writes.
 func (a *analysisFlags) writeFiles(names io.Writer, all []requestedView, parts [][]byte, format string) error {
 	if err := os.MkdirAll(a.out, 0o755); err != nil {
 		return fmt.Errorf("write views: %w", err)
@@ -503,7 +485,6 @@ func (a *analysisFlags) writeFiles(names io.Writer, all []requestedView, parts [
 	return nil
 }
 
-// replaceUnsafeRune returns r, or '-' if r should not be in a file name.
 func replaceUnsafeRune(r rune) rune {
 	switch {
 	case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_', r == '-':
@@ -512,9 +493,8 @@ func replaceUnsafeRune(r rune) rune {
 	return '-'
 }
 
-// fitEachSeries returns the results of fit for all series that have enough points. It
-// writes to notes why the other series were not fitted. If no series could be fitted, it
-// returns the reasons as an error.
+// fitEachSeries returns fit's results for all series with enough points. It writes to notes why others were not
+// fitted. If none could be, these reasons are the error.
 func fitEachSeries(s *scaling.Study, notes io.Writer, fit func(series string) (viewResult, error)) ([]viewResult, error) {
 	var out []viewResult
 	var refused []error

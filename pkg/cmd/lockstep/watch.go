@@ -71,9 +71,8 @@ runs or waits if there is exactly one, and otherwise lists them.`,
 	return c
 }
 
-// attachSweep attaches to a study by its name or path, and returns a name for messages. If study
-// is "", it chooses among the sweeps that run or wait: the newest, or if newest is false the only
-// one.
+// attachSweep attaches to a study by its name or path. If study is "", it takes the newest of the running and
+// waiting sweeps or, if newest is false, the only one. name is for messages.
 func attachSweep(study string, newest bool) (job *launch.Job, name string, err error) {
 	all, err := launch.Jobs()
 	if err != nil {
@@ -103,8 +102,8 @@ func attachSweep(study string, newest bool) (job *launch.Job, name string, err e
 	return job, study, err
 }
 
-// findActive returns the folder of the active sweep that study names. It returns "" if study is a
-// path, if no sweep has the name, or if several have: then the logs folder decides.
+// findActive returns the folder of the active sweep named study. It returns "" if study is a path, or not the
+// name of exactly one sweep: then the logs folder decides.
 func findActive(active launch.JobList, study string) string {
 	if strings.ContainsRune(study, filepath.Separator) {
 		return ""
@@ -122,11 +121,10 @@ func findActive(active launch.JobList, study string) string {
 	return dir
 }
 
-// stopTimeout is longer than any worker takes to end: Slurm kills the processes of a canceled job
-// after KillWait, which is 30 s by default.
+// stopTimeout is longer than any worker takes to end: Slurm kills a canceled job's processes after KillWait,
+// 30 s by default.
 const stopTimeout = 5 * time.Minute
 
-// stopSweep implements lockstep stop.
 func stopSweep(c *cobra.Command, study string, kill bool) error {
 	job, name, err := attachSweep(study, false)
 	if err != nil {
@@ -160,7 +158,7 @@ func stopSweep(c *cobra.Command, study string, kill bool) error {
 	return err
 }
 
-// describeStopped returns a message that names the ended sweep and the command that continues it.
+// describeStopped names the ended sweep and the command that continues it.
 func describeStopped(name string, job *launch.Job) string {
 	var b strings.Builder
 	done, left, foreign := 0, 0, false

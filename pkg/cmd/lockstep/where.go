@@ -11,9 +11,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// printReadPaths prints to stderr which folder is read for each path that exists both in
-// the folder of logs, which takes precedence, and in the working directory. It ignores
-// errors, because the code that reads the paths reports them.
+// printReadPaths prints which folder is read for each path that exists both in the folder of logs, which takes
+// precedence, and in the working directory. It leaves errors to the code that reads the paths.
 func printReadPaths(c *cobra.Command, paths ...string) {
 	for _, path := range paths {
 		place, err := runs.LocateLogs(path)
@@ -21,17 +20,14 @@ func printReadPaths(c *cobra.Command, paths ...string) {
 	}
 }
 
-// printWrittenPath prints to stderr the folder of a path to be written, if it differs from
-// the folder that a shell would use.
+// printWrittenPath prints the folder that path is written to, if a shell would use another one.
 func printWrittenPath(c *cobra.Command, path string) {
 	place, err := runs.PlanLogs(path)
 	printPathNote(c, path, place, err, true)
 }
 
-// printPathNote prints a note that path refers to the folder whose path is resolved. It
-// prints nothing if a shell would resolve path to the same folder, or if err is not nil.
-// If always is false, it prints the note only if path also exists relative to the working
-// directory.
+// printPathNote prints that path means the folder resolved, unless a shell would use the same folder or err is
+// not nil. If always is false, path must also exist relative to the working directory.
 func printPathNote(c *cobra.Command, path, resolved string, err error, always bool) {
 	here, absErr := filepath.Abs(path)
 	if err != nil || absErr != nil || resolved == here {
@@ -45,8 +41,7 @@ func printPathNote(c *cobra.Command, path, resolved string, err error, always bo
 	fmt.Fprintf(c.ErrOrStderr(), "%s; to use the path in this folder, write ./%s\n", note, filepath.ToSlash(path))
 }
 
-// displayPath returns path relative to the working directory if it is below that
-// directory, otherwise the absolute path.
+// displayPath returns path relative to the working directory if it is below, otherwise as absolute path.
 func displayPath(path string) string {
 	wd, err := os.Getwd()
 	if err != nil {
