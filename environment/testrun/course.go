@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// checkCourse goes the way of the course's notebooks with the executed solutions in the folder out: check,
-// release, submit, grade and report. A solution gets full points for each task that is not graded by hand, and the
-// release gets none. env is the environment in which the notebooks ran.
+// checkCourse uses the course's commands as teachers and students do, with the executed solutions in out: check,
+// release, submit, grade and report. A solution must get full points for each task that is not graded by hand,
+// the release none. env is the environment in which the notebooks ran.
 func checkCourse(ctx context.Context, r *runner, env, notebooks []string, out string) error {
 	release, table := filepath.Join(out, "release"), filepath.Join(out, "grades.csv")
 	if err := r.runCommand(ctx, env, lockstepCommand, "course", "release", "notebooks/course", release); err != nil {
@@ -45,7 +45,7 @@ func checkCourse(ctx context.Context, r *runner, env, notebooks []string, out st
 	return checkReleased(ctx, env, filepath.Join(release, "03-server.ipynb"))
 }
 
-// checkGrades checks that the solutions got points, or points by hand, for each task, and the releases none.
+// checkGrades checks that solutions got points, or points by hand, for each task, and releases none.
 func checkGrades(r *runner, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -74,7 +74,7 @@ func checkGrades(r *runner, path string) error {
 	return errors.Join(wrong...)
 }
 
-// checkReleased executes a released notebook, in which no task is solved: each must be open, with a hint.
+// checkReleased executes a released notebook, in which each task must be open, with a hint.
 func checkReleased(ctx context.Context, env []string, notebook string) error {
 	cmd := exec.CommandContext(ctx, lockstepCommand, "course", "check", notebook)
 	cmd.Env = append(os.Environ(), env...)

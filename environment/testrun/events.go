@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// event is one line of the output of go test -json (go doc test2json, go help buildjson).
+// event is one line of go test -json (go doc test2json, go help buildjson).
 type event struct {
 	Action     string
 	Package    string
@@ -18,8 +18,7 @@ type event struct {
 	Elapsed    float64 // seconds
 }
 
-// eventCollector collects the results of one go test command. If a test has subtests,
-// only the subtests are counted.
+// eventCollector collects the results of one go test. Of a test with subtests, only these are counted.
 type eventCollector struct {
 	line        func(string)
 	tests       map[string]map[string]*testState // by package and test name
@@ -31,27 +30,24 @@ type eventCollector struct {
 	skips    []skippedTest
 }
 
-// testState is the state of a test that has started.
 type testState struct {
 	action string // pass, fail or skip; empty while the test runs
 	output lineTail
 }
 
-// skippedTest is a test that was skipped.
 type skippedTest struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
 	Listed bool   `json:"listed"`
 }
 
-// isSlow reports whether the test is skipped because it is slow and go test runs with -short. By
-// convention, the reason is then "slow".
+// isSlow reports whether the test is skipped by -short. By convention, the reason is then "slow".
 func (s skippedTest) isSlow() bool {
 	first, _, _ := strings.Cut(s.Reason, "; ") // a script's log follows
 	return first == "slow"
 }
 
-// maxOutputLines is the number of lines of output that are kept per test.
+// maxOutputLines limits the output that is kept per test.
 const maxOutputLines = 200
 
 func newEventCollector(printLine func(string)) *eventCollector {
@@ -62,8 +58,8 @@ func newEventCollector(printLine func(string)) *eventCollector {
 	}
 }
 
-// addLine processes one line of the output of go test -json. Lines that are not events are
-// printed unchanged: go prints downloads and invalid flags as text.
+// addLine processes a line of go test -json. It prints other lines, such as downloads and invalid flags, as they
+// are.
 func (e *eventCollector) addLine(text string) {
 	var ev event
 	if !strings.HasPrefix(text, "{") || json.Unmarshal([]byte(text), &ev) != nil {
@@ -84,7 +80,6 @@ func (e *eventCollector) addLine(text string) {
 	}
 }
 
-// addOutput appends a line to outputs[key], the last lines of a package's output.
 func addOutput(outputs map[string]*lineTail, key, text string) {
 	if outputs[key] == nil {
 		outputs[key] = &lineTail{limit: maxOutputLines}
@@ -92,7 +87,6 @@ func addOutput(outputs map[string]*lineTail, key, text string) {
 	outputs[key].add(strings.TrimRight(text, "\n"))
 }
 
-// addTest processes the event of a test.
 func (e *eventCollector) addTest(ev event) {
 	tests := e.tests[ev.Package]
 	if tests == nil {
@@ -112,8 +106,7 @@ func (e *eventCollector) addTest(ev event) {
 	}
 }
 
-// finishPackage counts the tests of a package that has ended, and prints the package's
-// result.
+// finishPackage counts the tests of a package that has ended, and prints its result.
 func (e *eventCollector) finishPackage(ev event) {
 	tests := e.tests[ev.Package]
 	delete(e.tests, ev.Package)
@@ -155,9 +148,8 @@ func (e *eventCollector) finishPackage(ev event) {
 	}
 }
 
-// packageOutput returns the text that a failed package printed outside of its tests. If
-// there is none, the build of an imported package has failed, and packageOutput returns
-// the compiler's output.
+// packageOutput returns what a failed package printed outside of its tests or, if there is nothing, the
+// compiler's output for an imported package.
 func (e *eventCollector) packageOutput(path string) string {
 	var lines []string
 	for _, from := range []map[string]*lineTail{e.buildOutput, e.otherOutput} {
@@ -173,8 +165,7 @@ func (e *eventCollector) packageOutput(path string) string {
 	return strings.Join(lines, "\n")
 }
 
-// finishKilledPackages counts the tests of packages that have no final event because go test
-// was killed.
+// finishKilledPackages counts the tests of packages without a final event, because go test was killed.
 func (e *eventCollector) finishKilledPackages() {
 	var open []string
 	for path := range e.tests {
@@ -186,16 +177,14 @@ func (e *eventCollector) finishKilledPackages() {
 	}
 }
 
-// hasSubtest reports whether names contains a subtest of the test name for which matches
-// returns true.
+// hasSubtest reports whether the test name has a subtest in names that matches accepts.
 func hasSubtest(names []string, name string, matches func(string) bool) bool {
 	return slices.ContainsFunc(names, func(c string) bool { return strings.HasPrefix(c, name+"/") && matches(c) })
 }
 
-// sourcePositionPattern matches the file and line at the start of t.Skip's output.
+// sourcePositionPattern matches what precedes the reason in t.Skip's output.
 var sourcePositionPattern = regexp.MustCompile(`^\s*[^\s:]+\.go:\d+: `)
 
-// parseSkipReason returns the text passed to t.Skip, from a test's output.
 func parseSkipReason(lines []string) string {
 	var printed []string
 	for _, l := range lines {

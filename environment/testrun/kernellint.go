@@ -15,11 +15,10 @@ const (
 	upstreamPrefix = "gophernotes_" // prefix of the names of gophernotes' files in kernelDir
 )
 
-// lintKernel runs go vet and the linter on the kernel, without staticcheck, which would analyze all of
-// gophernotes' and the interpreter's modules too. Half of the kernel's files and
-// folders exist only in the overlay with which kernels/build compiles the kernel, but go
-// vet starts its tool in the folder of each package. Therefore lintKernel creates a copy
-// of the module in which the overlay's files are real files.
+// lintKernel runs go vet and the linter on the kernel, without staticcheck, which would also analyze all modules
+// of gophernotes and the interpreter. Half of the kernel's files and folders exist only in the overlay of
+// kernels/build, but go vet starts its tool in each package's folder. Therefore lintKernel copies the module,
+// with the overlay's files as real files.
 func lintKernel(ctx context.Context, r *runner) error {
 	if err := r.runCommand(ctx, nil, "go", "run", "./kernels/build"); err != nil { // quick if the phase binaries has run
 		return err
@@ -48,9 +47,8 @@ func lintKernel(ctx context.Context, r *runner) error {
 	return r.runCommand(ctx, env, "sh", "-c", `cd "$1" && exec "$2" run "$4" --disable=govet,staticcheck --build-tags=notebook "./$3"`, "sh", tree, linter, kernelDir, allowOthers)
 }
 
-// writeKernelTree creates a copy of the module root in the folder tree. It copies the
-// kernel's files, including the files of the overlay. All other folders become symbolic
-// links to the originals.
+// writeKernelTree copies the kernel's files, with those of the overlay, to the folder tree. All other folders of
+// the module become symbolic links.
 func writeKernelTree(root, tree string) error {
 	generated := filepath.Join(root, "kernels", ".build", "gen")
 	text, err := os.ReadFile(filepath.Join(generated, "overlay.json"))
@@ -111,7 +109,6 @@ func writeKernelTree(root, tree string) error {
 	return nil
 }
 
-// copyFile copies a file and creates the destination's folder.
 func copyFile(dst, src string) error {
 	text, err := os.ReadFile(src)
 	if err != nil {

@@ -30,7 +30,6 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// options contains the values of the flags.
 type options struct {
 	strict, all, json, list bool
 	only                    []string
@@ -103,8 +102,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// selectPhases returns the phases to run, in the order of all, and those that are left out because
-// they need --strict. The flag --only selects phases by their names; an unknown name is an error.
+// selectPhases returns the phases to run, in the order of all, and those left out because they need --strict.
+// --only selects phases by name; an unknown name is an error.
 func (o options) selectPhases(all []phase) (chosen, left []phase, err error) {
 	var known []string
 	for _, p := range all {

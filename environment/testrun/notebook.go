@@ -13,11 +13,10 @@ import (
 	"strings"
 )
 
-// runNotebooks executes notebooks from top to bottom: all with --strict, else only the demo's, which
-// trains, draws figures and proves its runs. The demo's notebook gets small settings, the comparison of
-// strategies one seed, and the course short runs. It returns an error if a cell has
-// failed or has not run, if an image, a saved figure or the report is missing, or if the
-// verification of the run folders fails.
+// runNotebooks executes all notebooks, or without --strict only the demo's, which trains, draws figures and
+// proves its runs. The demo gets small settings, the comparison of strategies one seed, and the course short runs.
+// A cell that failed or did not run, a missing image, saved figure or report, or a run folder that cannot be
+// verified is an error.
 func runNotebooks(ctx context.Context, r *runner) error {
 	out := absolutePath(filepath.Join(cache, "notebook"))
 	if err := os.RemoveAll(out); err != nil {
@@ -79,7 +78,7 @@ func runNotebooks(ctx context.Context, r *runner) error {
 	return verifyRuns(ctx, r, logs)
 }
 
-// runNotebook executes the notebook at path and writes the result to the folder out.
+// runNotebook executes the notebook at path into the folder out.
 func runNotebook(ctx context.Context, r *runner, env []string, path, out string) error {
 	executed := filepath.Join(out, filepath.Base(path))
 	page := strings.TrimSuffix(executed, ".ipynb") + ".html"
@@ -98,7 +97,7 @@ func runNotebook(ctx context.Context, r *runner, env []string, path, out string)
 	return nil
 }
 
-// verifyRuns verifies all run folders below dir by recomputing their results, except those of other programs.
+// verifyRuns recomputes the results of all run folders below dir, except other programs'.
 func verifyRuns(ctx context.Context, r *runner, dir string) error {
 	var infos []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -128,8 +127,7 @@ func verifyRuns(ctx context.Context, r *runner, dir string) error {
 	return nil
 }
 
-// isOwnRun reports whether the run with the file run.json at path trained a config of Lockstep, so that its
-// results can be computed again.
+// isOwnRun reports whether the run.json at path is of a config of Lockstep, whose results can be recomputed.
 func isOwnRun(path string) (bool, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -144,12 +142,11 @@ func isOwnRun(path string) (bool, error) {
 	return info.Command == nil, nil
 }
 
-// checkNotebook checks an executed notebook (nbformat 4): every code cell has run, none ended in an error
-// or wrote to standard error, the claims of each cell are true, and there is at least one image. It returns
-// the number of images.
+// checkNotebook checks that in an executed notebook (nbformat 4) every code cell has run without an error or
+// standard error, the claims of each cell are true, and there is an image. It returns the number of images.
 //
-// The claims of a cell, in its metadata, are what the notebook's text says about its output: each is a
-// regular expression that the output must match, or with ! before it must not match.
+// A cell's claims, in its metadata, are what the notebook's text says about the output: regular expressions that
+// it must match or, after !, must not match.
 func checkNotebook(data []byte) (images int, err error) {
 	var nb struct {
 		Cells []struct {
@@ -225,7 +222,6 @@ func checkNotebook(data []byte) (images int, err error) {
 	return images, nil
 }
 
-// checkClaim returns an error if a claim of a cell does not hold for its output.
 func checkClaim(claim, shown string) error {
 	text, negative := strings.CutPrefix(claim, "!")
 	pattern, err := regexp.Compile("(?m)" + text)
@@ -238,8 +234,7 @@ func checkClaim(claim, shown string) error {
 	return nil
 }
 
-// decodeMultilineString decodes a multi-line string of nbformat, which is either one
-// string or a list with one string per line.
+// decodeMultilineString decodes a string of nbformat, which may be a list of lines.
 func decodeMultilineString(raw json.RawMessage) (string, error) {
 	var one string
 	if json.Unmarshal(raw, &one) == nil {

@@ -19,10 +19,9 @@ const (
 	linter = "github.com/golangci/golangci-lint/v2"
 )
 
-// raceTests returns the tests that run under the race detector, by package: those whose goroutines
-// share data. Tests that only compare numbers, or whose concurrency lies in other processes, would take
-// most of the phase's time, and the detector finds nothing in them. A name is without the prefix Test,
-// and may be followed by a slash and a regular expression of subtests.
+// raceTests returns the tests for the race detector, by package: those whose goroutines share data. Tests that
+// only compare numbers, or are concurrent in other processes, would take most of the time without a finding. A
+// name is without the prefix Test, and may be followed by a slash and a regular expression of subtests.
 func raceTests() map[string][]string {
 	return map[string][]string{
 		"collective": {
@@ -67,8 +66,8 @@ func raceTests() map[string][]string {
 	}
 }
 
-// allPhases returns all phases. Those without a chain come first. The phases of "jupyter" and "notebooks",
-// and many tests of "tests" and "race", wait for other programs, so that the others can compute meanwhile.
+// allPhases returns all phases, those without a chain first. The phases of "jupyter" and "notebooks" and many
+// tests wait for other programs, so that the others can compute meanwhile.
 func allPhases() []phase {
 	return []phase{
 		{name: "gofmt", what: "all Go files are formatted", run: checkFormat},
@@ -94,20 +93,16 @@ func allPhases() []phase {
 	}
 }
 
-// buildAll compiles all packages without cgo.
 func buildAll(ctx context.Context, r *runner) error {
 	return r.runCommand(ctx, nil, "go", "build", "./...")
 }
 
-// verifyDP runs lockstep verify dp with 2 workers and the strategy ddp.
 func verifyDP(ctx context.Context, r *runner) error {
 	return r.runCommand(ctx, nil, lockstepCommand, "verify", "dp", "--workers", "2")
 }
 
-// lockstepCommand is the path of the command that buildBinaries builds.
 const lockstepCommand = "kernels/.build/bin/lockstep"
 
-// checkFormat returns an error unless gofmt would leave all Go files unchanged.
 func checkFormat(ctx context.Context, r *runner) error {
 	files, err := listSources(".go")
 	if err != nil {
@@ -128,8 +123,7 @@ func checkFormat(ctx context.Context, r *runner) error {
 	return nil
 }
 
-// listSources returns the files of the checkout whose names have one of the endings,
-// without generated files and test data.
+// listSources returns the files of the checkout with one of the endings, without generated files and test data.
 func listSources(endings ...string) ([]string, error) {
 	var files []string
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -146,7 +140,6 @@ func listSources(endings ...string) ([]string, error) {
 	return files, err
 }
 
-// checkScripts checks the syntax of the shell and Python scripts.
 func checkScripts(ctx context.Context, r *runner) error {
 	shell, err := listSources(".sh")
 	if err != nil {
@@ -163,9 +156,8 @@ func checkScripts(ctx context.Context, r *runner) error {
 		"environment/jupyterhub/jupyterhub_config.py", "environment/jupyterhub/testdata/session.py")
 }
 
-// checkOtherPlatforms checks the types of everything for macOS and for a processor other than
-// this machine's: arm64, or amd64 on an arm64 machine. For that processor it also runs go vet
-// on the packages with assembly.
+// checkOtherPlatforms checks the types of everything for macOS and for arm64, or amd64 on an arm64 machine, and
+// for that processor runs go vet on the packages with assembly.
 func checkOtherPlatforms(ctx context.Context, r *runner) error {
 	processor := "GOARCH=arm64"
 	if runtime.GOARCH == "arm64" {
@@ -178,7 +170,7 @@ func checkOtherPlatforms(ctx context.Context, r *runner) error {
 	)
 }
 
-// runVet runs go vet on all packages, or, if the linter runs too, on those with assembly.
+// runVet runs go vet on all packages or, if the linter does so too, on those with assembly.
 func runVet(ctx context.Context, r *runner) error {
 	if r.strict {
 		return r.vetAssembly(ctx, nil)
@@ -186,9 +178,8 @@ func runVet(ctx context.Context, r *runner) error {
 	return r.runCommand(ctx, nil, "go", "vet", "./...")
 }
 
-// vetAssembly runs go vet on the packages that have assembly for any processor. The
-// linter runs the same analyzers on all packages, but does not compare assembly with its
-// declarations in Go.
+// vetAssembly runs go vet on the packages with assembly for any processor, because the linter does not compare
+// assembly with its declarations in Go.
 func (r *runner) vetAssembly(ctx context.Context, env []string) error {
 	var packages []string
 	list := func(line string) { packages = append(packages, strings.Fields(line)...) }
@@ -199,7 +190,6 @@ func (r *runner) vetAssembly(ctx context.Context, env []string) error {
 	return r.runCommand(ctx, env, "go", append([]string{"vet"}, packages...)...)
 }
 
-// runLinter runs golangci-lint on all packages.
 func runLinter(ctx context.Context, r *runner) error {
 	file, env, err := r.findLinter(ctx)
 	if err != nil {
@@ -208,13 +198,11 @@ func runLinter(ctx context.Context, r *runner) error {
 	return r.runCommand(ctx, env, file, "run", allowOthers, "./...")
 }
 
-// allowOthers is the option of the linter that lets it run while another one does, of another checkout
-// for example. Each checkout has its own cache.
+// allowOthers lets the linter run beside one of another checkout. Each checkout has its own cache.
 const allowOthers = "--allow-parallel-runners"
 
-// findLinter returns the path of the linter and the environment variables to run it with.
-// It builds the linter, in the version that environment/tools selects, if that has not
-// been done yet.
+// findLinter returns the path and the environment variables of the linter. It builds the version that
+// environment/tools selects, unless it exists.
 func (r *runner) findLinter(ctx context.Context) (file string, env []string, err error) {
 	version, err := captureOutput(ctx, "go", "list", "-C", "environment/tools", "-m", "-f", "{{.Version}}", linter)
 	if err != nil {
@@ -224,8 +212,7 @@ func (r *runner) findLinter(ctx context.Context) (file string, env []string, err
 	if err != nil {
 		return "", nil, err
 	}
-	// A linter built with an older Go cannot read code for the current one, so the file's
-	// name contains both versions.
+	// A linter built with an older Go cannot read code for the current one, so the name contains both versions.
 	file, err = filepath.Abs(filepath.Join(cache, "golangci-lint-"+version+"-"+goVersion))
 	if err != nil {
 		return "", nil, err
@@ -243,13 +230,13 @@ func (r *runner) findLinter(ctx context.Context) (file string, env []string, err
 	if err != nil {
 		return "", nil, err
 	}
-	// Most of the linter's memory lives until its end, so that collecting garbage more rarely saves a
-	// seventh of its CPU time: until it has 3 GiB.
+	// Most of the linter's memory lives until its end, so that rarer garbage collection, until it has 3 GiB, saves a
+	// seventh of its CPU time.
 	return file, []string{"GOLANGCI_LINT_CACHE=" + lintCache, "GOGC=400", "GOMEMLIMIT=3GiB"}, nil
 }
 
-// buildBinaries builds the command and the kernel. It installs the kernel in a separate
-// folder, so that the user's kernelspecs are not changed.
+// buildBinaries builds the command and the kernel. It installs the kernel in kernelPrefix, and leaves the user's
+// kernelspecs unchanged.
 func buildBinaries(ctx context.Context, r *runner) error {
 	if err := r.runCommand(ctx, nil, "go", "run", "./kernels/build"); err != nil {
 		return err
@@ -260,11 +247,9 @@ func buildBinaries(ctx context.Context, r *runner) error {
 	return r.runCommand(ctx, nil, lockstepCommand, "kernel", "install", "--prefix", kernelPrefix())
 }
 
-// kernelPrefix returns the folder into which buildBinaries installs the kernel.
 func kernelPrefix() string { return absolutePath(filepath.Join(cache, "prefix")) }
 
-// jupyterEnv returns the environment variable that makes Jupyter find the kernel in
-// kernelPrefix before any other kernel of the same name.
+// jupyterEnv makes Jupyter find the kernel in kernelPrefix before any other of the same name.
 func jupyterEnv() []string {
 	return []string{"JUPYTER_PATH=" + filepath.Join(kernelPrefix(), "share", "jupyter")}
 }
@@ -282,14 +267,12 @@ func runUnitTests(ctx context.Context, r *runner) error {
 	return r.runGoTest(ctx, nil, append(overlapWaits(), packages...)...)
 }
 
-// overlapWaits returns flags for go test. With them, it tests one package more at a time than there
-// are processors, and runs several tests of a package at a time if they call t.Parallel. Many tests
-// only wait, for Slurm, a time-out or the end of a process, so that others can compute meanwhile.
+// overlapWaits returns flags for go test to test one package more than there are processors, and several tests of
+// a package that call t.Parallel. Many tests only wait, for Slurm, a time-out or the end of a process.
 func overlapWaits() []string {
 	return []string{fmt.Sprint("-p=", runtime.NumCPU()+1), fmt.Sprint("-parallel=", 4*runtime.NumCPU())}
 }
 
-// runRaceTests runs raceTests with the race detector.
 func runRaceTests(ctx context.Context, r *runner) error {
 	var packages, names []string
 	for path, tests := range raceTests() {
@@ -299,7 +282,6 @@ func runRaceTests(ctx context.Context, r *runner) error {
 	return r.runGoTest(ctx, []string{"CGO_ENABLED=1"}, slices.Concat([]string{"-race", "-run=" + testPattern(names)}, overlapWaits(), packages)...)
 }
 
-// testPattern returns the argument of go test -run for the given names of raceTests.
 func testPattern(names []string) string {
 	var patterns []string
 	for _, n := range names {
@@ -313,9 +295,9 @@ func testPattern(names []string) string {
 	return strings.Join(slices.Compact(patterns), "|")
 }
 
-// runNEONTests runs tests of the CPU engine on arm64: all tests of its kernels, neonTests and,
-// with --all, slowNEONTests. If this machine has another processor, qemu emulates arm64, which is many
-// times slower. If qemu is not installed, the phase is skipped.
+// runNEONTests runs tests of the CPU engine on arm64: all tests of its kernels, neonTests and, with --all,
+// slowNEONTests. On another processor qemu emulates arm64, which is many times slower; without qemu, the phase is
+// skipped.
 func runNEONTests(ctx context.Context, r *runner) error {
 	var env, emulator []string
 	if runtime.GOARCH != "arm64" {
@@ -336,25 +318,24 @@ func runNEONTests(ctx context.Context, r *runner) error {
 	return r.runGoTest(ctx, env, slices.Concat(emulator, []string{"-run=" + testPattern(names)}, packages)...)
 }
 
-// neonTests returns the names of tests of the CPU engine that qemu runs in less than half a minute.
-// They test single layers, and compare a whole U-Net with the reference engine.
+// neonTests returns the tests of the CPU engine that qemu runs in less than half a minute. They test single
+// layers, and compare a whole U-Net with the reference engine.
 func neonTests() []string {
 	return []string{"InstructionSets", "Pointwise", "BatchNorm", "MaxPool", "Convolution", "UNetGradients"}
 }
 
-// slowNEONTests returns the names of further tests of the CPU engine, and of a test of pkg/train that
-// checks the instruction set in run.json. With --all, qemu runs them too.
+// slowNEONTests returns further tests of the CPU engine, and one of pkg/train about the instruction set in
+// run.json. qemu runs them with --all.
 func slowNEONTests() []string {
 	return []string{"New", "Activations", "L1", "DiceBCE", "PixelCrossEntropy", "ConvTranspose", "ConvolutionProperty", "UNetIsReproducible", "ResumeInstructionSet"}
 }
 
-// arm64Root is the folder in which Debian installs the arm64 C library on machines with
-// another processor. The engine's test binaries need this library, because they import
-// packages that can open shared libraries.
+// arm64Root is where Debian installs the arm64 C library on other processors. The engine's test binaries need
+// it, because they import packages that can open shared libraries.
 const arm64Root = "/usr/aarch64-linux-gnu"
 
-// findEmulator returns the path of qemu's program that runs arm64 Linux binaries. It
-// returns an error if this program or the arm64 C library is not installed.
+// findEmulator returns the path of qemu for arm64 Linux binaries, or an error if it or the arm64 C library is
+// not installed.
 func findEmulator() (string, error) {
 	if _, err := os.Stat(filepath.Join(arm64Root, "lib", "ld-linux-aarch64.so.1")); err == nil {
 		for _, name := range []string{"qemu-aarch64-static", "qemu-aarch64"} {
@@ -366,12 +347,11 @@ func findEmulator() (string, error) {
 	return "", errors.New("no qemu-aarch64 or no C library for arm64 on this machine: install qemu-user-static and libc6-arm64-cross")
 }
 
-// kernelGenerated is the folder of the files that the kernel is built with besides its own.
+// kernelGenerated contains the files that the kernel is built with besides its own.
 const kernelGenerated = "kernels/.build/gen/"
 
-// runKernelTests runs the tests of the kernel's package, and then the tests of the built kernel, except
-// browserTests; without --strict, only a few. Their results are never cached, because the tests run
-// binaries that go test does not track.
+// runKernelTests runs the tests of the kernel's package and of the built kernel, except browserTests; without
+// --strict, only a few. Results are never cached, because go test does not track the binaries.
 func runKernelTests(ctx context.Context, r *runner) error {
 	packages := "./kernels/..."
 	selected := "-skip=" + testPattern(browserTests())
@@ -386,23 +366,20 @@ func runKernelTests(ctx context.Context, r *runner) error {
 	)
 }
 
-// browserTests returns the names of the kernel's tests that drive Chromium.
 func browserTests() []string { return []string{"Browser", "Lab"} }
 
-// runBrowserTests runs browserTests. They are skipped if Chromium, its driver or a server is not
-// installed: the classic notebook and Slurm, or jupyter-server.
+// runBrowserTests runs browserTests, which are skipped without Chromium, its driver or a server: the classic
+// notebook and Slurm, or jupyter-server.
 func runBrowserTests(ctx context.Context, r *runner) error {
 	return r.runGoTest(ctx, jupyterEnv(), "-count=1", "-run="+testPattern(browserTests()), "./kernels")
 }
 
-// runHubTests runs the tests of JupyterHub, which are skipped if it is not installed. Like those
-// of the kernel, their results are never cached.
+// runHubTests runs the tests of JupyterHub, which are skipped without it, and never cached, as the kernel's.
 func runHubTests(ctx context.Context, r *runner) error {
 	return r.runGoTest(ctx, nil, "-count=1", hubPackage)
 }
 
-// pythonInterpreter returns the Python interpreter that has Jupyter, as found by
-// environment/test.
+// pythonInterpreter returns the Python with Jupyter that environment/test has found.
 func pythonInterpreter() string {
 	if p := os.Getenv("LOCKSTEP_PYTHON"); p != "" {
 		return p
@@ -410,7 +387,6 @@ func pythonInterpreter() string {
 	return "python3"
 }
 
-// absolutePath returns path relative to the working directory as an absolute path.
 func absolutePath(path string) string {
 	wd, err := os.Getwd()
 	if err != nil {

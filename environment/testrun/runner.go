@@ -21,14 +21,13 @@ type phase struct {
 	what string
 	run  func(ctx context.Context, r *runner) error
 
-	// chain is the name of a group of phases that run one after the other, at the same time as the
-	// phases of the other chains. The phases without a chain run first, one after the other.
+	// chain names the phases that run one after the other, at the same time as those of other chains. Phases
+	// without a chain run first, one after the other.
 	chain string
 
 	strict bool // whether only --strict runs the phase
 }
 
-// runner runs phases and collects their results.
 type runner struct {
 	options
 	out   io.Writer
@@ -40,7 +39,6 @@ type runner struct {
 	tail    lineTail // last lines of that phase's output
 }
 
-// result is the result of a phase.
 type result struct {
 	Name     string        `json:"name"`
 	Result   string        `json:"result"` // passed or failed
@@ -66,8 +64,7 @@ const (
 	failed = "failed"
 )
 
-// runPhases runs the phases and appends their results in the given order. If a phase fails, the other
-// phases run nevertheless.
+// runPhases runs the phases and appends their results in the given order. A failure does not stop the others.
 func (r *runner) runPhases(ctx context.Context, phases []phase) {
 	results := make([]result, len(phases))
 	runChain := func(name string) {
@@ -90,8 +87,7 @@ func (r *runner) runPhases(ctx context.Context, phases []phase) {
 	r.results = append(r.results, results...)
 }
 
-// runPhase runs the phase p with a runner of its own. The phase fails if it returns an error or
-// if one of its tests fails.
+// runPhase runs p with its own runner. An error or a failed test fails the phase.
 func (r *runner) runPhase(ctx context.Context, p phase) result {
 	fmt.Fprintf(r.out, "== %s: %s\n", p.name, p.what)
 	begin := time.Now()
@@ -113,21 +109,18 @@ func (r *runner) runPhase(ctx context.Context, p phase) result {
 	return res
 }
 
-// printLine prints a line of the running phase's output and keeps it for the summary.
 func (r *runner) printLine(text string) {
 	r.tail.add(text)
 	fmt.Fprintf(r.out, "   %-10s %s\n", r.now.Name, text)
 }
 
-// runCommand runs a program and prints its output line by line. env contains variables
-// ("NAME=value") that are added to the environment.
+// runCommand runs a program and prints its output. env is added to the environment ("NAME=value").
 func (r *runner) runCommand(ctx context.Context, env []string, name string, args ...string) error {
 	return r.streamOutput(ctx, env, r.printLine, name, args...)
 }
 
-// streamOutput runs a program and calls handle with each line of its output. The program
-// gets its own process group. If ctx is canceled, the group is killed, so that none of
-// its processes keep running.
+// streamOutput runs a program and calls handle with each line of its output. If ctx is canceled, the program's
+// process group is killed, so that none of its processes keep running.
 func (r *runner) streamOutput(ctx context.Context, env []string, handle func(string), name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0"), env...)
@@ -155,8 +148,7 @@ func (r *runner) streamOutput(ctx context.Context, env []string, handle func(str
 	return nil
 }
 
-// forEachLine calls handle with every line of r, without the line ending. Lines may have
-// any length.
+// forEachLine calls handle with every line of r, of any length, without the line ending.
 func forEachLine(r io.Reader, handle func(string)) error {
 	b := bufio.NewReader(r)
 	for {
@@ -173,8 +165,7 @@ func forEachLine(r io.Reader, handle func(string)) error {
 	}
 }
 
-// captureOutput runs a program and returns its standard output without surrounding white
-// space.
+// captureOutput returns a program's standard output without surrounding white space.
 func captureOutput(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -187,8 +178,8 @@ func captureOutput(ctx context.Context, name string, args ...string) (string, er
 	return strings.TrimSpace(string(out)), nil
 }
 
-// runGoTest runs go test with the given arguments and adds its results to the running phase. With
-// --strict it takes no result from the cache; otherwise it leaves out slow tests (-short).
+// runGoTest runs go test and adds its results to the running phase. With --strict it takes no result from the
+// cache; otherwise it leaves out slow tests (-short).
 func (r *runner) runGoTest(ctx context.Context, env []string, args ...string) error {
 	mode := "-short"
 	if r.strict {
@@ -212,8 +203,7 @@ func (r *runner) runGoTest(ctx context.Context, env []string, args ...string) er
 	return err
 }
 
-// addSkip adds a skipped test to the running phase. With --strict it is a failure if
-// environment/skips.txt does not list it.
+// addSkip adds a skipped test to the running phase. With --strict it must be in environment/skips.txt.
 func (r *runner) addSkip(s skippedTest) {
 	s.Listed = isAllowedSkip(r.skips, s)
 	r.now.Skips = append(r.now.Skips, s)
@@ -224,7 +214,7 @@ func (r *runner) addSkip(s skippedTest) {
 	}
 }
 
-// lineTail stores the last lines that were added, at most limit.
+// lineTail keeps the last limit lines.
 type lineTail struct {
 	limit int
 	lines []string

@@ -8,15 +8,13 @@ import (
 	"strings"
 )
 
-// skipRule is a line of environment/skips.txt: a pattern for the names of tests that may
-// be skipped.
+// skipRule is a line of environment/skips.txt: which tests may be skipped.
 type skipRule struct {
 	pattern *regexp.Regexp // matches the complete name import/path.TestName/subtest
 	reason  string         // part of the text passed to t.Skip
 }
 
-// readSkips reads the list of allowed skips. Each line consists of a pattern, a blank and
-// a reason.
+// readSkips reads lines of a pattern, a blank and a reason.
 func readSkips(path string) ([]skipRule, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -42,8 +40,7 @@ func readSkips(path string) ([]skipRule, error) {
 	return rules, nil
 }
 
-// isAllowedSkip reports whether a rule allows the test to be skipped for the reason that
-// the test gave.
+// isAllowedSkip reports whether a rule allows this skip.
 func isAllowedSkip(rules []skipRule, s skippedTest) bool {
 	return slices.ContainsFunc(rules, func(r skipRule) bool {
 		return r.pattern.MatchString(s.Name) && strings.Contains(s.Reason, r.reason)

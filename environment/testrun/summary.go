@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// summary is the result of all phases, in the form in which it is printed and written as
-// JSON.
+// summary is the result of all phases, as printed and written as JSON.
 type summary struct {
 	Passed  int      `json:"passed"` // tests and phases
 	Failed  int      `json:"failed"`
@@ -23,9 +22,8 @@ type summary struct {
 	Phases  []result `json:"phases"`
 }
 
-// summarize counts passed, failed and skipped tests and phases. A phase that failed only
-// because of failed tests is not counted as a separate failure. A skip that --strict does
-// not allow counts as a failure.
+// summarize counts tests and phases. A phase that failed only because of failed tests is not a separate failure.
+// A skip that --strict does not allow is a failure.
 func (r *runner) summarize() summary {
 	s := summary{
 		Strict: r.strict, Seconds: time.Since(r.begin).Seconds(), Phases: r.results,
@@ -49,8 +47,8 @@ func (r *runner) summarize() summary {
 	return s
 }
 
-// print writes the summary as text. left contains the phases that only --strict runs. The last line is
-// "N passed, N failed, N skipped".
+// print writes the summary as text, with the last line "N passed, N failed, N skipped". left contains the phases
+// that only --strict runs.
 func (s summary) print(w io.Writer, left []phase) {
 	fmt.Fprintf(w, "phase      result   seconds  CPU s  tests\n")
 	for _, p := range s.Phases {
