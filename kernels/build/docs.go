@@ -11,12 +11,10 @@ import (
 	"lockstep/kernels/internal/docs"
 )
 
-// docsFile is the name of the file with the table of doc comments, which is embedded in
-// the kernel.
+// docsFile contains the table of doc comments that is embedded in the kernel.
 const docsFile = "docs.zip"
 
-// encodeDocs returns the compressed table of the doc comments of pkgs and of Go's builtin
-// functions.
+// encodeDocs returns the compressed doc comments of pkgs and of Go's builtin functions.
 func encodeDocs(ctx context.Context, g goTool, pkgs []*packages.Package) ([]byte, error) {
 	table := map[string]docs.Package{}
 	for _, p := range pkgs {

@@ -16,35 +16,33 @@ import (
 	"strings"
 )
 
-// gpuTag is the build tag that links gorgonia.org/cu into the kernel. It must not be
-// "cuda": that tag enables files of gorgonia itself that do not compile.
+// gpuTag links gorgonia.org/cu into the kernel. It must not be "cuda": that tag enables files of gorgonia
+// itself that do not compile.
 const gpuTag = "nvgpu"
 
 const (
 	gpuPackage = "gorgonia.org/cu"
 	gpuVersion = "v0.9.5"
 
-	// gpuHeader is the declaration of the driver's functions that gorgonia.org/cu
-	// contains for its code generator: cuda.h of CUDA 11 after the preprocessor. With it
-	// no CUDA toolkit is needed, and every machine compiles the same code.
+	// gpuHeader declares the driver's functions, in gorgonia.org/cu for its code generator: cuda.h of CUDA
+	// 11 after the preprocessor. With it no CUDA toolkit is needed, and every machine compiles the same
+	// code.
 	gpuHeader = "cmd/genlib/cuda.h"
 )
 
-// A driver contains a C header and the source of a static library, which replace CUDA's
-// toolkit when gorgonia.org/cu is compiled and linked. The library forwards calls to the
-// CUDA driver, if one is installed when the program starts.
+// A driver contains a C header and the source of a static library, with which gorgonia.org/cu is compiled
+// and linked in place of CUDA's toolkit. The library forwards calls to the CUDA driver, if one is installed
+// when the program starts.
 //
-// Linking with libcuda itself has three disadvantages. It exists only on machines with a
-// driver or a toolkit. A program that is linked with it does not start without it. And
-// gorgonia.org/cu ends the process in an init function if the driver cannot be
-// initialized.
+// libcuda itself exists only on machines with a driver or a toolkit, and a program that is linked with it
+// does not start without it. Besides, gorgonia.org/cu ends the process in an init function if the driver
+// cannot be initialized.
 type driver struct {
 	header, source []byte
 	dir            string // its name is a hash of the content, because Go caches cgo's results by the flags only
 }
 
-// newDriver reads gpuHeader from the module cache and generates the header and the
-// library's source.
+// newDriver generates the header and the library's source from gpuHeader in the module cache.
 func newDriver(ctx context.Context, g goTool) (*driver, error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return nil, fmt.Errorf("%s can be linked only on linux/amd64, not on %s/%s", gpuPackage, runtime.GOOS, runtime.GOARCH)
@@ -75,9 +73,8 @@ func newDriver(ctx context.Context, g goTool) (*driver, error) {
 	return &d, nil
 }
 
-// env returns the environment variables that let cgo find the header and the library.
-// Their folders are searched before the folders that gorgonia.org/cu names, so that an
-// installed toolkit has no effect.
+// env returns the environment variables by which cgo finds the header and the library. Their folders precede
+// those that gorgonia.org/cu names, so that an installed toolkit has no effect.
 func (d *driver) env() []string {
 	cflags, isSet := os.LookupEnv("CGO_CFLAGS")
 	if !isSet {
@@ -90,9 +87,8 @@ func (d *driver) env() []string {
 	}
 }
 
-// buildTags returns the build tags for a kernel with a driver. With these tags, Go's own
-// code resolves host and user names, as in the kernel without cgo, so that half of the
-// standard library need not be compiled a second time.
+// buildTags returns tags with which Go's own code resolves host and user names, as in the kernel without
+// cgo, so that half of the standard library need not be compiled again.
 func (d *driver) buildTags() []string { return []string{"netgo", "osusergo"} }
 
 // write writes the header and compiles the library.
@@ -122,16 +118,14 @@ func (d *driver) write(ctx context.Context) error {
 	return nil
 }
 
-// isFile reports whether path is a regular file.
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()
 }
 
-// versionedSymbols lists the functions whose symbol in the driver differs from their name
-// in cuda.h. The symbol without a suffix belongs to an older version of the function
-// (mostly with 32-bit sizes) that the driver still supports. Source: the macros of
-// cuda.h, CUDA 11.6.
+// versionedSymbols lists the functions whose symbol in the driver differs from their name in cuda.h. The
+// symbol without a suffix is an older version (mostly with 32-bit sizes). Source: the macros of cuda.h, CUDA
+// 11.6.
 const versionedSymbols = `
 cuDeviceTotalMem_v2 cuCtxCreate_v2 cuModuleGetGlobal_v2 cuMemGetInfo_v2 cuMemAlloc_v2 cuMemAllocPitch_v2
 cuMemFree_v2 cuMemGetAddressRange_v2 cuMemAllocHost_v2 cuMemHostGetDevicePointer_v2 cuMemcpyHtoD_v2
@@ -146,9 +140,8 @@ cuLinkCreate_v2 cuLinkAddData_v2 cuLinkAddFile_v2 cuMemHostRegister_v2 cuGraphic
 cuStreamBeginCapture_v2 cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset_v2
 cuDevicePrimaryCtxSetFlags_v2 cuIpcOpenMemHandle_v2 cuGraphInstantiate_v2`
 
-// convertHeader converts gpuHeader's text to a header that compiles: it removes the parts
-// of C's own headers that the preprocessor has inserted, and adds the macros that the
-// preprocessor has removed.
+// convertHeader makes gpuHeader compile: it removes the parts of C's own headers, which the preprocessor has
+// inserted, and adds the macros that it has removed.
 func convertHeader(text string) ([]byte, error) {
 	const first = "typedef uint32_t cuuint32_t;\n"
 	_, rest, ok := strings.Cut(text, first)
@@ -177,7 +170,7 @@ var (
 	macro       = regexp.MustCompile(`(?m)^#define (cu\w+) (cu\w+)$`)
 )
 
-// parseHeaderSymbols returns the sorted symbols of the functions that a header declares.
+// parseHeaderSymbols returns the sorted symbols of a header's functions.
 func parseHeaderSymbols(header string) []string {
 	symbol := map[string]string{}
 	for _, m := range macro.FindAllStringSubmatch(header, -1) {
@@ -195,9 +188,9 @@ func parseHeaderSymbols(header string) []string {
 	return slices.Compact(list)
 }
 
-// generateDriverSource returns the library's source in C. Every function jumps to the
-// address in its entry of a table. It does not touch the arguments, so their types need
-// not be known. cuInit, which gorgonia.org/cu calls first, fills the table.
+// generateDriverSource returns the library's source in C. Every function jumps to the address in its entry
+// of a table, without touching the arguments, so that their types need not be known. cuInit, which
+// gorgonia.org/cu calls first, fills the table.
 func generateDriverSource(symbols []string) []byte {
 	var b bytes.Buffer
 	b.WriteString(driverSourceHead)

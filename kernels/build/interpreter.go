@@ -14,8 +14,8 @@ const (
 	interpreterVersion = "v0.0.0-20240506194242-2ff796e3da10"
 )
 
-// addInterpreter maps the files of gomacro, with the patches applied, into a folder
-// that is otherwise empty. It returns the flag that makes go build use that folder.
+// addInterpreter maps the patched files of gomacro into a folder that is otherwise empty. The flag makes go
+// build use it.
 func (b *build) addInterpreter(ctx context.Context, ov *overlay) (flag string, err error) {
 	version, dir, err := findModule(ctx, b.goTool, interpreterModule)
 	if err != nil {
@@ -49,9 +49,8 @@ func (b *build) addInterpreter(ctx context.Context, ov *overlay) (flag string, e
 	return "-modfile=" + file, ov.writeUnmapped(filepath.Join(ov.genDir, "go.sum"), sum)
 }
 
-// addModule maps the files of a module from the folder dir into the folder target, with
-// the patches applied. It creates the folder of each package with assembly, because the go
-// command starts the assembler in that folder.
+// addModule maps the patched files of a module from dir into target. It creates the folder of each package
+// with assembly, because the go command starts the assembler there.
 func (o *overlay) addModule(module, dir, target string, changes patches) error {
 	if err := changes.checkFiles(dir); err != nil {
 		return err

@@ -11,8 +11,7 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// listImportPaths returns the sorted import paths of all packages that a cell can import in
-// this build.
+// listImportPaths returns the sorted paths of all packages that a cell can import.
 func (b *build) listImportPaths(ctx context.Context) ([]string, error) {
 	list, err := listStandardPackages(ctx, b.goTool)
 	if err != nil {
@@ -41,8 +40,8 @@ func (b *build) listImportPaths(ctx context.Context) ([]string, error) {
 	return slices.Compact(list), nil
 }
 
-// registerAll generates the registrations of the packages with the given import paths,
-// the table of their doc comments, and the file that imports the registrations.
+// registerAll generates the registrations of packages, the table of their doc comments, and the file that
+// imports the registrations.
 func (b *build) registerAll(ctx context.Context, ov *overlay, kernelDir string, paths []string) error {
 	pkgs, err := loadPackages(ctx, b.goTool, b.tags, paths)
 	if err != nil {
@@ -74,9 +73,8 @@ func (b *build) registerAll(ctx context.Context, ov *overlay, kernelDir string, 
 	return ov.addGenerated(filepath.Join(kernelDir, "registrations.go"), "registrations.go", link.Bytes())
 }
 
-// loadPackages compiles packages and reads their types from the compiled form. The flags
-// are the same as in the later build, so that the later build finds the compiled packages
-// in Go's build cache.
+// loadPackages compiles packages and reads their types. Its flags are the later build's, which finds the
+// compiled packages in Go's build cache.
 func loadPackages(ctx context.Context, g goTool, tags string, paths []string) ([]*packages.Package, error) {
 	pkgs, err := packages.Load(&packages.Config{
 		Context:    ctx,

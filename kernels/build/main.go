@@ -4,12 +4,11 @@
 //
 //	go run ./kernels/build [-o DIR] [-tags nvgpu] [-add PATH,...] [-packages PATH,...]
 //
-// It works in three steps. First it generates a registration for every package that a
-// cell can import. Then it writes an overlay, which adds the files of gophernotes to
-// kernels/lockstep-kernel and replaces the files of the interpreter gomacro, and applies
-// kernels/patches to both. Finally it compiles the binaries. All generated files are in
-// kernels/.build, which git and "go build ./..." ignore. If nothing has changed since the
-// last run, the command does nothing.
+// First it generates a registration for every package that a cell can import. Then it writes an overlay,
+// which adds the files of gophernotes to kernels/lockstep-kernel and replaces the files of the interpreter
+// gomacro, both with kernels/patches applied. Finally it compiles the binaries. All generated files are in
+// kernels/.build, which git and "go build ./..." ignore. If nothing has changed since the last run, the
+// command does nothing.
 package main
 
 import (
@@ -45,7 +44,6 @@ func main() {
 	}
 }
 
-// options contains the values of the command's flags.
 type options struct {
 	out      string   // folder of the binaries
 	tags     string   // extra build tags
@@ -80,7 +78,6 @@ func parseOptions(args []string) (options, error) {
 	return o, nil
 }
 
-// splitList splits a list whose elements are separated by commas or blanks.
 func splitList(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
 }
@@ -116,7 +113,7 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// A build contains the options and the state of one run of this command.
+// A build is one run of this command.
 type build struct {
 	options
 	goTool
@@ -126,7 +123,7 @@ type build struct {
 	driver  *driver // for a kernel with gorgonia.org/cu; nil without it
 }
 
-// newBuild finds the module and prepares a build. It compiles nothing.
+// newBuild prepares a build. It compiles nothing.
 func newBuild(ctx context.Context, o options) (*build, error) {
 	g := goTool{env: append(os.Environ(), "CGO_ENABLED=0")}
 	out, err := g.run(ctx, "list", "-m", "-f", "{{.Path}}\n{{.Dir}}")
@@ -160,7 +157,7 @@ func newBuild(ctx context.Context, o options) (*build, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read go env: %w", err)
 	}
-	// compile passes these flags in any case.
+	// The method compile passes these flags in any case.
 	goEnv = strings.NewReplacer("-trimpath", "", "-buildvcs=false", "").Replace(goEnv)
 	_, err = os.Stat(filepath.Join(dir, "pkg", "cmd", "lockstep"))
 	return &build{
@@ -173,7 +170,6 @@ func newBuild(ctx context.Context, o options) (*build, error) {
 func (b *build) kernelFile() string  { return filepath.Join(b.out, "lockstep-kernel") }
 func (b *build) commandFile() string { return filepath.Join(b.out, "lockstep") }
 
-// outputFiles returns the paths of the binaries that this build creates.
 func (b *build) outputFiles() []string {
 	if b.command {
 		return []string{b.kernelFile(), b.commandFile()}
@@ -181,7 +177,6 @@ func (b *build) outputFiles() []string {
 	return []string{b.kernelFile()}
 }
 
-// runSteps runs the three steps of the build.
 func (b *build) runSteps(ctx context.Context) error {
 	begin := time.Now()
 	if b.driver != nil {
@@ -237,19 +232,17 @@ func (b *build) runSteps(ctx context.Context) error {
 	return b.compile(ctx, "3/3 lockstep", b.commandFile(), commandPath)
 }
 
-// kernelTags returns the build tags of the kernel.
 func (b *build) kernelTags() string {
 	return strings.Join(append([]string{"notebook"}, splitList(b.tags)...), ",")
 }
 
-// compile builds one binary under a temporary name and then renames it to file, so that a
-// running kernel keeps its old binary.
+// compile builds one binary under a temporary name and then renames it, so that a running kernel keeps its
+// old binary.
 func (b *build) compile(ctx context.Context, label, file, pkg string, flags ...string) error {
 	begin := time.Now()
 	fmt.Printf("%s ... ", label)
 	next := file + ".next"
-	// The build id already identifies the sources, so version control information is not
-	// needed; git refuses to give it in a folder of another user.
+	// The build id identifies the sources, and git refuses to describe another user's folder.
 	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X " + idSymbol + "=" + b.id, "-o", next}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
 	cmd.Dir, cmd.Env = b.dir, b.env
@@ -264,7 +257,6 @@ func (b *build) compile(ctx context.Context, label, file, pkg string, flags ...s
 	return nil
 }
 
-// formatSeconds formats the time that has passed since the given time.
 func formatSeconds(since time.Time) string {
 	return fmt.Sprintf("%.1f s", time.Since(since).Seconds())
 }

@@ -17,15 +17,14 @@ const (
 	upstreamVersion = "v0.7.5"
 )
 
-// gophernotesFiles returns the names of the files of gophernotes that become part of the
-// kernel. compiler_version.go is left out: it rejects Go versions before 1.11 with a
-// build constraint in a syntax that Go no longer supports.
+// gophernotesFiles returns the files of gophernotes in the kernel. compiler_version.go, which rejects Go
+// before 1.11, is left out: its build constraint has a syntax that Go no longer supports.
 func gophernotesFiles() []string {
 	return []string{"complete.go", "display.go", "image.go", "kernel.go", "main.go", "messages.go", "x_package.go"}
 }
 
-// findGophernotes returns the folder of gophernotes in the module cache. It returns an
-// error if the version or the list of files differs from the expected one.
+// findGophernotes returns the folder of gophernotes in the module cache, or an error if its version or files
+// are not the expected ones.
 func findGophernotes(ctx context.Context, g goTool) (string, error) {
 	version, dir, err := findModule(ctx, g, upstreamModule)
 	if err != nil {
@@ -37,8 +36,7 @@ func findGophernotes(ctx context.Context, g goTool) (string, error) {
 	return dir, checkGophernotesFiles(dir)
 }
 
-// findModule returns the version and the folder of a module that go.mod selects. It
-// downloads the module if it is not in the cache yet.
+// findModule returns the version and the folder of a module that go.mod selects, after downloading it if needed.
 func findModule(ctx context.Context, g goTool, path string) (version, dir string, err error) {
 	out, err := g.run(ctx, "mod", "download", "-json", path)
 	if err != nil {
@@ -51,8 +49,7 @@ func findModule(ctx context.Context, g goTool, path string) (version, dir string
 	return mod.Version, mod.Dir, nil
 }
 
-// checkGophernotesFiles returns an error unless the Go files in dir have the names that
-// gophernotesFiles returns.
+// checkGophernotesFiles returns an error unless the Go files in dir are those of gophernotesFiles.
 func checkGophernotesFiles(dir string) error {
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -70,9 +67,8 @@ func checkGophernotesFiles(dir string) error {
 	return nil
 }
 
-// An overlay collects files for "go build -overlay", which maps the path at which the
-// compiler sees a file to the path of its content. Files of gophernotes and generated
-// files therefore never appear in the source tree.
+// An overlay collects files for "go build -overlay", which maps the path that the compiler sees to the path
+// of the content. So files of gophernotes and generated files never appear in the source tree.
 type overlay struct {
 	genDir  string            // folder of the generated files
 	replace map[string]string // path that the compiler sees -> path of the content
@@ -83,8 +79,7 @@ func newOverlay(genDir string) *overlay {
 	return &overlay{genDir: genDir, replace: map[string]string{}, written: map[string]bool{}}
 }
 
-// addGenerated writes src to a file with the given name in the folder of generated files,
-// and maps path to this file. It does not write the file if the content is unchanged.
+// addGenerated writes src to the generated file name, unless it is unchanged, and maps path to it.
 func (o *overlay) addGenerated(path, name string, src []byte) error {
 	real := filepath.Join(o.genDir, name)
 	o.replace[path] = real
@@ -92,14 +87,12 @@ func (o *overlay) addGenerated(path, name string, src []byte) error {
 	return writeIfChanged(real, src)
 }
 
-// writeUnmapped writes a generated file that the compiler reads directly, without a
-// mapping.
+// writeUnmapped writes a generated file that the compiler reads without a mapping.
 func (o *overlay) writeUnmapped(path string, src []byte) error {
 	o.written[path] = true
 	return writeIfChanged(path, src)
 }
 
-// writeIfChanged writes src to a file unless the file already has this content.
 func writeIfChanged(path string, src []byte) error {
 	old, err := os.ReadFile(path)
 	if err == nil && string(old) == string(src) {
@@ -117,8 +110,7 @@ func writeIfChanged(path string, src []byte) error {
 	return nil
 }
 
-// addGophernotes maps the files of gophernotes from the folder dir, with the patches applied,
-// into kernelDir.
+// addGophernotes maps the patched files of gophernotes from dir into kernelDir.
 func (o *overlay) addGophernotes(dir, kernelDir string, changes patches) error {
 	if err := changes.checkFiles(dir); err != nil {
 		return err
@@ -144,8 +136,7 @@ func (o *overlay) addGophernotes(dir, kernelDir string, changes patches) error {
 	return nil
 }
 
-// write writes the overlay's JSON file and returns its path. It removes generated files
-// of earlier runs that this run did not generate.
+// write writes the overlay's JSON file and returns its path. It removes generated files of earlier runs.
 func (o *overlay) write() (string, error) {
 	doc, err := json.MarshalIndent(map[string]any{"Replace": o.replace}, "", "\t")
 	if err != nil {

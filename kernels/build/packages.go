@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// thirdPartyPackages returns the import paths of other modules' packages that a cell can
-// import. The flag -add adds more packages for a notebook.
+// thirdPartyPackages returns the packages of other modules that a cell can import. The flag -add adds more.
 func thirdPartyPackages() []string {
 	return []string{
 		"github.com/go-gota/gota/dataframe",
@@ -57,20 +56,17 @@ func thirdPartyPackages() []string {
 	}
 }
 
-// listOwnPackages returns the import paths of this module's packages that a cell can import:
-// every package under pkg/ that is neither a command nor internal.
+// listOwnPackages returns every package under pkg/ that is neither a command nor internal.
 func listOwnPackages(ctx context.Context, g goTool) ([]string, error) {
 	return listPackages(ctx, g, modulePath+"/pkg/...")
 }
 
-// listStandardPackages returns the import paths of the public packages of the standard
-// library.
 func listStandardPackages(ctx context.Context, g goTool) ([]string, error) {
 	return listPackages(ctx, g, "std")
 }
 
-// listPackages returns the import paths that match a pattern. It leaves out packages that
-// a cell cannot import and folders that contain only tests.
+// listPackages returns the import paths that match a pattern, without packages that a cell cannot import and
+// folders that contain only tests.
 func listPackages(ctx context.Context, g goTool, pattern string) ([]string, error) {
 	out, err := g.run(ctx, "list", "-f", "{{if or .GoFiles .CgoFiles}}{{.Name}} {{.ImportPath}}{{end}}", pattern)
 	if err != nil {
@@ -86,9 +82,8 @@ func listPackages(ctx context.Context, g goTool, pattern string) ([]string, erro
 	return paths, nil
 }
 
-// isImportable reports whether a cell may import a package. unsafe is excluded because it
-// has no object file to read types from; the interpreter supports it without
-// registration.
+// isImportable reports whether a cell may import a package. unsafe has no object file to read types from;
+// the interpreter supports it without registration.
 func isImportable(name, path string) bool {
 	if name == "main" || path == "unsafe" || path == "builtin" {
 		return false
@@ -101,14 +96,13 @@ func isImportable(name, path string) bool {
 	return true
 }
 
-// goTool runs the go command in the module's root with a fixed environment.
+// goTool runs the go command in the folder dir with a fixed environment.
 type goTool struct {
 	dir string
 	env []string
 }
 
-// run runs the go command with args and returns its standard output. An error contains
-// the command's standard error.
+// run returns the standard output. An error contains the standard error.
 func (g goTool) run(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir, cmd.Env = g.dir, g.env

@@ -9,7 +9,7 @@ import (
 	"github.com/bluekeyes/go-gitdiff/gitdiff"
 )
 
-// patches contains the changes to the files of one module, by the paths of the files in it.
+// patches contains the changes to one module, by its files' paths.
 type patches map[string]patch
 
 // A patch contains the changes to one file of another module.
@@ -18,8 +18,8 @@ type patch struct {
 	diff *gitdiff.File
 }
 
-// readPatches reads the files of kernels/patches whose names begin with the name of a module. They are
-// unified diffs; the text before the first diff explains the change. Each changes other files.
+// readPatches reads the files of kernels/patches whose names begin with module: unified diffs after a text
+// that explains the change. Each changes other files.
 func (b *build) readPatches(module string) (patches, error) {
 	names, err := filepath.Glob(filepath.Join(b.dir, "kernels", "patches", module+"*.patch"))
 	if err != nil {
@@ -41,7 +41,6 @@ func (b *build) readPatches(module string) (patches, error) {
 	return all, nil
 }
 
-// add adds the changes of the patch file with the given name and text.
 func (p patches) add(name string, text []byte) error {
 	diffs, _, err := gitdiff.Parse(bytes.NewReader(text))
 	if err != nil {
@@ -59,7 +58,7 @@ func (p patches) add(name string, text []byte) error {
 	return nil
 }
 
-// checkFiles returns an error unless the folder dir has every file that is changed.
+// checkFiles returns an error unless dir has every file that is changed.
 func (p patches) checkFiles(dir string) error {
 	for file, change := range p {
 		if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
@@ -69,9 +68,9 @@ func (p patches) checkFiles(dir string) error {
 	return nil
 }
 
-// apply returns the text of a file with the changes applied, or src itself if there are none. It returns
-// an error unless src has exactly the lines that the patch shows: otherwise the module's source has
-// changed, and a kernel built from it could misbehave unnoticed.
+// apply returns src with the changes to file, if there are any. It returns an error unless src has exactly
+// the lines that the patch shows: otherwise the module has changed, and a kernel built from it could
+// misbehave unnoticed.
 func (p patches) apply(file string, src []byte) ([]byte, error) {
 	change, ok := p[file]
 	if !ok {

@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// writeProxy generates the struct type through which an interpreted value satisfies a
-// compiled interface. The struct has one function field per method, and its methods call
-// the fields. The interpreter sets the fields; it prescribes their names and order.
+// writeProxy generates the struct type through which an interpreted value satisfies a compiled interface.
+// Each method calls a function field, which the interpreter sets; it prescribes their names and order.
 func (reg *registration) writeProxy(name string, face *types.Interface) {
 	var fields, methods strings.Builder
 	for m := range face.Methods() {
@@ -26,8 +25,7 @@ func (reg *registration) writeProxy(name string, face *types.Interface) {
 	fmt.Fprintf(&reg.decls, "\ntype proxy%s struct {\nObject interface{}\n%s}\n%s", name, &fields, &methods)
 }
 
-// formatParameters returns a signature's parameters, such as "a0 int", and the arguments
-// that pass them on to another function, such as "a0".
+// formatParameters returns parameters, such as "a0 int", and the arguments that pass them on, such as "a0".
 func (reg *registration) formatParameters(sig *types.Signature) (params, args []string) {
 	n := sig.Params().Len()
 	for i := range n {
@@ -44,9 +42,8 @@ func (reg *registration) formatParameters(sig *types.Signature) (params, args []
 	return params, args
 }
 
-// formatResults returns a signature's result types in parentheses, or "" if there are
-// none. It omits the names of the results, because one of them might be the receiver's
-// name.
+// formatResults returns the result types in parentheses, or "". It omits the results' names, one of which
+// might be the receiver's.
 func (reg *registration) formatResults(sig *types.Signature) string {
 	var list []string
 	for v := range sig.Results().Variables() {
@@ -58,9 +55,8 @@ func (reg *registration) formatResults(sig *types.Signature) string {
 	return "(" + strings.Join(list, ", ") + ")"
 }
 
-// canWriteInterface reports whether the types of all methods can be written in the source
-// of another package. Otherwise the interface is registered without a proxy, and no
-// interpreted type can satisfy it.
+// canWriteInterface reports whether another package can write the types of all methods. Otherwise the
+// interface has no proxy, and no interpreted type can satisfy it.
 func canWriteInterface(face *types.Interface) bool {
 	for m := range face.Methods() {
 		// A proxy has a field named Object, so it cannot have a method of this name.
@@ -71,8 +67,6 @@ func canWriteInterface(face *types.Interface) bool {
 	return true
 }
 
-// canWriteTuple reports whether another package can refer to all types of a parameter or
-// result list.
 func canWriteTuple(t *types.Tuple) bool {
 	for v := range t.Variables() {
 		if !canWriteType(v.Type()) {
@@ -116,7 +110,6 @@ func canWriteType(t types.Type) bool {
 	return false
 }
 
-// canWriteTypes reports whether another package can refer to all types of the list.
 func canWriteTypes(list *types.TypeList) bool {
 	for t := range list.Types() {
 		if !canWriteType(t) {
@@ -126,8 +119,7 @@ func canWriteTypes(list *types.TypeList) bool {
 	return true
 }
 
-// canWriteName reports whether a type's name is exported by a package that the generated
-// source may import.
+// canWriteName reports whether a type's name is exported by a package that generated source may import.
 func canWriteName(o *types.TypeName) bool {
 	return o.Pkg() == nil || o.Exported() && isImportable(o.Pkg().Name(), o.Pkg().Path())
 }

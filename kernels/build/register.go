@@ -12,13 +12,12 @@ import (
 	"strings"
 )
 
-// A registration generates the source of a package that enters another package's exported
-// objects into the interpreter's table, so that a cell can import that other package:
+// A registration generates the source of a package that enters another package's exported objects into the
+// interpreter's table, so that a cell can import them:
 //
 // \timports.Packages["path"] = imports.Package{Name, Binds, Types, Proxies, Untypeds}
 //
-// Generic functions and types are left out: the interpreter uses package reflect, which
-// cannot represent them.
+// It leaves out generic functions and types, which the interpreter's package reflect cannot represent.
 type registration struct {
 	pkg     *types.Package
 	imports map[string]string // import path -> name in the generated file
@@ -28,8 +27,8 @@ type registration struct {
 	skipped []string // exported objects left out
 }
 
-// generateRegistration generates the registration of p as the source of a package named
-// name. It returns the source and the names of the exported objects that were left out.
+// generateRegistration generates the registration of p as a package called name. skipped are exported
+// objects left out.
 func generateRegistration(p *types.Package, name string) (src []byte, skipped []string, err error) {
 	reg := &registration{pkg: p, imports: map[string]string{}}
 	scope := p.Scope()
@@ -45,7 +44,6 @@ func generateRegistration(p *types.Package, name string) (src []byte, skipped []
 	return src, reg.skipped, nil
 }
 
-// registerObject registers one exported object.
 func (reg *registration) registerObject(o types.Object) {
 	switch o := o.(type) {
 	case *types.Const:
@@ -63,15 +61,14 @@ func (reg *registration) registerObject(o types.Object) {
 	}
 }
 
-// writeSkippedComment writes a comment line with the reason why an object is left out.
+// writeSkippedComment writes why an object is left out.
 func (reg *registration) writeSkippedComment(b *bytes.Buffer, o types.Object, why string) {
 	fmt.Fprintf(b, "// %s %s\n", o.Name(), why)
 	reg.skipped = append(reg.skipped, o.Name())
 }
 
-// registerConstant registers a constant. reflect.ValueOf needs a typed value, so an
-// untyped integer gets the first of the types int, uint64 and float64 that can represent
-// it. Its exact value is also written to Untypeds.
+// registerConstant registers a constant. reflect.ValueOf needs a typed value, so an untyped integer gets the
+// first of int, uint64 and float64 that can represent it. Its exact value goes to Untypeds.
 func (reg *registration) registerConstant(o *types.Const) {
 	expr := reg.qualifiedName(o.Name())
 	if b, ok := o.Type().(*types.Basic); ok && b.Info()&types.IsUntyped != 0 {
@@ -85,8 +82,6 @@ func (reg *registration) registerConstant(o *types.Const) {
 	fmt.Fprintf(&reg.binds, "%q: r.ValueOf(%s),\n", o.Name(), expr)
 }
 
-// convertInt returns expr, converted to the first of the types int, uint64 and float64
-// that can represent v.
 func convertInt(expr string, v constant.Value) string {
 	if _, exact := constant.Int64Val(v); exact {
 		return expr
@@ -97,7 +92,7 @@ func convertInt(expr string, v constant.Value) string {
 	return "float64(" + expr + ")"
 }
 
-// formatUntyped returns the interpreter's text form of an untyped constant.
+// formatUntyped returns an untyped constant in the interpreter's form.
 func formatUntyped(kind types.BasicKind, v constant.Value) string {
 	switch kind {
 	case types.UntypedBool:
@@ -116,8 +111,8 @@ func formatUntyped(kind types.BasicKind, v constant.Value) string {
 	return ""
 }
 
-// registerType registers a type. For an interface it also registers the proxy type
-// through which compiled code calls the methods of an interpreted type.
+// registerType registers a type and, for an interface, the proxy type through which compiled code calls an
+// interpreted type.
 func (reg *registration) registerType(o *types.TypeName) {
 	if isGeneric(o.Type()) {
 		reg.writeSkippedComment(&reg.types, o, "is generic")
@@ -135,7 +130,7 @@ func (reg *registration) registerType(o *types.TypeName) {
 	}
 }
 
-// isGeneric reports whether t is a generic type that has not been instantiated.
+// isGeneric reports whether t is generic and not instantiated.
 func isGeneric(t types.Type) bool {
 	switch t := t.(type) {
 	case *types.Alias:
@@ -146,13 +141,10 @@ func isGeneric(t types.Type) bool {
 	return false
 }
 
-// qualifiedName returns the expression that refers to an object of the registered
-// package.
 func (reg *registration) qualifiedName(name string) string {
 	return reg.importName(reg.pkg) + "." + name
 }
 
-// importName returns the name under which the generated file imports a package.
 func (reg *registration) importName(p *types.Package) string {
 	name, ok := reg.imports[p.Path()]
 	if !ok {
@@ -162,7 +154,6 @@ func (reg *registration) importName(p *types.Package) string {
 	return name
 }
 
-// generateSource returns the complete generated file.
 func (reg *registration) generateSource(name string) []byte {
 	if _, ok := reg.imports[reg.pkg.Path()]; !ok {
 		// All exported objects are generic, but the package is still linked in.
@@ -190,8 +181,7 @@ func (reg *registration) generateSource(name string) []byte {
 	return b.Bytes()
 }
 
-// registrationName returns the name of the generated package that registers the package
-// with the given import path.
+// registrationName returns the name of the generated package for a path.
 func registrationName(path string) string {
 	return "reg_" + strings.NewReplacer("/", "_", ".", "_", "-", "_").Replace(path)
 }

@@ -13,9 +13,8 @@ import (
 	"strings"
 )
 
-// computeBuildID returns a hash of the sources of the binaries: go.mod, go.sum and every
-// source file of the folders below (Go, assembly and the files they embed; not tests, Markdown
-// and notebooks).
+// computeBuildID returns a hash of the binaries' sources: go.mod, go.sum and every source file of the
+// folders below (Go, assembly and embedded files; not tests, Markdown and notebooks).
 func computeBuildID(root string) (string, error) {
 	h := sha256.New()
 	for _, name := range []string{"go.mod", "go.sum"} {
@@ -54,7 +53,6 @@ func isSource(name string) bool {
 		!strings.HasSuffix(name, ".md") && !strings.HasSuffix(name, ".ipynb") && !strings.HasSuffix(name, "~")
 }
 
-// hashFile adds a file's name, size and content to h.
 func hashFile(h hash.Hash, root, name string) error {
 	f, err := os.Open(filepath.Join(root, name))
 	if err != nil {
@@ -72,21 +70,19 @@ func hashFile(h hash.Hash, root, name string) error {
 	return nil
 }
 
-// A stamp describes the inputs of a build. It is stored with the binaries. If it equals
-// the stamp of the next build, that build has nothing to do.
+// A stamp describes the inputs of a build, and is stored with the binaries. A build with an equal stamp has
+// nothing to do.
 type stamp struct {
 	path string
 	text string
 }
 
-// newStamp returns the stamp of a build. dir is the folder of the binaries, id the build
-// id.
+// newStamp returns the stamp of a build with the given id into the folder dir.
 func newStamp(dir, id string, inputs ...string) stamp {
 	return stamp{path: filepath.Join(dir, ".stamp"), text: "build id " + id + "\n" + strings.Join(inputs, "\n") + "\n"}
 }
 
-// isCurrent reports whether the last build had the same stamp and the output files have
-// not changed since.
+// isCurrent reports whether the last build had this stamp and its outputs are unchanged.
 func (s stamp) isCurrent(outputs []string) bool {
 	old, err := os.ReadFile(s.path)
 	if err != nil {
@@ -108,8 +104,7 @@ func (s stamp) write(outputs []string) error {
 	return nil
 }
 
-// describeFiles returns the names, sizes and modification times of files as text. ok is
-// false if a file is missing.
+// describeFiles returns names, sizes and modification times. ok is false if a file is missing.
 func describeFiles(paths []string) (text string, ok bool) {
 	var b strings.Builder
 	for _, p := range paths {

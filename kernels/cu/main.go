@@ -1,9 +1,8 @@
 //go:build nvgpu
 
-// Command cu prints the properties of this machine's GPUs that gorgonia.org/cu reports.
-// It is the smallest program that is linked in the same way as a kernel with the tag
-// nvgpu; the tests of kernels/build run it. The tag must not be called "cuda": that tag
-// enables files of gorgonia itself that do not compile.
+// Command cu prints the properties of this machine's GPUs that gorgonia.org/cu reports. It is the smallest
+// program that is linked like a kernel with the tag nvgpu; the tests of kernels/build run it. The tag must
+// not be called "cuda", which enables files of gorgonia itself that do not compile.
 package main
 
 import (

@@ -1,11 +1,10 @@
 // Package kernelspec installs the kernel into Jupyter: it creates the kernelspec "Go
 // (Lockstep)" with the kernel and the lockstep command inside.
 //
-// A kernelspec is a folder with a file kernel.json, which contains the command that
-// starts the kernel. Jupyter looks for it in its data folders. Both binaries are copied
-// into it, so that notebooks keep working if the folder of the build is changed or
-// removed. kernel.json sets LOCKSTEP_BIN to the copy of the command, so that a notebook's
-// workers run the same build as its kernel.
+// A kernelspec is a folder in Jupyter's data folders, with a file kernel.json that contains the command that
+// starts the kernel. Both binaries are copied into it, so that notebooks keep working if the folder of the
+// build changes. kernel.json sets LOCKSTEP_BIN to the copied command, so that a notebook's workers run the
+// same build as its kernel.
 //
 //	dir, err := kernelspec.Install(kernelspec.Options{Prefix: "/opt/venv"})
 package kernelspec
@@ -30,15 +29,13 @@ import (
 )
 
 const (
-	// Name is the kernelspec's name, as used by "jupyter nbconvert" and in a notebook's
-	// metadata.
+	// Name is the kernelspec's name, for "jupyter nbconvert" and in a notebook's metadata.
 	Name = "lockstep"
 
 	// DisplayName is the name in Jupyter's menu.
 	DisplayName = "Go (Lockstep)"
 
-	// CommandVariable is the environment variable with the path of the lockstep command
-	// that belongs to the kernel's build.
+	// CommandVariable is the environment variable with the path of the kernel's lockstep command.
 	CommandVariable = "LOCKSTEP_BIN"
 
 	kernelFile  = "lockstep-kernel"
@@ -51,8 +48,8 @@ const (
 //go:embed logo/*
 var logos embed.FS
 
-// Options contains the destination of a kernelspec and the paths of its binaries. At most
-// one of User, Prefix and Sys may be set; the zero value installs for this user.
+// Options contains the destination of a kernelspec and the paths of its binaries. At most one of User,
+// Prefix and Sys may be set; the zero value installs for this user.
 type Options struct {
 	User   bool   // for this user: $JUPYTER_DATA_DIR, $XDG_DATA_HOME/jupyter or ~/.local/share/jupyter
 	Prefix string // for an environment: share/jupyter in this folder
@@ -76,7 +73,6 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// kernelJSON is the content of kernel.json.
 type kernelJSON struct {
 	Argv          []string          `json:"argv"`
 	DisplayName   string            `json:"display_name"`
@@ -86,9 +82,8 @@ type kernelJSON struct {
 	Env           map[string]string `json:"env"`
 }
 
-// Install writes the kernelspec and returns its folder. It replaces the files of an
-// earlier kernelspec one by one, each atomically, so that a running kernel continues. If
-// a file is missing, the error describes how to create it.
+// Install writes the kernelspec and returns its folder. It replaces an earlier one file by file, each
+// atomically, so that a running kernel continues. The error for a missing binary says how to create it.
 func Install(o Options) (dir string, err error) {
 	if dir, err = Dir(o); err != nil {
 		return "", err
@@ -127,7 +122,6 @@ func Install(o Options) (dir string, err error) {
 	return dir, nil
 }
 
-// installLogos writes the icons into dir.
 func installLogos(dir string) error {
 	files, err := logos.ReadDir("logo")
 	for _, f := range files {
@@ -176,8 +170,7 @@ func jupyterDataDir(o Options) (string, error) {
 
 const buildAdvice = "in the project's folder run \"go run ./kernels/build\", then \"kernels/.build/bin/lockstep kernel install\""
 
-// findBinaries returns the paths of the kernel and the command. It returns an error
-// unless both belong to the same build.
+// findBinaries returns the kernel and the command. It returns an error unless both belong to the same build.
 func (o Options) findBinaries() (kernel, command string, err error) {
 	kernel, command = o.Kernel, o.Command
 	if command == "" {
@@ -214,7 +207,7 @@ func (o Options) findBinaries() (kernel, command string, err error) {
 	return kernel, command, nil
 }
 
-// readKernelID runs a kernel binary to get its build id.
+// readKernelID asks a kernel binary for its build id.
 func readKernelID(kernel string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -229,8 +222,7 @@ func readKernelID(kernel string) (string, error) {
 	return id, nil
 }
 
-// copyProgram copies a program atomically: a program that opens dst reads either the old
-// file or the complete new one.
+// copyProgram copies a program atomically: whoever opens dst reads the old file or the complete new one.
 func copyProgram(src, dst string) (err error) {
 	in, err := os.Open(src)
 	if err != nil {

@@ -24,8 +24,8 @@ const commandHelp = `at the start of a cell:
 $command       run a command in the shell sh, such as $ls -l ~
 `
 
-// runCommands runs the commands of a cell, which are its first lines; see cell.Commands. An
-// error or an interrupt ends the cell by a panic.
+// runCommands runs the commands at the start of a cell; see cell.Commands. An error or an interrupt ends the
+// cell by a panic.
 func (k *kernelState) runCommands(code string) {
 	for _, c := range cell.Commands(code) {
 		var err error
@@ -50,8 +50,8 @@ func (k *kernelState) runCommands(code string) {
 	}
 }
 
-// changeFolder changes the working folder. Path may begin with ~ and contain $NAME or ${NAME};
-// if it is empty, changeFolder changes to the user's home folder.
+// changeFolder changes the working folder. Path may begin with ~ and contain $NAME or ${NAME}; "" is the
+// home folder.
 func changeFolder(path string) error {
 	dir := os.ExpandEnv(path)
 	if rest, ok := strings.CutPrefix(dir, "~"); ok && (rest == "" || rest[0] == '/') || dir == "" {
@@ -67,12 +67,12 @@ func changeFolder(path string) error {
 	return nil
 }
 
-// interruptGrace is how long a command may continue after an interrupt before it is killed.
+// interruptGrace is how long a command may continue after an interrupt.
 const interruptGrace = 2 * time.Second
 
-// runShell runs a line in the shell. The line's processes write into the same pipes as the cell, so
-// all that they have written when the shell ends is in the pipe. An exit code other than 0 is shown,
-// and the cell continues, as in a shell. runShell returns an error if there is no shell.
+// runShell runs a line in the shell. Its processes write into the cell's pipes, so all that they wrote is
+// there when the shell ends. An exit code other than 0 is shown, and the cell continues. Without a shell,
+// runShell returns an error.
 func (k *kernelState) runShell(line string) error {
 	c := exec.CommandContext(k.session.Context(), "sh", "-c", line)
 	c.Stdout, c.Stderr = k.stdout.File(), k.stderr.File()

@@ -12,9 +12,8 @@ import (
 	"lockstep/kernels/internal/memory"
 )
 
-// openCrashFile reads the crash file of the notebook's previous kernel, to find out how
-// that kernel ended, and creates the crash file of this kernel. If either fails, the
-// error is logged and the kernel runs without a crash file.
+// openCrashFile finds out how the notebook's previous kernel ended, and creates this kernel's crash file.
+// After an error, which is logged, the kernel runs without one.
 func (k *kernelState) openCrashFile(connectionFile string) {
 	var err error
 	if k.crash, k.previousEnd, err = crash.Open(connectionFile); err != nil {
@@ -22,7 +21,7 @@ func (k *kernelState) openCrashFile(connectionFile string) {
 	}
 }
 
-// showPreviousEnd prints, once, how the notebook's previous kernel ended.
+// showPreviousEnd prints how the previous kernel ended, once.
 func (k *kernelState) showPreviousEnd() {
 	if k.previousEnd != "" {
 		fmt.Fprintln(k.stdout.File(), k.previousEnd)
@@ -31,20 +30,18 @@ func (k *kernelState) showPreviousEnd() {
 	}
 }
 
-// shutDown removes the crash file before an orderly shutdown. It replaces a message that
-// gophernotes prints at that point.
+// shutDown removes the crash file before an orderly shutdown. It replaces a message of gophernotes.
 func (k *kernelState) shutDown() {
 	if err := k.crash.Remove(); err != nil {
 		fmt.Fprintf(k.log, "lockstep-kernel: remove crash file: %v\n", err)
 	}
 }
 
-// A memoryError is the error of a cell that was interrupted because the kernel reached
-// the memory limit.
+// A memoryError ends a cell because the kernel reached the memory limit.
 type memoryError struct{ error }
 
-// watchMemory starts to watch the kernel's memory use. At the limit the running cell is
-// interrupted; if memory use still grows, the kernel exits. An invalid limit is an error.
+// watchMemory interrupts the running cell at the memory limit, and ends the kernel if memory use still
+// grows. An invalid limit is an error.
 func (k *kernelState) watchMemory() error {
 	limit, err := memory.NewLimit(os.Getenv(memory.EnvVariable))
 	if err != nil {
@@ -71,7 +68,6 @@ func (k *kernelState) watchMemory() error {
 	return nil
 }
 
-// freeMemory returns unused memory to the operating system if cause is a memoryError.
 func freeMemory(cause error) {
 	if errors.As(cause, new(memoryError)) {
 		debug.FreeOSMemory()

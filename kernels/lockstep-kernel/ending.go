@@ -20,22 +20,21 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// An unhandledError is the panic value that ends a cell because of an error that the cell
-// does not handle.
+// An unhandledError is the panic value that ends a cell because of an error that it does not handle.
 type unhandledError struct {
 	err error
 	at  token.Pos
 
-	// bodies is the number of interpreted function bodies that the panic ends. Compiled
-	// code has called the outermost of these functions and gets zero values from it. If
-	// bodies is negative, the panic ends the cell, its goroutine or its deferred call.
+	// bodies is the number of interpreted function bodies that the panic ends. Compiled code has called the
+	// outermost one and gets zero values. If bodies is negative, the panic ends the cell, its goroutine or
+	// its deferred call.
 	bodies int
 }
 
 func (e *unhandledError) Error() string { return e.err.Error() }
 func (e *unhandledError) Unwrap() error { return e.err }
 
-// An errorState contains the kernel's state for the handling of errors in cells.
+// An errorState contains what the kernel needs to handle errors in cells.
 type errorState struct {
 	// While a cell is compiled:
 	callee     xreflect.Type                // type of the function whose only argument is compiled next
@@ -49,8 +48,7 @@ type errorState struct {
 	reported map[string]bool // errors that were printed in the output of this cell
 }
 
-// removeRedeclared removes the functions that a cell is about to declare from s.safe,
-// because a new declaration may end the cell although the old one could not.
+// removeRedeclared removes the functions that a cell declares from s.safe, because the new ones may end the cell.
 func (s *errorState) removeRedeclared(nodes []ast.Node) {
 	for _, n := range nodes {
 		if d, ok := n.(*ast.FuncDecl); ok {
@@ -59,9 +57,8 @@ func (s *errorState) removeRedeclared(nodes []ast.Node) {
 	}
 }
 
-// endCell ends the cell or goroutine because of an error that the cell does not handle.
-// If compiled code has called the current function, endCell only prints the error and
-// returns.
+// endCell ends the cell or goroutine because of an error that the cell does not handle. If compiled code has
+// called the current function, endCell only prints the error.
 func (k *kernelState) endCell(at token.Pos, err error) {
 	e := &unhandledError{err: err, at: at, bodies: countInterpretedBodies()}
 	if e.bodies == 0 { // a panic through the compiled code would be unsafe
@@ -71,16 +68,16 @@ func (k *kernelState) endCell(at token.Pos, err error) {
 	panic(e)
 }
 
-// inCallbackText is the end of a message about an error that could not end the cell, because
-// it occurred in a function that compiled code called.
+// inCallbackText ends the message about an error in a function that compiled code called, which cannot end
+// the cell.
 const inCallbackText = "in a function that compiled code called, which got zero values"
 
-// ownPrefix is the beginning of the names of this package's functions: "main." in the kernel.
+// ownPrefix begins the names of this package's functions: "main." in the kernel.
 var ownPrefix = reflect.TypeFor[kernelState]().PkgPath() + "."
 
-// countInterpretedBodies inspects the stack of a goroutine that interprets a cell. It
-// returns -1 if the stack has only interpreted code above the kernel's own call. Otherwise
-// it returns the number of interpreted function bodies above the topmost compiled code.
+// countInterpretedBodies inspects the stack of a goroutine that interprets a cell. It returns the number of
+// interpreted function bodies above the topmost compiled code, or -1 if the stack has none above the
+// kernel's own call.
 func countInterpretedBodies() int {
 	pcs := make([]uintptr, 256)
 	n := runtime.Callers(3, pcs)
@@ -107,8 +104,7 @@ func countInterpretedBodies() int {
 	}
 }
 
-// reportError prints an error that could not end the cell. where describes the place of
-// the error. The same text is printed only once per cell.
+// reportError prints an error that could not end the cell, and its place, where. It prints a text once per cell.
 func (k *kernelState) reportError(e *unhandledError, where string) {
 	text := fmt.Sprintf("%s: %v (%s)", k.cells.formatPosition(positionInCell(k.inspector.Interp.Comp.Fileset, e.at)), e.err, where)
 	k.errors.mu.Lock()
@@ -119,7 +115,7 @@ func (k *kernelState) reportError(e *unhandledError, where string) {
 	}
 }
 
-// reset clears the state that belongs to the previous cell.
+// reset clears the previous cell's state.
 func (s *errorState) reset() {
 	s.callee, s.mayEnd = nil, false
 	s.notes = map[token.Pos]string{}
@@ -128,8 +124,7 @@ func (s *errorState) reset() {
 	s.reported = map[string]bool{}
 }
 
-// errorPosition returns the position of a call for error messages: usually its start, but the
-// method's name in a chain of calls over several lines.
+// errorPosition returns the start of a call or, in a chain of calls over several lines, the method's name.
 func errorPosition(files *etoken.FileSet, node *ast.CallExpr) token.Pos {
 	if sel, ok := ast.Unparen(node.Fun).(*ast.SelectorExpr); ok && files.Position(sel.Sel.Pos()).Line > files.Position(node.Pos()).Line {
 		return sel.Sel.Pos()
@@ -137,9 +132,8 @@ func errorPosition(files *etoken.FileSet, node *ast.CallExpr) token.Pos {
 	return node.Pos()
 }
 
-// compileBody compiles a call of the function cell.CheckFuncNames.Body, whose argument is
-// the body of a function of the cell. If that function may end the cell, its body runs in
-// runBody.
+// compileBody compiles a call of cell.CheckFuncNames.Body with a function's body, which runs in runBody if
+// it may end the cell.
 func (k *kernelState) compileBody(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	name, body := cell.ParseBodyCall(node)
 	outer := k.errors.mayEnd
@@ -163,8 +157,7 @@ func (k *kernelState) compileBody(c *interp.Comp, _ interp.Symbol, node *ast.Cal
 	return identityCall(c, &interp.Expr{Lit: interp.Lit{Type: c.TypeOfBool(), Value: true}})
 }
 
-// wrapStatements replaces the compiled statements from index start on by one statement,
-// which runs them in runBody.
+// wrapStatements replaces the compiled statements from start on by one, which runs them in runBody.
 func (k *kernelState) wrapStatements(c *interp.Comp, start int, at token.Pos) {
 	// Statements refer to each other by index, so they must keep their indices.
 	code := interp.Code{List: slices.Clone(c.Code.List), DebugPos: slices.Clone(c.Code.DebugPos), WithDefers: c.Code.WithDefers}
@@ -184,8 +177,8 @@ func (k *kernelState) wrapStatements(c *interp.Comp, start int, at token.Pos) {
 	}, at)
 }
 
-// runBody runs the body of a function. If compiled code has called the function, runBody
-// recovers from an unhandledError and reports it.
+// runBody runs the body of a function. If compiled code has called it, runBody recovers from an
+// unhandledError and reports it.
 func (k *kernelState) runBody(env *interp.Env, body func(*interp.Env)) {
 	run := env.Run
 	interrupt, flags := run.Interrupt, run.ExecFlags
@@ -207,8 +200,8 @@ func (k *kernelState) runBody(env *interp.Env, body func(*interp.Env)) {
 	body(env)
 }
 
-// compileDeferred compiles deferred(f), where f is the function of a defer statement. The
-// result is a function of the same type that calls f and reports its error.
+// compileDeferred compiles deferred(f), where f is the function of a defer statement, to a function of f's
+// type that calls f and reports its error.
 func (k *kernelState) compileDeferred(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	f := k.replaceFatal(c, c.Expr1(node.Args[0], nil), node.Args[0])
 	t := f.Type
@@ -230,7 +223,6 @@ func (k *kernelState) compileDeferred(c *interp.Comp, _ interp.Symbol, node *ast
 	})
 }
 
-// runDeferred calls the function of a defer statement and reports its error.
 func (k *kernelState) runDeferred(at token.Pos, f reflect.Value, args []reflect.Value) (results []reflect.Value) {
 	results = zeroResults(f.Type()) // the results if the call panics
 	defer func() {
@@ -247,8 +239,7 @@ func (k *kernelState) runDeferred(at token.Pos, f reflect.Value, args []reflect.
 	return results
 }
 
-// reportResult prints the error among the results of a call, if there is one. It is used
-// for calls whose results no code receives.
+// reportResult prints the error among the results of a call, which no code receives.
 func (k *kernelState) reportResult(at token.Pos, results []reflect.Value, where string) {
 	if n := len(results); n > 0 && results[n-1].Type() == errorType {
 		if err, ok := results[n-1].Interface().(error); ok {
@@ -257,7 +248,7 @@ func (k *kernelState) reportResult(at token.Pos, results []reflect.Value, where 
 	}
 }
 
-// zeroResults returns zero values as the results of a function of type t that did not return.
+// zeroResults returns the results of a function of type t that did not return.
 func zeroResults(t reflect.Type) (list []reflect.Value) {
 	for i := range t.NumOut() {
 		list = append(list, reflect.Zero(t.Out(i)))
@@ -265,8 +256,7 @@ func zeroResults(t reflect.Type) (list []reflect.Value) {
 	return list
 }
 
-// callFunction calls f. args are as reflect.MakeFunc passes them: the last argument of a
-// variadic function is a slice.
+// callFunction calls f. args are as reflect.MakeFunc passes them: the last one of a variadic function is a slice.
 func callFunction(f reflect.Value, args []reflect.Value) []reflect.Value {
 	if f.Type().IsVariadic() {
 		return f.CallSlice(args)
@@ -274,8 +264,7 @@ func callFunction(f reflect.Value, args []reflect.Value) []reflect.Value {
 	return f.Call(args)
 }
 
-// wrapRecover returns a compiler for calls of recover that uses compile. In the compiled
-// code, recover returns nil for an unhandledError, so that a cell cannot recover from it.
+// wrapRecover makes recover return nil for an unhandledError, so that a cell cannot recover from it.
 func wrapRecover(compile compileFunc) compileFunc {
 	return func(c *interp.Comp, sym interp.Symbol, node *ast.CallExpr) *interp.Call {
 		call := compile(c, sym, node)

@@ -12,8 +12,8 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// checkFuncNames returns the names of the functions in which the kernel wraps the calls of a
-// cell, so that an error that the cell does not handle ends the cell; see package cell.
+// checkFuncNames returns the functions in which the kernel wraps a cell's calls, so that an unhandled error
+// ends the cell; see package cell.
 func checkFuncNames(c *interp.Comp) cell.CheckFuncNames {
 	return cell.CheckFuncNames{
 		Values: "\u00b7values", Last: "\u00b7last", Argument: "\u00b7argument", Ignored: "\u00b7ignored",
@@ -22,7 +22,6 @@ func checkFuncNames(c *interp.Comp) cell.CheckFuncNames {
 	}
 }
 
-// isType reports whether e is the name of a type.
 func isType(c *interp.Comp, e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -41,8 +40,7 @@ func isType(c *interp.Comp, e ast.Expr) bool {
 	return false
 }
 
-// selectedPackage returns the package that e selects from, such as fmt in fmt.Println, or
-// nil if e does not select from a package.
+// selectedPackage returns the package that e selects from, such as fmt in fmt.Println, or nil.
 func selectedPackage(c *interp.Comp, e *ast.SelectorExpr) *interp.Import {
 	id, ok := e.X.(*ast.Ident)
 	if !ok {
@@ -56,7 +54,6 @@ func selectedPackage(c *interp.Comp, e *ast.SelectorExpr) *interp.Import {
 	return imp
 }
 
-// declareChecks declares the functions of checkFuncNames in the interpreter.
 func (k *kernelState) declareChecks(ir *interp.Interp) {
 	names := checkFuncNames(ir.Comp)
 	ir.DeclBuiltin(names.Values, interp.Builtin{Compile: k.compileUsedCall, ArgMin: 2, ArgMax: 2})
@@ -74,11 +71,10 @@ func (k *kernelState) declareChecks(ir *interp.Interp) {
 	}
 }
 
-// A compileFunc compiles a call of a builtin function.
 type compileFunc = func(*interp.Comp, interp.Symbol, *ast.CallExpr) *interp.Call
 
-// notePrint returns a compiler for calls of print or println that also makes the cell show a note:
-// whoever expects Python's function does not know that the output is an error message.
+// notePrint makes calls of print or println also show a note: whoever expects Python's function does not
+// know that the output is an error message.
 func (k *kernelState) notePrint(compile compileFunc) compileFunc {
 	return func(c *interp.Comp, sym interp.Symbol, node *ast.CallExpr) *interp.Call {
 		k.errors.notes[node.Pos()] = sym.Name + " writes to standard error, which tools take for a failure; write fmt.Println"
@@ -86,9 +82,8 @@ func (k *kernelState) notePrint(compile compileFunc) compileFunc {
 	}
 }
 
-// compileUsedCall compiles values(f(), n): the call f(), of which the cell uses n results.
-// If the last result is an error, and the cell uses either all results before it or none,
-// the error is checked.
+// compileUsedCall compiles values(f(), n): f(), of which the cell uses n results. If the last result is an
+// error, and the cell uses either all results before it or none, the error is checked.
 func (k *kernelState) compileUsedCall(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	inner, n := cell.ParseCheckCall(node)
 	call := k.compileCall(c, inner)
@@ -107,8 +102,7 @@ func (k *kernelState) compileUsedCall(c *interp.Comp, _ interp.Symbol, node *ast
 	return nil
 }
 
-// compileLastCall compiles a call whose results the notebook shows, because it is the last
-// line of the cell.
+// compileLastCall compiles a call in the cell's last line, whose results the notebook shows.
 func (k *kernelState) compileLastCall(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	inner, _ := cell.ParseCheckCall(node)
 	call := k.compileCall(c, inner)
@@ -118,9 +112,8 @@ func (k *kernelState) compileLastCall(c *interp.Comp, _ interp.Symbol, node *ast
 	return k.compileCheckedCall(c, call, inner, len(call.OutTypes)-1)
 }
 
-// compileArgumentCall compiles a call that is the only argument of another call. If the
-// outer function's parameters accept all results, it receives the error too; otherwise the
-// call is checked.
+// compileArgumentCall compiles a call that is the only argument of another call. The outer function receives
+// all results if its parameters accept them, including the error; otherwise the call is checked.
 func (k *kernelState) compileArgumentCall(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	outer := k.errors.callee
 	inner, _ := cell.ParseCheckCall(node)
@@ -131,8 +124,6 @@ func (k *kernelState) compileArgumentCall(c *interp.Comp, _ interp.Symbol, node 
 	return asBuiltinCall(call)
 }
 
-// acceptsArguments reports whether a function of type f accepts arguments of the types
-// args.
 func acceptsArguments(f xreflect.Type, args []xreflect.Type) bool {
 	if f == nil || f.Kind() != reflect.Func {
 		return false
@@ -155,8 +146,8 @@ func acceptsArguments(f xreflect.Type, args []xreflect.Type) bool {
 	return true
 }
 
-// compileIgnoredCall compiles a call whose results are assigned to n blank identifiers: the
-// cell ignores its error deliberately.
+// compileIgnoredCall compiles a call whose n results are assigned to blanks: the cell ignores its error
+// deliberately.
 func (k *kernelState) compileIgnoredCall(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	inner, n := cell.ParseCheckCall(node)
 	call := k.compileCall(c, inner)
@@ -166,8 +157,7 @@ func (k *kernelState) compileIgnoredCall(c *interp.Comp, _ interp.Symbol, node *
 	return asBuiltinCall(call)
 }
 
-// compileCall compiles a call or a conversion; the syntax alone does not distinguish
-// them.
+// compileCall compiles a call or a conversion, which the syntax does not distinguish.
 func (k *kernelState) compileCall(c *interp.Comp, node *ast.CallExpr) *interp.Call {
 	var fun *interp.Expr
 	if _, literal := node.Fun.(*ast.FuncLit); len(node.Args) <= 1 && !literal {
@@ -188,14 +178,12 @@ func (k *kernelState) compileCall(c *interp.Comp, node *ast.CallExpr) *interp.Ca
 	return call
 }
 
-// returnsError reports whether the last result of a call is an error.
 func returnsError(call *interp.Call) bool {
 	n := len(call.OutTypes)
 	return n > 0 && isErrorType(call.OutTypes[n-1])
 }
 
-// lastResultType returns the type of a function's last result, or nil if the function has
-// no results.
+// lastResultType returns the type of f's last result, or nil.
 func lastResultType(f xreflect.Type) xreflect.Type {
 	if n := f.NumOut(); n > 0 {
 		return f.Out(n - 1)
@@ -205,13 +193,11 @@ func lastResultType(f xreflect.Type) xreflect.Type {
 
 var errorType = reflect.TypeFor[error]()
 
-// isErrorType reports whether t is the type error.
 func isErrorType(t xreflect.Type) bool {
 	return t != nil && t.ReflectType() == errorType && t.Name() == "error"
 }
 
-// asBuiltinCall returns the call in the form that the interpreter's callBuiltin expects:
-// the called function must not be a constant.
+// asBuiltinCall returns the call as the interpreter's callBuiltin expects it: the function must not be a constant.
 func asBuiltinCall(call *interp.Call) *interp.Call {
 	if !call.Builtin && call.Fun.Const() {
 		fun := *call.Fun
@@ -222,8 +208,8 @@ func asBuiltinCall(call *interp.Call) *interp.Call {
 	return call
 }
 
-// compileCheckedCall compiles a call that ends the cell if its last result is a non-nil
-// error, and otherwise returns the first n results.
+// compileCheckedCall compiles a call that ends the cell if its last result is a non-nil error, and otherwise
+// returns the first n results.
 func (k *kernelState) compileCheckedCall(c *interp.Comp, call *interp.Call, node *ast.CallExpr, n int) *interp.Call {
 	k.errors.mayEnd = true
 	at := errorPosition(c.Fileset, node)
@@ -249,7 +235,7 @@ func (k *kernelState) compileCheckedCall(c *interp.Comp, call *interp.Call, node
 	}}, n)
 }
 
-// toError converts a value of type error to an error; the result may be nil.
+// toError converts a value of type error. It may return nil.
 func toError(v xreflect.Value) error {
 	if !v.IsValid() || v.IsNil() {
 		return nil
@@ -258,9 +244,8 @@ func toError(v xreflect.Value) error {
 	return err
 }
 
-// mayEndCell reports whether a call of the function f may end the cell. A function may
-// end the cell if it was declared in a cell and its body contains a checked call.
-// Compiled functions return their errors instead.
+// mayEndCell reports whether a call of f may end the cell: if f was declared in a cell, with a checked call
+// in its body. Compiled functions return their errors instead.
 func (k *kernelState) mayEndCell(c *interp.Comp, f *interp.Expr, node ast.Expr) bool {
 	if f.Const() {
 		return false
@@ -272,8 +257,7 @@ func (k *kernelState) mayEndCell(c *interp.Comp, f *interp.Expr, node ast.Expr) 
 	return !ok || selectedPackage(c, sel) == nil && !isCompiledMethod(c, sel)
 }
 
-// isCompiledMethod reports whether e selects a method of a compiled type from a variable
-// or a field of a variable.
+// isCompiledMethod reports whether e selects a compiled type's method from a variable or its field.
 func isCompiledMethod(c *interp.Comp, e *ast.SelectorExpr) (is bool) {
 	for x := e.X; ; {
 		if sel, ok := x.(*ast.SelectorExpr); ok {

@@ -31,12 +31,10 @@ import (
 	"lockstep/pkg/notebook"
 )
 
-// globalKernel is the only kernel of this process. It is a global variable because
-// gophernotes cannot pass it to its functions.
+// globalKernel is this process's only kernel. It is global because gophernotes cannot pass it to its functions.
 var globalKernel *kernelState
 
-// kernelState contains the state that Lockstep adds to gophernotes. It is kept from cell
-// to cell.
+// kernelState is what Lockstep adds to gophernotes' state. It lasts from cell to cell.
 type kernelState struct {
 	session        *session.Session
 	stdout, stderr *stream.Pipe
@@ -57,8 +55,7 @@ type kernelState struct {
 	cells          cellSources
 }
 
-// newKernelState creates the state, redirects the output to pipes and sets the hooks that
-// compiled code calls.
+// newKernelState redirects the output to pipes, and sets the hooks that compiled code calls.
 func newKernelState() (*kernelState, error) {
 	k := &kernelState{session: session.New(), log: os.Stderr, jobs: make(chan func())}
 	k.errors.safe = map[string]bool{}
@@ -85,8 +82,8 @@ func newKernelState() (*kernelState, error) {
 	}
 	notebook.SetHook(notebook.Hook{Context: k.session.Context, Display: k.display, Go: k.startGuardedGoroutine})
 
-	// The interpreter checks for an interrupt only between its own statements, so a
-	// sleeping cell must be woken. Goroutines that cells started are not woken.
+	// The interpreter checks for an interrupt only between its own statements, so a sleeping cell must be
+	// woken, but not its goroutines.
 	imports.Packages["time"].Binds["Sleep"] = reflect.ValueOf(func(d time.Duration) {
 		if k.inGoroutine() {
 			time.Sleep(d)
@@ -99,8 +96,6 @@ func newKernelState() (*kernelState, error) {
 	return k, nil
 }
 
-// initInspector initializes the inspector, which completes and describes names in the
-// code of a cell.
 func (k *kernelState) initInspector(ir *interp.Interp) error {
 	table, err := docs.Open(docsTable)
 	if err != nil {
@@ -115,8 +110,8 @@ func evalCell(ir *interp.Interp, outerr OutErr, code string) ([]interface{}, []x
 	return globalKernel.eval(ir, outerr, code)
 }
 
-// eval runs one cell. If the last line is an expression, it returns the values and types
-// of that line. It returns the error that ended the cell, if one did.
+// eval runs one cell. It returns the values and types of the last line, if that is an expression, or the
+// error that ended the cell.
 func (k *kernelState) eval(ir *interp.Interp, outerr OutErr, code string) ([]interface{}, []xreflect.Type, error) {
 	k.redirectOutput(outerr)
 	defer k.flushOutput()
@@ -148,13 +143,11 @@ func (k *kernelState) eval(ir *interp.Interp, outerr OutErr, code string) ([]int
 	return k.renderResults(ir, parsed, out.vals, out.types)
 }
 
-// isCompiledIn reports whether a cell can import a package.
 func isCompiledIn(path string) bool {
 	_, ok := imports.Packages[path]
 	return ok
 }
 
-// redirectOutput directs all output to the cell that begins.
 func (k *kernelState) redirectOutput(outerr OutErr) {
 	if w, ok := outerr.out.(*JupyterStreamWriter); ok {
 		k.receipt.Store(w.receipt)
@@ -167,20 +160,17 @@ func (k *kernelState) redirectOutput(outerr OutErr) {
 	log.SetOutput(k.stderr.File())
 }
 
-// flushOutput waits until everything that the cell has printed has been sent to the
-// notebook. Later output of its goroutines still goes to the same cell until the next one
-// begins.
+// flushOutput waits until all that the cell has printed was sent to the notebook. Output of its goroutines
+// goes to the same cell until the next one begins.
 func (k *kernelState) flushOutput() {
 	k.stdout.Flush()
 	k.stderr.Flush()
 	log.SetOutput(k.log)
 }
 
-// errInterrupted is the error of a cell that was interrupted.
 var errInterrupted = errors.New("interrupted")
 
-// interruptError returns the error of a cell that was interrupted and then ended with
-// err.
+// interruptError returns the error of a cell that was interrupted and ended with err.
 func interruptError(err error) error {
 	if err == nil || errors.Is(err, errInterrupted) || strings.HasSuffix(err.Error(), base.SigInterrupt.String()) || errors.Is(err, context.Canceled) {
 		return errInterrupted
@@ -188,11 +178,8 @@ func interruptError(err error) error {
 	return fmt.Errorf("interrupted: %w", err)
 }
 
-// renderResults returns the values and types of a cell's last line that the notebook
-// shows.
-//
-// The results of fmt.Print and the like are not shown. Other values are converted to MIME
-// bundles, whose size is limited.
+// renderResults returns what the notebook shows of a cell's last line: nothing of fmt.Print and the like,
+// and MIME bundles of limited size for other values.
 func (k *kernelState) renderResults(ir *interp.Interp, parsed cell.Cell, vals []interface{}, types []xreflect.Type) ([]interface{}, []xreflect.Type, error) {
 	if len(vals) == 0 || parsed.EndsWithPrint() {
 		return nil, nil, nil
@@ -216,8 +203,8 @@ func (k *kernelState) renderResults(ir *interp.Interp, parsed cell.Cell, vals []
 	return []interface{}{data}, []xreflect.Type{ir.Comp.TypeOf(data)}, nil
 }
 
-// addTypeName inserts the name of a struct type into text, the formatted value, if the
-// interpreter has created the type. Package reflect does not know that name.
+// addTypeName inserts into text, a formatted value, the name of its struct type if the interpreter has
+// created it, because package reflect does not know that name.
 func addTypeName(text string, t xreflect.Type) string {
 	pointer := ""
 	if t != nil && t.Kind() == reflect.Pointer && !t.Named() {
@@ -229,8 +216,8 @@ func addTypeName(text string, t xreflect.Type) string {
 	return pointer + t.Name() + text[len(pointer):]
 }
 
-// hasDisplayMethod reports whether an interpreted type has one of displayMethods.
-// Compiled code cannot detect such a method.
+// hasDisplayMethod reports whether an interpreted type has one of displayMethods, which compiled code cannot
+// detect.
 func hasDisplayMethod(v any, t xreflect.Type) bool {
 	if _, ok := v.(Data); ok {
 		return true
@@ -241,10 +228,9 @@ func hasDisplayMethod(v any, t xreflect.Type) bool {
 	})
 }
 
-// displayMethods contains the names of the methods that gophernotes calls to show a value.
+// displayMethods are called by gophernotes to show a value.
 var displayMethods = []string{"Render", "SimpleRender", "HTML", "JavaScript", "JPEG", "JSON", "Latex", "Markdown", "PNG", "PDF", "SVG"}
 
-// displayAll shows the elements of a slice one below the other.
 func (k *kernelState) displayAll(list []show.Bundle) error {
 	for _, bundle := range list {
 		if err := k.display(Data{Data: bundle}, "", false); err != nil {

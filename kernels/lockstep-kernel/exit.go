@@ -18,12 +18,10 @@ import (
 	"github.com/cosmos72/gomacro/xreflect"
 )
 
-// Cells run in a separate goroutine. runtime.Goexit, which cannot be stopped, therefore
-// ends only that goroutine and not the one that answers Jupyter. Functions that would end
-// a Go program end the cell by runtime.Goexit too: no code, not even compiled code, can
-// recover from it, and deferred calls run.
+// Cells run in a separate goroutine. runtime.Goexit, which cannot be stopped, therefore does not end the one
+// that answers Jupyter. Functions that would end a Go program end the cell by runtime.Goexit too: no code,
+// not even compiled code, can recover from it, and deferred calls run.
 
-// startCellGoroutine starts the goroutine in which cells run.
 func (k *kernelState) startCellGoroutine(ir *interp.Interp) {
 	started := make(chan struct{})
 	go func() {
@@ -37,8 +35,7 @@ func (k *kernelState) startCellGoroutine(ir *interp.Interp) {
 	<-started
 }
 
-// runInCellGoroutine runs f in the goroutine of the cells. If f calls runtime.Goexit, a new
-// goroutine is started for the next call.
+// runInCellGoroutine runs f in the goroutine of the cells. If runtime.Goexit ends that, a new one is started.
 func (k *kernelState) runInCellGoroutine(ir *interp.Interp, f func()) {
 	done := make(chan bool)
 	k.jobs <- func() {
@@ -58,11 +55,9 @@ func (k *kernelState) runInCellGoroutine(ir *interp.Interp, f func()) {
 	}
 }
 
-// errGoexit is the error of a cell that calls runtime.Goexit.
 var errGoexit = errors.New("runtime.Goexit")
 
-// exit ends the cell with err. It ends the calling goroutine: the cell's goroutine, or
-// one that the cell started.
+// exit ends the cell with err, and the calling goroutine: the cell's, or one that it started.
 func (k *kernelState) exit(err error) {
 	if k.inGoroutine() {
 		k.failGoroutine(k.session.CellNumber(), nameError, err.Error())
@@ -72,9 +67,7 @@ func (k *kernelState) exit(err error) {
 	runtime.Goexit()
 }
 
-// takeExitError returns the error with which exit ended the cell's goroutine, and clears
-// it. If exit was not called, the cell has called runtime.Goexit, and the error is
-// errGoexit.
+// takeExitError returns and clears the error of exit, or errGoexit if the cell has called runtime.Goexit.
 func (k *kernelState) takeExitError() *unhandledError {
 	err := k.exitError
 	k.exitError = nil
@@ -84,7 +77,6 @@ func (k *kernelState) takeExitError() *unhandledError {
 	return &unhandledError{err: err}
 }
 
-// replaceExits replaces the functions that end a program by functions that end the cell.
 func (k *kernelState) replaceExits() {
 	exit := func(code int) { k.exit(fmt.Errorf("os.Exit(%d)", code)) }
 	bind := func(pkg, name string, f any) { imports.Packages[pkg].Binds[name] = reflect.ValueOf(f) }
@@ -101,9 +93,8 @@ func (k *kernelState) logFatal(l *log.Logger, message string) {
 	k.exit(fmt.Errorf("log.Fatal: %s", strings.TrimSuffix(message, "\n")))
 }
 
-// replaceFatal returns the function to call instead of f, the compiled function of a call.
-// If f is a method of log.Logger that ends the program, the result ends the cell instead.
-// Otherwise the result is f.
+// replaceFatal returns the function to call instead of f, the compiled function of a call: one that ends the
+// cell if f is a method of log.Logger that ends the program, otherwise f.
 func (k *kernelState) replaceFatal(c *interp.Comp, f *interp.Expr, node ast.Expr) *interp.Expr {
 	sel, ok := ast.Unparen(node).(*ast.SelectorExpr)
 	if !ok || !slices.Contains([]string{"Fatal", "Fatalf", "Fatalln"}, sel.Sel.Name) || selectedPackage(c, sel) != nil {
@@ -129,9 +120,8 @@ func (k *kernelState) replaceFatal(c *interp.Comp, f *interp.Expr, node ast.Expr
 	}}
 }
 
-// render returns the MIME bundle of a cell's values, including the results of methods of
-// interpreted types. It runs autoRenderResults of gophernotes in the goroutine of the
-// cells.
+// render returns the MIME bundle of a cell's values. It runs gophernotes' autoRenderResults in the goroutine
+// of the cells, because that calls methods of interpreted types.
 func (k *kernelState) render(kernel *Kernel, vals []interface{}, types []xreflect.Type) (data Data) {
 	k.runInCellGoroutine(kernel.ir, func() {
 		over := false

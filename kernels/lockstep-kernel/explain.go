@@ -14,8 +14,7 @@ import (
 	"lockstep/pkg/train"
 )
 
-// validFieldValues returns functions that list the valid values of string fields. The keys
-// are described in introspect.Inspector.Values.
+// validFieldValues returns the value of introspect.Inspector.Values.
 func validFieldValues() map[string]func() []string {
 	return map[string]func() []string{
 		"lockstep/pkg/launch.Sweep.Config": train.Names,
@@ -24,9 +23,8 @@ func validFieldValues() map[string]func() []string {
 	}
 }
 
-// addPosition returns r, the panic value of a cell's compilation. If r is an error of the
-// interpreter without a position, addPosition adds the position of the node that was
-// compiled last.
+// addPosition adds the position of the last compiled node to r, the panic value of a compilation, if r is an
+// error of the interpreter without a position.
 func addPosition(ir *interp.Interp, r any) any {
 	var e output.RuntimeError
 	err, ok := r.(error)
@@ -40,8 +38,7 @@ func addPosition(ir *interp.Interp, r any) any {
 	return fmt.Errorf("%s:%d:%d: %w", pos.Filename, pos.Line, pos.Column, err)
 }
 
-// addAdvice adds advice to the error of a cell that could not be compiled. It returns
-// other errors unchanged.
+// addAdvice adds advice to the error of a cell that could not be compiled, and returns other errors unchanged.
 func (k *kernelState) addAdvice(code string, err error) error {
 	var c *cellError
 	if !errors.As(err, &c) {

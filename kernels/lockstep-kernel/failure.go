@@ -21,27 +21,24 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// noStatement is used instead of the index of a statement while declarations run; see
-// insertChecks.
+// noStatement replaces a statement's index while declarations run; see insertChecks.
 const noStatement = -1
 
-// cellFileName returns the file name that the interpreter uses for a cell.
+// cellFileName is the interpreter's file name for a cell.
 func cellFileName(cell int) string { return fmt.Sprintf("cell[%d]", cell) }
 
-// positionPattern matches the position at the start of an error message of the
-// interpreter.
+// positionPattern matches the position at the start of an interpreter's message.
 var positionPattern = regexp.MustCompile(`^cell\[(\d+)\]:(\d+):(\d+): `)
 
-// internalText matches what the interpreter's messages say about its own data: the statement that it
-// compiles, and the representation of an expression.
+// internalText matches the interpreter's own data in its messages: the statement that it compiles, and an
+// expression's representation.
 var internalText = regexp.MustCompile(`^error compiling assignment: .*\n\t(?:cell\[\d+\]:\d+:\d+: )?| == Expr\{.*\}$`)
 
-// simplifyMessage returns an error message of the interpreter in terms of the cell's source.
+// simplifyMessage puts the interpreter's message in terms of the cell's source.
 func simplifyMessage(message string) string {
 	return cell.RestoreSource(internalText.ReplaceAllString(message, ""))
 }
 
-// A cellPosition is a position in the source of a cell.
 type cellPosition struct {
 	cell         int // the cell's number, such as 3 for In [3] in a notebook
 	line, column int // counted from 1
@@ -49,13 +46,11 @@ type cellPosition struct {
 
 func (p cellPosition) String() string { return fmt.Sprintf("line %d, column %d", p.line, p.column) }
 
-// cellSources stores the source of the cells that have run.
 type cellSources struct {
 	current int
 	code    map[int]string // source by cell number
 }
 
-// add stores the source of a cell that is about to run.
 func (c *cellSources) add(number int, code string) {
 	if c.code == nil {
 		c.code = map[int]string{}
@@ -63,8 +58,7 @@ func (c *cellSources) add(number int, code string) {
 	c.current, c.code[number] = number, code
 }
 
-// positionInCell returns the cell, line and column of a source position. It returns the
-// zero value if the position is not in a cell.
+// positionInCell returns the position in a cell, or the zero value outside of cells.
 func positionInCell(files *etoken.FileSet, at token.Pos) cellPosition {
 	p := files.Position(at)
 	m := positionPattern.FindStringSubmatch(fmt.Sprintf("%s:%d:%d: ", p.Filename, p.Line, p.Column))
@@ -74,14 +68,12 @@ func positionInCell(files *etoken.FileSet, at token.Pos) cellPosition {
 	return parsePosition(m)
 }
 
-// parsePosition converts a match of positionPattern to a cellPosition.
 func parsePosition(m []string) cellPosition {
 	number := func(s string) int { n, _ := strconv.Atoi(s); return n }
 	return cellPosition{cell: number(m[1]), line: number(m[2]), column: number(m[3])}
 }
 
-// formatPosition formats a position for a message in the current cell. It names the cell
-// only if the position is in another one.
+// formatPosition formats a position for a message in the current cell, and names other cells.
 func (c *cellSources) formatPosition(p cellPosition) string {
 	if p.cell == c.current {
 		return p.String()
@@ -89,7 +81,6 @@ func (c *cellSources) formatPosition(p cellPosition) string {
 	return fmt.Sprintf("%v of cell [%d]", p, p.cell)
 }
 
-// A cellError is the error of a cell, with the positions where it occurred.
 type cellError struct {
 	name   string // kind of error: nameError, namePanic or nameCompile
 	text   string // message, which begins with the place
@@ -100,16 +91,15 @@ type cellError struct {
 func (e *cellError) Error() string { return e.text }
 func (e *cellError) Unwrap() error { return e.err }
 
-// Values of cellError.name, the kind of an error that ends a cell.
+// Values of cellError.name.
 const (
 	nameError   = "error" // an error returned by a call that the cell does not handle
 	namePanic   = "panic"
 	nameCompile = "compile error"
 )
 
-// newCellError returns the error of a cell that panicked with v. k.at is the index in
-// nodes of the statement that was running, if there was one. The message begins with the
-// position in the cell.
+// newCellError returns the error of a cell that panicked with v. k.at is the index in nodes of the running
+// statement, if there was one. The message begins with the position in the cell.
 func (k *kernelState) newCellError(ir *interp.Interp, nodes []ast.Node, v any) error {
 	err, ok := v.(error)
 	if !ok {
@@ -172,7 +162,6 @@ func (k *kernelState) newCellError(ir *interp.Interp, nodes []ast.Node, v any) e
 	return failed
 }
 
-// newSyntaxError returns the error of a cell that does not parse.
 func (k *kernelState) newSyntaxError(code string, err error) error {
 	var s *cell.SyntaxError
 	if !errors.As(err, &s) {
@@ -183,8 +172,8 @@ func (k *kernelState) newSyntaxError(code string, err error) error {
 	return &cellError{name: nameCompile, text: fmt.Sprintf("%v: %s", p, cmp.Or(text, s.Message)), err: err, places: []cellPosition{p}}
 }
 
-// explainPanic returns the text of a panic as a Go program prints it. The interpreter implements
-// pointers, slices and functions by package reflect, whose panics name its own methods.
+// explainPanic returns the text of a panic as a Go program prints it. The interpreter implements pointers,
+// slices and functions by package reflect, whose panics name its own methods.
 func explainPanic(text string) string {
 	switch {
 	case strings.HasPrefix(text, "reflect") && strings.Contains(text, "index out of"):
@@ -197,8 +186,8 @@ func explainPanic(text string) string {
 	return text
 }
 
-// adviseRuntime returns an addition to the text of a panic in a statement of the cell: the variables
-// that are nil, or how to index from the end of a slice.
+// adviseRuntime returns advice on a panic in node: which variables are nil, or how to index from the end of
+// a slice.
 func adviseRuntime(ir *interp.Interp, node ast.Node, text string) (advice string) {
 	isNil := strings.Contains(text, "nil pointer") || strings.Contains(text, "nil map") || strings.Contains(text, "nil channel")
 	isIndex := strings.Contains(text, "index out of range")
@@ -230,8 +219,7 @@ func adviseRuntime(ir *interp.Interp, node ast.Node, text string) (advice string
 	return advice
 }
 
-// publishError shows the error of a cell in the notebook. It replaces
-// PublishExecutionError of gophernotes.
+// publishError shows a cell's error. It replaces PublishExecutionError of gophernotes.
 func publishError(receipt msgReceipt, reply map[string]interface{}, err error) error {
 	if stopsOnError(receipt) {
 		globalKernel.queue.abort()
@@ -248,9 +236,8 @@ const (
 	plain = "\x1b[0m"
 )
 
-// formatTrace returns the name of err (nameError, namePanic or nameCompile) and the lines
-// that a notebook shows for it, in the format of IPython: some lines of the cell around each
-// of the positions in cellError.places, and then the error's text.
+// formatTrace returns err's name (nameError, namePanic or nameCompile) and the lines that a notebook shows
+// for it, as in IPython: lines of the cell around each of cellError.places, and the text.
 func (c *cellSources) formatTrace(err error) (name string, lines []string) {
 	name = nameError
 	var places []cellPosition
@@ -265,8 +252,7 @@ func (c *cellSources) formatTrace(err error) (name string, lines []string) {
 	return name, append(lines, fmt.Sprintf("%s%s%s: %s", red, name, plain, err))
 }
 
-// formatExcerpt returns the lines of a cell around a position, with an arrow at the
-// position's line.
+// formatExcerpt returns the lines around a position, with an arrow at its line.
 func (c *cellSources) formatExcerpt(p cellPosition) []string {
 	const before, after = 2, 2 // lines
 	list := []string{fmt.Sprintf("Cell %sIn[%d], line %d%s", green, p.cell, p.line, plain)}

@@ -17,10 +17,9 @@ import (
 	"github.com/cosmos72/gomacro/xreflect"
 )
 
-// compileGuard returns a function that compiles the call guard(f) in a go statement of a
-// cell. The result of guard(f) is a function of f's type that calls f and recovers from
-// its panic, so the interpreter converts the arguments as it would for f. If spread is
-// set, a variadic parameter becomes a slice.
+// compileGuard compiles the call guard(f) in a go statement of a cell to a function of f's type that calls f
+// and recovers from its panic, so that the interpreter converts the arguments as for f. If spread is set, a
+// variadic parameter becomes a slice.
 func (k *kernelState) compileGuard(spread bool) func(*interp.Comp, interp.Symbol, *ast.CallExpr) *interp.Call {
 	return func(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 		f := k.replaceFatal(c, c.Expr1(node.Args[0], nil), node.Args[0])
@@ -46,7 +45,6 @@ func (k *kernelState) compileGuard(spread bool) func(*interp.Comp, interp.Symbol
 	}
 }
 
-// collectTypes returns the types typeAt(0) to typeAt(n-1).
 func collectTypes(n int, typeAt func(int) xreflect.Type) []xreflect.Type {
 	types := make([]xreflect.Type, n)
 	for i := range types {
@@ -55,8 +53,8 @@ func collectTypes(n int, typeAt func(int) xreflect.Type) []xreflect.Type {
 	return types
 }
 
-// guard returns a function of type t that calls f and recovers from its panic. If f
-// returns an error, it is reported with the position of the go statement.
+// guard returns a function of type t that calls f and recovers from its panic. It reports an error of f at
+// the go statement.
 func (k *kernelState) guard(f reflect.Value, t reflect.Type, at token.Pos) reflect.Value {
 	cell := k.session.CellNumber()
 	return reflect.MakeFunc(t, func(in []reflect.Value) (out []reflect.Value) {
@@ -68,8 +66,7 @@ func (k *kernelState) guard(f reflect.Value, t reflect.Type, at token.Pos) refle
 	})
 }
 
-// inGoroutineText is the end of a message about an error that could not end the cell,
-// because it occurred in a goroutine.
+// inGoroutineText ends the message about an error in a goroutine, which cannot end the cell.
 const inGoroutineText = "in a goroutine"
 
 // startGuardedGoroutine implements notebook.Go in this kernel.
@@ -81,8 +78,7 @@ func (k *kernelState) startGuardedGoroutine(f func()) {
 	}()
 }
 
-// replaceAfterFunc replaces time.AfterFunc and context.AfterFunc in cells by functions that recover from
-// a panic in the goroutine that they start.
+// replaceAfterFunc makes time.AfterFunc and context.AfterFunc in cells recover from a panic in their goroutine.
 func (k *kernelState) replaceAfterFunc() {
 	guarded := func(f func()) func() {
 		cell := k.session.CellNumber()
@@ -99,9 +95,8 @@ func (k *kernelState) replaceAfterFunc() {
 	})
 }
 
-// guardWaitGroup returns the function to call instead of f, the compiled function of a call. If f is the
-// method Go of a sync.WaitGroup, the result recovers from a panic in the goroutine. Otherwise the result
-// is f.
+// guardWaitGroup returns the function to call instead of f, the compiled function of a call: one that
+// recovers from a panic in the goroutine if f is the method Go of a sync.WaitGroup, otherwise f.
 func (k *kernelState) guardWaitGroup(c *interp.Comp, f *interp.Expr, node ast.Expr) *interp.Expr {
 	sel, ok := ast.Unparen(node).(*ast.SelectorExpr)
 	if !ok || sel.Sel.Name != "Go" || selectedPackage(c, sel) != nil || !isWaitGroup(c, sel.X) {
@@ -120,9 +115,8 @@ func (k *kernelState) guardWaitGroup(c *interp.Comp, f *interp.Expr, node ast.Ex
 	}}
 }
 
-// recoverPanic recovers from a panic in a goroutine that the given cell started. The
-// goroutine must defer it. An unhandledError is only printed. Any other panic ends the
-// cell, or is printed if the cell has already ended.
+// recoverPanic recovers from a panic. It must be deferred by a goroutine that the given cell started. It
+// prints an unhandledError. Any other panic ends the cell, or is printed if the cell has ended.
 func (k *kernelState) recoverPanic(cell int) {
 	r := recover()
 	if r == nil {
@@ -135,8 +129,8 @@ func (k *kernelState) recoverPanic(cell int) {
 	k.failGoroutine(cell, namePanic, explainPanic(fmt.Sprint(r)))
 }
 
-// failGoroutine ends the given cell because of an error in the calling goroutine, which the cell has
-// started. If the cell has ended, the error is printed. name is the kind of the error.
+// failGoroutine ends the given cell because of an error in the calling goroutine, or prints the error if the
+// cell has ended. name is the kind of the error.
 func (k *kernelState) failGoroutine(cell int, name, text string) {
 	failed := &cellError{name: name, text: fmt.Sprintf("%s (%s)", text, inGoroutineText)}
 	ir := k.inspector.Interp

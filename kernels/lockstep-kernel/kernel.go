@@ -1,14 +1,12 @@
 //go:build notebook
 
-// Command lockstep-kernel is the Jupyter kernel "Go (Lockstep)": gophernotes
-// with this project's packages, gota, gonum, gonum/plot, gorgonia and the
-// standard library compiled in.
+// Command lockstep-kernel is the Jupyter kernel "Go (Lockstep)": gophernotes with this project's packages,
+// gota, gonum, gonum/plot, gorgonia and the standard library compiled in.
 //
-// The files in this folder are only a part of the kernel. kernels/build adds the files of
-// gophernotes (their names begin with gophernotes_) and the registrations of the
-// packages, and sets the build tag notebook. Without the tag the command only prints how
-// to build the kernel. Functions below without a caller are called from gophernotes'
-// kernel.go, through kernels/patches/gophernotes.patch.
+// kernels/build adds the files of gophernotes (gophernotes_*) and the registrations of the packages to this
+// folder, and sets the build tag notebook. Without the tag the command only prints how to build the kernel.
+// Functions below without a caller are called from gophernotes' kernel.go, through
+// kernels/patches/gophernotes.patch.
 package main
 
 import (
@@ -26,8 +24,8 @@ import (
 	"lockstep/pkg/notebook"
 )
 
-// jsonProxy allows interpreted types to have a method JSON. The proxy in gophernotes
-// v0.7.5 has the wrong result type, which the interpreter rejects.
+// jsonProxy lets interpreted types have a method JSON. The proxy in gophernotes v0.7.5 has the wrong
+// result type, which the interpreter rejects.
 type jsonProxy struct {
 	Object interface{}
 	JSON_  func(interface{}) map[string]interface{}
@@ -35,8 +33,7 @@ type jsonProxy struct {
 
 func (p *jsonProxy) JSON() map[string]interface{} { return p.JSON_(p.Object) }
 
-// init handles the flag -version. Otherwise it makes the settings that must precede the
-// creation of the interpreter.
+// init handles the flag -version, or prepares for the creation of the interpreter.
 func init() {
 	for _, arg := range os.Args[1:] {
 		if arg == "--version" || arg == "-version" {
@@ -44,16 +41,14 @@ func init() {
 			os.Exit(0)
 		}
 	}
-	// Without GOROOT, go/importer finds no export data, and the interpreter takes types
-	// from package reflect. Current export data contains aliases and type parameters, at
-	// which the interpreter panics.
+	// Without GOROOT, go/importer finds no export data, and the interpreter takes types from package
+	// reflect. It panics at the aliases and type parameters in current export data.
 	build.Default.GOROOT = ""
 	cu.Register()
 	display.Proxies["JSONer"] = reflect.TypeOf(jsonProxy{})
 }
 
-// newInterp creates the interpreter and the rest of the kernel's state. It replaces
-// interp.New in gophernotes' runKernel.
+// newInterp creates the interpreter and the kernel's state. It replaces interp.New in gophernotes' runKernel.
 func newInterp() *interp.Interp {
 	k, err := newKernelState()
 	if err != nil {

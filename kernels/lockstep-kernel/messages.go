@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/notebook"
 )
 
-// implementationVersion returns the version in kernel_info_reply.
+// implementationVersion is the version in kernel_info_reply.
 func implementationVersion() string { return notebook.Version() }
 
 // banner returns the line that a console shows at its start.
@@ -22,23 +22,23 @@ func banner() string {
 }
 
 const (
-	// maxQueued is the number of requests that may wait for the running cell. Later ones wait in the
-	// sockets and are not aborted.
+	// maxQueued is how many requests may wait for the running cell. Others wait in the sockets and are not
+	// aborted.
 	maxQueued = 4096
-	// queueQuiet is how long no request must have arrived before the kernel answers a failed one.
+	// queueQuiet is how long no request may have arrived before the kernel answers a failed one.
 	queueQuiet = 20 * time.Millisecond
 )
 
-// A requestQueue knows the requests of the shell channel.
+// A requestQueue counts the requests of the shell channel.
 type requestQueue struct {
 	waiting    func() int // returns the number of requests that have been received and not been taken
 	taken      int        // number of requests that have been taken from the queue
 	abortUntil int        // number of the last request to abort
 }
 
-// abort marks the waiting requests, because a cell has failed. "Run all" sends its requests one by
-// one, and an error in the first cell may precede the last request, so abort waits until no more
-// arrive. A request that a client sends after the reply to the failed one is not marked.
+// abort marks the waiting requests after a cell has failed. "Run all" sends its requests one by one, and an
+// error in the first cell may precede the last request, so abort waits until no more arrive. It does not
+// mark requests after the reply to the failed one.
 func (q *requestQueue) abort() {
 	for n := -1; n < q.waiting(); {
 		n = q.waiting()
@@ -47,7 +47,7 @@ func (q *requestQueue) abort() {
 	q.abortUntil = q.taken + q.waiting()
 }
 
-// execute answers an execute_request. It replaces handleExecuteRequest of gophernotes.
+// execute answers an execute_request in place of gophernotes' handleExecuteRequest.
 func (k *kernelState) execute(kernel *Kernel, receipt msgReceipt) error {
 	if k.queue.taken <= k.queue.abortUntil {
 		return receipt.Reply("execute_reply", MIMEMap{"status": "aborted"})
@@ -55,7 +55,7 @@ func (k *kernelState) execute(kernel *Kernel, receipt msgReceipt) error {
 	return kernel.handleExecuteRequest(receipt)
 }
 
-// stopsOnError reports whether an error in a cell aborts the requests that wait behind it.
+// stopsOnError reports whether a cell's error aborts the waiting requests.
 func stopsOnError(receipt msgReceipt) bool {
 	content, _ := receipt.Msg.Content.(map[string]interface{})
 	silent, _ := content["silent"].(bool)
@@ -63,8 +63,7 @@ func stopsOnError(receipt msgReceipt) bool {
 	return !silent && (stop || !given)
 }
 
-// answerUnsupportedMessage answers a message of a type that gophernotes does not support.
-// It replaces the statement in gophernotes that only logs such a message.
+// answerUnsupportedMessage answers a message of a type that gophernotes does not support and only logs.
 func answerUnsupportedMessage(receipt msgReceipt) {
 	content, _ := receipt.Msg.Content.(map[string]interface{})
 	var err error
@@ -85,7 +84,7 @@ func answerUnsupportedMessage(receipt msgReceipt) {
 	}
 }
 
-// replyToInspect answers with the declaration and doc comment of the name at the cursor.
+// replyToInspect describes the name at the cursor.
 func replyToInspect(receipt msgReceipt, content MIMEMap) error {
 	code, _ := content["code"].(string)
 	pos, _ := content["cursor_pos"].(float64)
@@ -100,8 +99,7 @@ func replyToInspect(receipt msgReceipt, content MIMEMap) error {
 	})
 }
 
-// replyToComplete answers with the possible completions at the cursor. It replaces
-// handleCompleteRequest of gophernotes.
+// replyToComplete replaces gophernotes' handleCompleteRequest.
 func replyToComplete(_ *interp.Interp, receipt msgReceipt) error {
 	content, _ := receipt.Msg.Content.(map[string]interface{})
 	code, _ := content["code"].(string)
@@ -122,8 +120,8 @@ func replyToComplete(_ *interp.Interp, receipt msgReceipt) error {
 	})
 }
 
-// callOrZero returns the result of f, or the zero value if f panics. The interpreter may
-// panic on code that is only being inspected, and this must not end the kernel.
+// callOrZero returns f's result, or the zero value if f panics, as the interpreter may on code that is only
+// inspected.
 func callOrZero[T any](f func() T) (v T) {
 	defer func() { _ = recover() }()
 	return f()

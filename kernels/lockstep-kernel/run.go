@@ -20,23 +20,19 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// checkFuncName is the name of the function that the kernel calls between the statements of
-// a cell. It begins with a character that Go does not allow in identifiers, so no program
-// can use it.
+// checkFuncName is called between the statements of a cell. Go does not allow its first character in
+// identifiers, so no program can use it.
 const checkFuncName = "\u00b7interrupted"
 
-// guardFuncName and spreadFuncName name the functions that wrap the function of a go
-// statement; see cell.GuardGoroutines.
+// These wrap the function of a go statement; see cell.GuardGoroutines.
 const (
 	guardFuncName  = "\u00b7guard"
 	spreadFuncName = "\u00b7spread"
 )
 
-// oneFuncName is the name of the function in useOneValue.
 const oneFuncName = "\u00b7one"
 
-// declareHelpers declares in the interpreter the functions that the kernel inserts into
-// cells.
+// declareHelpers declares the functions that the kernel inserts into cells.
 func (k *kernelState) declareHelpers(ir *interp.Interp) {
 	ir.DeclFunc(checkFuncName, func(next int) {
 		if k.session.Interrupted() {
@@ -53,17 +49,15 @@ func (k *kernelState) declareHelpers(ir *interp.Interp) {
 	k.declareChecks(ir)
 }
 
-// A cellOutcome is the result of a cell: the values of the last line if that is an
-// expression with a value, or an error.
+// A cellOutcome is a cell's error, or the values of its last line if that is an expression.
 type cellOutcome struct {
 	vals  []interface{}
 	types []xreflect.Type
 	err   error
 }
 
-// run parses, compiles and runs a cell and stores the result in out. If the cell panics
-// or ends its goroutine, run stores an error. out is a parameter because run does not
-// return if the goroutine ends.
+// run parses, compiles and runs a cell and stores its result or error in out. This is a parameter because
+// run does not return if the cell ends its goroutine.
 func (k *kernelState) run(ir *interp.Interp, code string, out *cellOutcome) {
 	var rest []ast.Node
 	k.at, k.inner = noStatement, token.NoPos
@@ -83,13 +77,13 @@ func (k *kernelState) run(ir *interp.Interp, code string, out *cellOutcome) {
 	over = true
 }
 
-// evaluate runs a cell and returns the values and types of its last line. It stores in
-// rest the nodes that run after the cell's declarations.
+// evaluate runs a cell and returns the values and types of its last line. rest receives the nodes after the
+// declarations.
 func (k *kernelState) evaluate(ir *interp.Interp, code string, rest *[]ast.Node) (vals []interface{}, types []xreflect.Type) {
 	k.runCommands(code)
 	code = cell.BlankOutCommands(code)
-	// The interpreter must not print panics, since run handles them. Line numbers in
-	// errors must count from the start of the cell.
+	// The interpreter must not print panics, since run handles them, and must count lines from the start of
+	// the cell.
 	ir.Comp.Options &^= base.OptShowPrompt | base.OptTrapPanic
 	ir.Comp.Line = 0
 	ir.Comp.Filepath = cellFileName(ExecCounter)
@@ -138,11 +132,9 @@ func (k *kernelState) evaluate(ir *interp.Interp, code string, rest *[]ast.Node)
 	return vals, types
 }
 
-// restoreVariables restores variables after a failed cell. The statement rest[failed] has
-// failed, so the variables that it and the later statements declare have no value: they
-// get the value from before the cell, or become undeclared. If failed is noStatement, it
-// is unknown which declaration has failed, and the variables of all declarations are
-// restored.
+// restoreVariables restores variables after the statement rest[failed] has failed. The variables that it and
+// later statements declare get their value from before the cell, or become undeclared. If failed is
+// noStatement, it is unknown which declaration failed, and the variables of all declarations are restored.
 func restoreVariables(ir *interp.Interp, before map[string]*interp.Bind, rest []ast.Node, failed int) {
 	if failed == noStatement {
 		rest = slices.DeleteFunc(slices.Clone(rest), isStatement)
@@ -158,8 +150,8 @@ func restoreVariables(ir *interp.Interp, before map[string]*interp.Bind, rest []
 	}
 }
 
-// useOneValue wraps the last expression of a cell if it has a second result in the interpreter, which
-// reports whether there is a value: a receive, an index of a map or a type assertion.
+// useOneValue wraps a receive, an index of a map or a type assertion as the cell's last expression. In the
+// interpreter these have a second result, which reports whether there is a value.
 func useOneValue(n ast.Node) ast.Node {
 	e, _ := n.(ast.Expr)
 	switch x := ast.Unparen(e).(type) {
@@ -174,16 +166,16 @@ func useOneValue(n ast.Node) ast.Node {
 	return &ast.CallExpr{Fun: &ast.Ident{NamePos: n.Pos(), Name: oneFuncName}, Lparen: n.Pos(), Args: []ast.Expr{e}, Rparen: n.End()}
 }
 
-// insertKernelCalls inserts calls of the kernel's functions into the nodes of a cell.
-// showsLast reports whether the notebook shows the value of the last node.
+// insertKernelCalls inserts calls of the kernel's functions. showsLast reports whether the notebook shows
+// the value of the last node.
 func insertKernelCalls(ir *interp.Interp, nodes []ast.Node, showsLast bool) {
 	checkFuncNames(ir.Comp).WrapCalls(nodes, showsLast)
 	cell.GuardGoroutines(nodes, guardFuncName, spreadFuncName)
 	waitFuncNames().RewriteWaits(nodes)
 }
 
-// runExpr runs e as the interpreter's RunExpr does. If e panics, runExpr also records
-// which statement of the innermost interpreted function panicked.
+// runExpr runs e as the interpreter's RunExpr does, and records which statement of the innermost interpreted
+// function panicked.
 func (k *kernelState) runExpr(ir *interp.Interp, e *interp.Expr) (values []xreflect.Value, types []xreflect.Type) {
 	env := ir.PrepareEnv()
 	if e.Untyped() {
@@ -205,7 +197,6 @@ func (k *kernelState) runExpr(ir *interp.Interp, e *interp.Expr) (values []xrefl
 	return basereflect.PackValues(v, vs), basereflect.PackTypes(e.Type, e.Types)
 }
 
-// panicPosition returns the position of the interpreted statement that has panicked.
 func panicPosition(r *interp.Run) token.Pos {
 	if r.PanicPos.IsValid() {
 		return r.PanicPos
@@ -213,9 +204,9 @@ func panicPosition(r *interp.Run) token.Pos {
 	return r.CurrEnv.Pos()
 }
 
-// compileCell compiles the functions and the remaining nodes of a cell. If that fails, it
-// restores the previous declarations: a variable without a value or a function without a
-// body would only cause errors in later cells.
+// compileCell compiles the functions and the remaining nodes of a cell. If that fails, it restores the
+// previous declarations: variables without a value and functions without a body would cause errors in later
+// cells.
 func compileCell(ir *interp.Interp, plan cell.CompilePlan) *interp.Expr {
 	before := maps.Clone(ir.Comp.Binds)
 	defer func() {
@@ -230,7 +221,7 @@ func compileCell(ir *interp.Interp, plan cell.CompilePlan) *interp.Expr {
 	return compileNodes(ir, insertChecks(plan.Rest))
 }
 
-// compileNodes compiles the nodes of a cell. The result is nil if there is nothing to run.
+// compileNodes compiles nodes. The result is nil if there is nothing to run.
 func compileNodes(ir *interp.Interp, nodes []ast.Node) *interp.Expr {
 	if len(nodes) == 0 {
 		return nil
@@ -243,8 +234,8 @@ func compileNodes(ir *interp.Interp, nodes []ast.Node) *interp.Expr {
 	return ir.CompileAst(ast2.AnyToAst(nodes, "cell"))
 }
 
-// compileDeclarations compiles the methods and functions that come first in the plan. It
-// declares all of them before it compiles the first body, since they may call each other.
+// compileDeclarations compiles the plan's methods and functions. It declares all before it compiles the
+// first body, since they may call each other.
 func compileDeclarations(ir *interp.Interp, plan cell.CompilePlan) {
 	for _, d := range plan.Methods {
 		if plan.Own[cell.ReceiverTypeName(d)] {
@@ -264,14 +255,12 @@ func compileDeclarations(ir *interp.Interp, plan cell.CompilePlan) {
 	}
 }
 
-// insertChecks inserts calls of the function checkFuncName into a cell: before each statement or
-// expression, and before each declaration that follows one. The interpreter runs statements and expressions in order and
-// checks for an interrupt only inside some of them. Without the inserted calls, the lines
-// after an interrupted call would still run.
+// insertChecks inserts calls of checkFuncName before each statement or expression, and before each
+// declaration that follows one. The interpreter checks for an interrupt only inside some of them, so the
+// lines after an interrupted call would still run.
 //
-// The argument of an inserted call is the index of the next node. It is noStatement if
-// that node is a declaration, because the interpreter orders declarations by their
-// dependencies.
+// The argument is the index of the next node, or noStatement for a declaration, because the interpreter
+// orders declarations by their dependencies.
 func insertChecks(nodes []ast.Node) []ast.Node {
 	var list []ast.Node
 	for i, n := range nodes {
@@ -290,8 +279,7 @@ func insertChecks(nodes []ast.Node) []ast.Node {
 	return list
 }
 
-// isStatement reports whether a node is a statement or an expression, which the
-// interpreter runs in the order of the source.
+// isStatement reports whether the interpreter runs a node in the order of the source.
 func isStatement(n ast.Node) bool {
 	switch n.(type) {
 	case ast.Expr, ast.Stmt:
@@ -302,11 +290,10 @@ func isStatement(n ast.Node) bool {
 
 // newStopper returns the function that stops the cell that is about to run.
 //
-// Inside a block the interpreter checks for an interrupt only every 15 statements.
-// Therefore the function also overwrites the statements of the running block. Like the
-// interpreter's own flag, this is not synchronized with the cell, so that statements run
-// without the cost of a check. Each write is one word, so the cell reads either the old
-// or the new statement.
+// Inside a block the interpreter checks for an interrupt only every 15 statements, so the function also
+// overwrites the block's statements. Like the interpreter's own flag, this is not synchronized with the
+// cell, so that statements cost no check. Each write is one word, so the cell reads the old or the new
+// statement.
 func newStopper(ir *interp.Interp) func() {
 	env := ir.PrepareEnv()
 	return func() {

@@ -17,13 +17,12 @@ import (
 	"github.com/go-zeromq/zmq4"
 )
 
-// A promptReader is the standard input of the cells: when its input is used up, it asks
-// the notebook's user for another line.
+// A promptReader is the standard input of the cells: when its input is used up, it asks the notebook's user
+// for another line.
 //
-// A file cannot detect that a program is about to read from it. Therefore the functions
-// that read from standard input are replaced in cells by functions that read from the
-// promptReader. os.Stdin itself is a file that cannot be read from, so that other code
-// gets an error and does not wait forever.
+// A file cannot detect that a program is about to read from it. Therefore functions that read standard input
+// are replaced in cells by functions that read from the promptReader. os.Stdin itself cannot be read, so
+// that other code gets an error and does not wait forever.
 type promptReader struct {
 	k       *kernelState
 	replies chan string
@@ -31,11 +30,10 @@ type promptReader struct {
 	rest    []byte     // unread bytes of the last line
 }
 
-// stdinName is the file name of os.Stdin, which appears in the error of a direct read.
+// stdinName is os.Stdin's file name, in the error of a direct read.
 const stdinName = "os.Stdin of a notebook (use fmt.Scan, bufio.NewReader(os.Stdin) or bufio.NewScanner(os.Stdin))"
 
-// replaceStdin creates the promptReader and replaces the functions that read from
-// standard input.
+// replaceStdin replaces the functions that read standard input.
 func (k *kernelState) replaceStdin() error {
 	fd, err := syscall.Open(os.DevNull, syscall.O_WRONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -72,8 +70,7 @@ func (k *kernelState) replaceStdin() error {
 	return nil
 }
 
-// Read returns the unread bytes of the last line. If there are none, it asks for a new
-// line.
+// Read returns the rest of the last line, or asks for a new one.
 func (a *promptReader) Read(b []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -91,8 +88,7 @@ func (a *promptReader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// requestLine sends an input request to the front-end and waits for the answer or an
-// interrupt.
+// requestLine asks the front-end for a line, and waits for it or an interrupt.
 func (a *promptReader) requestLine() (string, error) {
 	receipt := a.k.receipt.Load()
 	if receipt == nil {
@@ -125,8 +121,8 @@ func (a *promptReader) requestLine() (string, error) {
 	}
 }
 
-// listen receives the front-end's answers. It replaces gophernotes' poll of the socket,
-// which does not deliver messages before the cell has ended.
+// listen receives the front-end's answers, which gophernotes' poll of the socket would not deliver before
+// the cell has ended.
 func (a *promptReader) listen(sockets SocketGroup) {
 	for {
 		m, err := sockets.StdinSocket.Socket.Recv()

@@ -9,8 +9,8 @@ import (
 	"github.com/cosmos72/gomacro/xreflect"
 )
 
-// firstResults returns a call that evaluates e and returns the first n of its values. The
-// result is a call, because builtin functions of the interpreter may return only calls.
+// firstResults evaluates e and returns the first n of its values, as a call, because builtin functions may
+// return nothing else.
 func firstResults(c *interp.Comp, e *interp.Expr, n int) *interp.Call {
 	if e.NumOut() == 1 && n == 1 {
 		return identityCall(c, e)
@@ -30,7 +30,6 @@ func firstResults(c *interp.Comp, e *interp.Expr, n int) *interp.Call {
 	return identityCall(c, one)
 }
 
-// firstValue returns a function that evaluates e and returns its first value.
 func firstValue(e *interp.Expr) func(*interp.Env) xreflect.Value {
 	if e.NumOut() == 1 {
 		return e.AsX1()
@@ -42,7 +41,7 @@ func firstValue(e *interp.Expr) func(*interp.Env) xreflect.Value {
 	}
 }
 
-// identityCall returns a call whose result is the only value of e.
+// identityCall returns a call whose result is e's only value.
 func identityCall(c *interp.Comp, e *interp.Expr) *interp.Call {
 	t := e.Type
 	if e.Const() {
@@ -66,8 +65,8 @@ func identityCall(c *interp.Comp, e *interp.Expr) *interp.Call {
 	return call
 }
 
-// A basicKind contains functions for expressions of a basic type T. The interpreter
-// compiles such an expression to a func(*interp.Env) T.
+// A basicKind contains functions for expressions of a basic type T, which the interpreter compiles to a
+// func(*interp.Env) T.
 type basicKind struct {
 	same any                                        // the identity function, of type func(T) T
 	read func(func(*interp.Env) xreflect.Value) any // converts a function that returns a reflected value to a func(*interp.Env) T
@@ -85,7 +84,6 @@ var basicKinds = map[reflect.Kind]basicKind{
 	reflect.Complex64: newBasicKind(func(v xreflect.Value) complex64 { return complex64(v.Complex()) }), reflect.Complex128: newBasicKind(xreflect.Value.Complex),
 }
 
-// newBasicKind returns the functions for the type T.
 func newBasicKind[T any](convert func(xreflect.Value) T) basicKind {
 	return basicKind{
 		same: func(v T) T { return v },
@@ -95,12 +93,10 @@ func newBasicKind[T any](convert func(xreflect.Value) T) basicKind {
 	}
 }
 
-// signedKind returns the functions for a signed integer type.
 func signedKind[T int | int8 | int16 | int32 | int64]() basicKind {
 	return newBasicKind(func(v xreflect.Value) T { return T(v.Int()) })
 }
 
-// unsignedKind returns the functions for an unsigned integer type.
 func unsignedKind[T uint | uint8 | uint16 | uint32 | uint64 | uintptr]() basicKind {
 	return newBasicKind(func(v xreflect.Value) T { return T(v.Uint()) })
 }

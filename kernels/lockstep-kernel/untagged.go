@@ -1,7 +1,6 @@
 //go:build !notebook
 
-// Command lockstep-kernel, if built without the tag notebook, only prints how to build
-// the kernel.
+// Command lockstep-kernel without the build tag notebook only prints how to build the kernel.
 package main
 
 import (

@@ -15,16 +15,14 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// waitFuncNames returns the names of the functions that the kernel inserts where a cell may
-// wait, so that an interrupt ends the wait. Waits in goroutines that a cell started are
-// not interrupted.
+// waitFuncNames returns the functions that the kernel inserts where a cell may wait, so that an interrupt
+// ends the wait, except in goroutines that a cell started.
 func waitFuncNames() cell.WaitFuncNames {
 	return cell.WaitFuncNames{
 		From: "\u00b7from", Send: "\u00b7send", Done: "\u00b7done", Check: checkFuncName, Range: "\u00b7range", Wait: "\u00b7wait",
 	}
 }
 
-// declareWaits declares the functions of waitFuncNames in the interpreter.
 func (k *kernelState) declareWaits(ir *interp.Interp) {
 	w := waitFuncNames()
 	ir.DeclFunc(w.Done, func() <-chan struct{} {
@@ -42,7 +40,6 @@ func (k *kernelState) declareWaits(ir *interp.Interp) {
 // inGoroutine reports whether the caller is a goroutine that a cell started.
 func (k *kernelState) inGoroutine() bool { return gls.GoID() != k.goroutine.Load() }
 
-// compileReceive compiles from(ch) in the expression <-from(ch).
 func (k *kernelState) compileReceive(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	ch := c.Expr1(node.Args[0], nil)
 	t := ch.Type
@@ -54,8 +51,7 @@ func (k *kernelState) compileReceive(c *interp.Comp, _ interp.Symbol, node *ast.
 	})
 }
 
-// receive receives a value from ch and returns a new channel of the same type that
-// contains the value. If ch is closed, the new channel is closed too. receive panics at
+// receive returns a new channel of ch's type with a value from ch, or closed if ch is closed. It panics at
 // an interrupt.
 func (k *kernelState) receive(ch reflect.Value) reflect.Value {
 	t := ch.Type()
@@ -81,12 +77,11 @@ func (k *kernelState) receive(ch reflect.Value) reflect.Value {
 	return box.Convert(t)
 }
 
-// interruptChannel returns the channel that is closed at the next interrupt.
 func (k *kernelState) interruptChannel() reflect.Value {
 	return reflect.ValueOf(k.session.Context().Done())
 }
 
-// compileSend compiles send(ch, v), which replaces ch <- v.
+// compileSend compiles send(ch, v), for ch <- v.
 func (k *kernelState) compileSend(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	ch := c.Expr1(node.Args[0], nil)
 	t := ch.Type
@@ -125,8 +120,8 @@ func (k *kernelState) send(ch, v reflect.Value) {
 	}
 }
 
-// compileWait compiles wait(x, x.Wait). If x is a sync.WaitGroup, an interrupt ends the
-// compiled call; otherwise the compiled call is x.Wait().
+// compileWait compiles wait(x, x.Wait). If x is a sync.WaitGroup, an interrupt ends the compiled call, or
+// else it is x.Wait().
 func (k *kernelState) compileWait(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	wait := c.Expr1(node.Args[1], nil)
 	if wait.Type == nil || wait.Type.Kind() != reflect.Func {
@@ -145,9 +140,8 @@ func (k *kernelState) compileWait(c *interp.Comp, _ interp.Symbol, node *ast.Cal
 	})
 }
 
-// isWaitGroup reports whether x is a value of type sync.WaitGroup or a pointer to one. It
-// returns false if x is not a value, for example the name of a package with a function
-// Wait.
+// isWaitGroup reports whether x is a sync.WaitGroup or a pointer to one. x may have no value, as the name of
+// a package with a function Wait.
 func isWaitGroup(c *interp.Comp, x ast.Expr) (is bool) {
 	defer func() { _ = recover() }() // x has no value
 	t := c.Expr1(x, nil).Type
@@ -158,8 +152,7 @@ func isWaitGroup(c *interp.Comp, x ast.Expr) (is bool) {
 	return r == reflect.TypeFor[sync.WaitGroup]() || r == reflect.TypeFor[*sync.WaitGroup]()
 }
 
-// wait waits until f returns. It panics at an interrupt; f then continues in its
-// goroutine.
+// wait waits for f. It panics at an interrupt; f then continues in its goroutine.
 func (k *kernelState) wait(f func()) {
 	if k.inGoroutine() {
 		f()
@@ -177,8 +170,8 @@ func (k *kernelState) wait(f func()) {
 	}
 }
 
-// compileRange compiles a range loop. A range loop over a channel is rewritten to a loop
-// that receives, since the interpreter's own loop cannot be interrupted while it waits.
+// compileRange compiles a range loop. Over a channel, it becomes a loop that receives, since the
+// interpreter's own loop cannot be interrupted while it waits.
 func compileRange(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.Call {
 	loop := cell.ParseRangeCall(node)
 	if t := c.Expr1(node.Args[0], nil).Type; t != nil && t.Kind() == reflect.Chan {
@@ -191,7 +184,7 @@ func compileRange(c *interp.Comp, _ interp.Symbol, node *ast.CallExpr) *interp.C
 	return newCall(c, nil, nil, nil, func([]reflect.Value) []reflect.Value { return nil })
 }
 
-// rangeStatement returns the range statement of a loop, which may have a label.
+// rangeStatement returns the statement of a loop, which may have a label.
 func rangeStatement(loop ast.Stmt) *ast.RangeStmt {
 	if l, ok := loop.(*ast.LabeledStmt); ok {
 		loop = l.Stmt
@@ -200,8 +193,7 @@ func rangeStatement(loop ast.Stmt) *ast.RangeStmt {
 	return r
 }
 
-// newCall returns a call of f with the arguments args. in and out are the types of f's
-// parameters and results.
+// newCall returns a call f(args). in and out are the types of f's parameters and results.
 func newCall(c *interp.Comp, in, out []xreflect.Type, args []*interp.Expr, f func([]reflect.Value) []reflect.Value) *interp.Call {
 	t := c.Universe.FuncOf(in, out, false)
 	fun := xreflect.ValueOf(reflect.MakeFunc(t.ReflectType(), f).Interface())

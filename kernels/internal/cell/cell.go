@@ -1,6 +1,5 @@
-// Package cell analyzes and rewrites the source of a notebook's cell before it runs:
-// which packages it imports, in which order its parts must run, and where calls of the
-// kernel's functions must be inserted.
+// Package cell analyzes and rewrites the source of a notebook's cell before it runs: its imports, the order of
+// its parts, and the calls of the kernel's functions that it needs.
 package cell
 
 import (
@@ -26,12 +25,10 @@ type Import struct {
 	Line int // line in the cell, counted from 1
 }
 
-// macroChar is the character that begins the interpreter's macros. Parse and the
-// interpreter must use the same character, so that they accept the same source.
+// macroChar begins the interpreter's macros. Parse and the interpreter must use the same character.
 const macroChar = '~'
 
-// Parse parses a cell with the interpreter's parser. The error is a *SyntaxError if its place is
-// known.
+// Parse parses a cell with the interpreter's parser. If the place of an error is known, it is a *SyntaxError.
 func Parse(code string) (c Cell, err error) {
 	defer func() {
 		// The parser reports some errors by a panic.
@@ -60,7 +57,6 @@ func Parse(code string) (c Cell, err error) {
 	return c, nil
 }
 
-// addNode stores a top-level node of the cell.
 func (c *Cell) addNode(files *etoken.FileSet, n ast.Node) {
 	c.last = n
 	decl, ok := n.(*ast.GenDecl)
@@ -82,7 +78,7 @@ type Command struct {
 	Line int    // counted from 1
 }
 
-// Commands returns the commands of a cell. They precede all other lines that are not blank.
+// Commands returns the commands of a cell, which precede all other lines that are not blank.
 func Commands(code string) (list []Command) {
 	for i, line := range strings.Split(code, "\n") {
 		text := strings.TrimSpace(line)
@@ -97,8 +93,7 @@ func Commands(code string) (list []Command) {
 	return list
 }
 
-// BlankOutCommands replaces the commands of a cell by blanks. All other characters keep their
-// positions.
+// BlankOutCommands replaces commands by blanks, so that all other characters keep their positions.
 func BlankOutCommands(code string) string {
 	lines := strings.SplitAfter(code, "\n")
 	for _, c := range Commands(code) {
@@ -112,8 +107,8 @@ func BlankOutCommands(code string) string {
 	return strings.Join(lines, "")
 }
 
-// EndsWithPrint reports whether the cell's last line calls a print function of package
-// fmt. The results of such a call, a count and an error, are not shown.
+// EndsWithPrint reports whether the cell's last line calls a print function of package fmt, whose results, a
+// count and an error, are not shown.
 func (c Cell) EndsWithPrint() bool {
 	call, ok := c.lastCall()
 	if !ok {
@@ -127,8 +122,7 @@ func (c Cell) EndsWithPrint() bool {
 	return ok && pkg.Name == "fmt" && (strings.HasPrefix(sel.Sel.Name, "Print") || strings.HasPrefix(sel.Sel.Name, "Fprint"))
 }
 
-// lastCall returns the call that the cell's last line consists of. ok is false if that
-// line is not a call.
+// lastCall returns the call that is the cell's last line. ok is false if that is no call.
 func (c Cell) lastCall() (call *ast.CallExpr, ok bool) {
 	n := c.last
 	for {

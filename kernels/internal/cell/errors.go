@@ -10,9 +10,8 @@ import (
 	"golang.org/x/tools/go/ast/astutil"
 )
 
-// CheckFuncNames contains the names of the functions in which WrapCalls wraps the calls of a
-// cell. These functions end the cell if a call returns an error that the cell does not
-// handle. They examine the types of the results, which only the compiler knows.
+// CheckFuncNames contains the names of the functions in which WrapCalls wraps calls. They end the cell if a call
+// returns an error that the cell does not handle. They examine result types, which only the compiler knows.
 type CheckFuncNames struct {
 	Values   string // values(f(), n): the cell uses n results of f(); n is 0 if the call is a statement
 	Last     string // last(f()): the call is the last line of the cell, whose results are shown
@@ -21,15 +20,14 @@ type CheckFuncNames struct {
 	Deferred string // deferred(f) replaces the function f of a defer statement
 	Body     string // body("name", func() { statements }) replaces the body of a function
 
-	// IsType reports whether an identifier or a selector is the name of a type, so
-	// that the expression around it is a conversion and not a call.
+	// IsType reports whether an identifier or a selector names a type, so that the expression around it is a
+	// conversion and not a call.
 	IsType func(ast.Expr) bool
 }
 
-// WrapCalls wraps the calls in the nodes of a cell in calls of the functions of c, so that
-// an error that the cell does not handle ends the cell. It changes the nodes in place, or
-// replaces them in the slice. showsLast reports whether the last node is the cell's last
-// line, whose value the notebook shows.
+// WrapCalls wraps the calls in nodes in calls of the functions of c, so that an error that the cell does not
+// handle ends it. It changes the nodes in place, or replaces them in the slice. showsLast reports whether the last
+// node is the cell's last line, whose value the notebook shows.
 func (c CheckFuncNames) WrapCalls(nodes []ast.Node, showsLast bool) {
 	w := callWrapper{CheckFuncNames: c, used: map[ast.Expr]resultUse{}}
 	for i, n := range nodes {
@@ -57,9 +55,8 @@ type callWrapper struct {
 	functions []*ast.FuncType // types of the functions around the node
 }
 
-// recordUses is called for each node before its children, and returns false to skip them.
-// It records how the node uses the results of the calls among its children. A call for
-// which nothing is recorded is used as one value.
+// recordUses is called for each node before its children, and returns false to skip them. It records how the node
+// uses the results of calls among its children, unless it uses one value.
 func (w *callWrapper) recordUses(c *astutil.Cursor) bool {
 	switch n := c.Node().(type) {
 	case *ast.GenDecl:
@@ -112,9 +109,8 @@ func (w *callWrapper) recordUses(c *astutil.Cursor) bool {
 	return true
 }
 
-// classifyAssignment returns the use of a call whose results are assigned to left. The
-// call is wrapped in w.Ignored if all of left are blank identifiers, and otherwise in
-// w.Values.
+// classifyAssignment returns the use of a call whose results are assigned to left: w.Ignored if all are blank
+// identifiers, and otherwise w.Values.
 func (w *callWrapper) classifyAssignment(left []ast.Expr) resultUse {
 	blank := func(e ast.Expr) bool {
 		id, ok := e.(*ast.Ident)
@@ -126,8 +122,7 @@ func (w *callWrapper) classifyAssignment(left []ast.Expr) resultUse {
 	return resultUse{function: w.Values, results: len(left)}
 }
 
-// mayReturnError reports whether n may return an error. It returns false for conversions
-// and for calls of builtin functions.
+// mayReturnError reports whether n may return an error, unlike a conversion or a builtin function.
 func (w *callWrapper) mayReturnError(n *ast.CallExpr) bool {
 	switch f := ast.Unparen(n.Fun).(type) {
 	case *ast.ArrayType, *ast.MapType, *ast.ChanType, *ast.FuncType, *ast.InterfaceType, *ast.StructType:
@@ -141,9 +136,8 @@ func (w *callWrapper) mayReturnError(n *ast.CallExpr) bool {
 	}
 }
 
-// wrapNode is called for each node after its children. It wraps calls, function bodies and
-// the functions of defer statements. It always returns true, to continue with the next
-// node.
+// wrapNode is called for each node after its children. It wraps calls, function bodies and the functions of defer
+// statements, and returns true to continue with the next node.
 func (w *callWrapper) wrapNode(c *astutil.Cursor) bool {
 	switch n := c.Node().(type) {
 	case *ast.FuncDecl:
@@ -174,8 +168,7 @@ func (w *callWrapper) wrapNode(c *astutil.Cursor) bool {
 	return true
 }
 
-// wrapBody returns a block with a call of the function w.Body, whose arguments are the
-// name and the statements of a function. It returns b itself if b has no statements.
+// wrapBody returns a block that passes a function's name and statements to w.Body, or b if b is empty.
 func (w *callWrapper) wrapBody(name string, b *ast.BlockStmt) *ast.BlockStmt {
 	if len(b.List) == 0 {
 		return b
@@ -189,16 +182,14 @@ func (w *callWrapper) wrapBody(name string, b *ast.BlockStmt) *ast.BlockStmt {
 	}
 }
 
-// ParseBodyCall returns the arguments of c, a call of CheckFuncNames.Body that WrapCalls
-// has created: the name of a function, and its statements.
+// ParseBodyCall returns the arguments of c, a call of CheckFuncNames.Body: a function's name and statements.
 func ParseBodyCall(c *ast.CallExpr) (name string, body *ast.BlockStmt) {
 	name, _ = strconv.Unquote(c.Args[0].(*ast.BasicLit).Value)
 	return name, c.Args[1].(*ast.FuncLit).Body
 }
 
-// ParseCheckCall parses a call of one of CheckFuncNames, such as values(f(), n), that
-// WrapCalls has created. It returns the wrapped call f() and the number n of results that
-// the cell uses, or 0 if c has no second argument.
+// ParseCheckCall parses a call of one of CheckFuncNames, such as values(f(), n), that WrapCalls has created. It
+// returns the wrapped call f() and the number n of used results, or 0 if c has no second argument.
 func ParseCheckCall(c *ast.CallExpr) (inner *ast.CallExpr, results int) {
 	inner = c.Args[0].(*ast.CallExpr)
 	if len(c.Args) > 1 {
@@ -207,9 +198,8 @@ func ParseCheckCall(c *ast.CallExpr) (inner *ast.CallExpr, results int) {
 	return inner, results
 }
 
-// RestoreSource restores the cell's source in an error message of the compiler: it
-// replaces each call of a function that the kernel has inserted by the call's first
-// argument.
+// RestoreSource restores the cell's source in a message of the compiler: it replaces each call that the kernel
+// has inserted by its first argument.
 func RestoreSource(message string) string {
 	for {
 		at := strings.LastIndex(message, hiddenPrefix)
@@ -225,13 +215,11 @@ func RestoreSource(message string) string {
 	}
 }
 
-// hiddenPrefix is the first character of the names of the functions that the kernel
-// inserts into a cell. Go does not allow it in identifiers.
+// hiddenPrefix begins the names of the kernel's functions in a cell. Go does not allow it in identifiers.
 const hiddenPrefix = "\u00b7"
 
-// splitFirstArgument parses the arguments of a call; text begins after the opening
-// parenthesis. It returns the first argument and the offset after the closing
-// parenthesis.
+// splitFirstArgument parses arguments, after the opening parenthesis. It returns the first one, and the offset
+// after the closing parenthesis.
 func splitFirstArgument(text string) (first string, end int) {
 	depth, comma := 0, -1
 	for i := range len(text) {

@@ -7,11 +7,9 @@ import (
 	"strings"
 )
 
-// CheckImports returns a *MissingPackageError for the cell's first import of a package
-// that is not compiled into the kernel, or nil. has reports whether a package is compiled
-// in; known lists the packages that the error may name or suggest. Without this check the
-// interpreter would try to fetch and compile the package, which is impossible in a kernel
-// without compiler and network.
+// CheckImports returns a *MissingPackageError for the first import of a package that is not compiled into the
+// kernel, or nil. has reports whether a package is compiled in; known lists the packages that the error may
+// suggest. Otherwise the interpreter would try to fetch and compile it, which needs compiler and network.
 func (c Cell) CheckImports(has func(path string) bool, known []string) error {
 	for _, imp := range c.Imports {
 		if !has(imp.Path) {
@@ -21,8 +19,7 @@ func (c Cell) CheckImports(has func(path string) bool, known []string) error {
 	return nil
 }
 
-// A MissingPackageError is the error of a cell that imports a package which is not
-// compiled into the kernel.
+// A MissingPackageError reports the import of a package that is not compiled into the kernel.
 type MissingPackageError struct {
 	Import Import
 	Known  []string // import paths of the packages that are compiled in
@@ -58,9 +55,8 @@ const (
 		"and restart the kernel; it needs gcc, but neither CUDA nor a GPU"
 )
 
-// summarizePaths shortens a list of import paths for an error message: one entry for the
-// standard library, one for all packages of this project, and one per common folder of
-// other modules' packages.
+// summarizePaths shortens import paths for an error: one entry for the standard library, one for this project,
+// and one per common folder of other modules.
 func summarizePaths(paths []string) []string {
 	var own, others []string
 	std := false
@@ -84,11 +80,9 @@ func summarizePaths(paths []string) []string {
 	return append(list, slices.Compact(others)...)
 }
 
-// ownPackagePrefix is the start of the import paths of this project's packages.
 const ownPackagePrefix = "lockstep/pkg/"
 
-// modulePrefix returns the first elements of the import path of another module's package,
-// such as gonum.org/v1/gonum.
+// modulePrefix returns the first elements of another module's import path, such as gonum.org/v1/gonum.
 func modulePrefix(path string) string {
 	elems := strings.Split(path, "/")
 	n := 2
@@ -98,9 +92,8 @@ func modulePrefix(path string) string {
 	return strings.Join(elems[:min(n, len(elems))], "/")
 }
 
-// NearestNames returns at most 3 of the known import paths or names that are similar to
-// path, the most similar first. Paths with the same last element come first, then paths
-// with few typing errors in the complete path or in the last element.
+// NearestNames returns at most 3 of the known import paths or names that are similar to path: first those with the
+// same last element, then those with few typing errors in the whole path or in the last element.
 func NearestNames(path string, known []string) []string {
 	const maxEdits = 2
 	type candidate struct {
@@ -128,12 +121,10 @@ func NearestNames(path string, known []string) []string {
 	return near
 }
 
-// lastElement returns the last element of an import path.
 func lastElement(path string) string { return path[strings.LastIndex(path, "/")+1:] }
 
-// editDistance returns the smallest number of edits that turn a into b. An edit inserts,
-// deletes or changes a byte, or exchanges two adjacent bytes (the optimal string
-// alignment distance).
+// editDistance returns the smallest number of edits from a to b. An edit inserts, deletes or changes a byte, or
+// exchanges two adjacent bytes (the optimal string alignment distance).
 func editDistance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

@@ -6,11 +6,10 @@ import (
 	"slices"
 )
 
-// A CompilePlan is the order in which the nodes of a cell are declared and run. Imports,
-// types and constants come first, then methods and functions that use no variable of the
-// cell, and then the rest in source order. A statement may therefore use a function that
-// is declared below it, and an interface is complete before a value is converted to it. A
-// function that uses a variable of the cell stays after that variable.
+// A CompilePlan is the order in which a cell's nodes are declared and run: imports, types and constants; methods
+// and functions that use no variable of the cell; the rest in source order. So a statement may use a function
+// below it, an interface is complete before a value is converted to it, and a function that uses a variable of the
+// cell stays after it.
 type CompilePlan struct {
 	Types     []ast.Node
 	Methods   []*ast.FuncDecl
@@ -19,7 +18,7 @@ type CompilePlan struct {
 	Own       map[string]bool // names of the types that the cell declares
 }
 
-// NewCompilePlan returns the order of the nodes of a cell.
+// NewCompilePlan orders the nodes of a cell.
 func NewCompilePlan(nodes []ast.Node) CompilePlan {
 	p := CompilePlan{Own: map[string]bool{}}
 	early := findEarlyFunctions(nodes)
@@ -52,8 +51,7 @@ func NewCompilePlan(nodes []ast.Node) CompilePlan {
 	return p
 }
 
-// Declarations returns the methods and functions that are compiled before the other
-// nodes of the cell.
+// Declarations returns the methods and functions that are compiled first.
 func (p CompilePlan) Declarations() []ast.Node {
 	var nodes []ast.Node
 	for _, d := range slices.Concat(p.Methods, p.Functions) {
@@ -62,16 +60,15 @@ func (p CompilePlan) Declarations() []ast.Node {
 	return nodes
 }
 
-// NewStub returns a copy of a function or method with an empty body. If the
-// stub is compiled first, functions that are compiled before d can call d.
+// NewStub returns a copy of d with an empty body. If it is compiled first, functions before d can call d.
 func NewStub(d *ast.FuncDecl) *ast.FuncDecl {
 	s := *d
 	s.Body = &ast.BlockStmt{Lbrace: d.Body.Lbrace, Rbrace: d.Body.Rbrace}
 	return &s
 }
 
-// ReceiverTypeName returns the name of the type that a method belongs to, or "" for a
-// function and for a receiver that is not a type name.
+// ReceiverTypeName returns the name of a method's type, or "" for a function and for a receiver without a type
+// name.
 func ReceiverTypeName(d *ast.FuncDecl) string {
 	if d.Recv == nil || len(d.Recv.List) == 0 {
 		return ""
@@ -86,14 +83,13 @@ func ReceiverTypeName(d *ast.FuncDecl) string {
 	return ""
 }
 
-// findEarlyFunctions reports for each function and method of a cell whether it can be
-// declared before the rest of the cell: it must not use a name that the rest declares.
+// findEarlyFunctions reports for each function and method whether it can be declared first, because it uses no
+// name that the rest of the cell declares.
 func findEarlyFunctions(nodes []ast.Node) map[*ast.FuncDecl]bool {
 	late, early := map[string]bool{}, map[*ast.FuncDecl]bool{}
 	for _, n := range nodes {
 		if d, ok := n.(*ast.FuncDecl); ok {
-			// Macros and generic functions have a special receiver list in the
-			// interpreter's syntax.
+			// In the interpreter's syntax, macros and generic functions have a special receiver list.
 			early[d] = d.Body != nil && (d.Recv == nil || ReceiverTypeName(d) != "")
 			if !early[d] {
 				late[d.Name.Name] = true
@@ -118,8 +114,7 @@ func findEarlyFunctions(nodes []ast.Node) map[*ast.FuncDecl]bool {
 	return early
 }
 
-// declaredVariables returns the names of the variables that a node of a cell declares,
-// including "_".
+// declaredVariables returns the variables that n declares, including "_".
 func declaredVariables(n ast.Node) (names []string) {
 	add := func(e ast.Expr) {
 		if id, ok := e.(*ast.Ident); ok {
@@ -149,8 +144,7 @@ func declaredVariables(n ast.Node) (names []string) {
 	return names
 }
 
-// usesAnyName reports whether a function uses one of the names. Names of its receiver,
-// parameters and results do not count.
+// usesAnyName reports whether d uses one of the names. Its receiver, parameters and results do not count.
 func usesAnyName(d *ast.FuncDecl, names map[string]bool) (found bool) {
 	own := map[string]bool{}
 	for _, list := range []*ast.FieldList{d.Recv, d.Type.Params, d.Type.Results} {
@@ -214,8 +208,7 @@ func builtinFunctions() []string {
 	return []string{"append", "cap", "clear", "close", "complex", "copy", "delete", "imag", "len", "make", "max", "min", "new", "panic", "print", "println", "real", "recover"}
 }
 
-// DeclaredVariables returns the names of the variables that top-level nodes of a cell
-// declare.
+// DeclaredVariables returns the variables that top-level nodes declare.
 func DeclaredVariables(nodes []ast.Node) []string {
 	var names []string
 	for _, n := range nodes {

@@ -20,12 +20,10 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Message)
 }
 
-// parserMessage matches an error of the parser.
 var parserMessage = regexp.MustCompile(`^cell:(\d+):(\d+): (.*?)(?: \(and \d+ more errors\))?$`)
 
-// explainSyntax returns the error for a cell that the parser rejects with err. It looks for the
-// place of the fault, which the parser often notices later, and for what people who write Python
-// write. code must not contain commands.
+// explainSyntax returns the error for a cell that the parser rejects with err. It looks for the place of the
+// fault, which the parser may notice later, and for Python code. code must not contain commands.
 func explainSyntax(code string, err error) error {
 	m := parserMessage.FindStringSubmatch(err.Error())
 	if m == nil {
@@ -65,7 +63,7 @@ type lexeme struct {
 	line, column int
 }
 
-// scan returns the tokens of a cell, with the semicolons that Go inserts at the ends of lines.
+// scan returns the tokens of a cell, including the semicolons that Go inserts.
 func scan(code string) (list []lexeme) {
 	var s scanner.Scanner
 	file := token.NewFileSet().AddFile("cell", -1, len(code))
@@ -80,9 +78,8 @@ func scan(code string) (list []lexeme) {
 	}
 }
 
-// findForeign returns an error for what Go does not allow, and the interpreter's parser accepts with
-// another meaning or rejects elsewhere: an opening brace or else on a line of its own, and a brace
-// where a value begins.
+// findForeign returns an error for what the interpreter's parser accepts with another meaning or rejects
+// elsewhere: an opening brace or else on a line of its own, and a brace where a value begins.
 func findForeign(tokens []lexeme) error {
 	header := token.ILLEGAL // keyword of the statement whose block has not begun
 	depth := 0              // of parentheses and brackets
@@ -126,7 +123,7 @@ func findForeign(tokens []lexeme) error {
 	return nil
 }
 
-// findMissingBrace returns an error for the first line that begins a block without an opening brace.
+// findMissingBrace finds the first line that begins a block without an opening brace.
 func findMissingBrace(tokens []lexeme) error {
 	header := token.ILLEGAL
 	for i, t := range tokens {
@@ -142,8 +139,8 @@ func findMissingBrace(tokens []lexeme) error {
 	return nil
 }
 
-// findUnbalanced returns an error for a bracket without its partner, or nil. A bracket that is not
-// closed counts if the parser failed at or after it, at the given line and column.
+// findUnbalanced returns an error for a bracket without its partner, or nil. An unclosed bracket counts if the
+// parser failed at or after it, at the given line and column.
 func findUnbalanced(tokens []lexeme, line, column int) error {
 	closers := map[token.Token]token.Token{token.LPAREN: token.RPAREN, token.LBRACK: token.RBRACK, token.LBRACE: token.RBRACE}
 	var open []lexeme
@@ -176,14 +173,14 @@ func findUnbalanced(tokens []lexeme, line, column int) error {
 // errorAdvice says what Go has in place of exceptions.
 const errorAdvice = "errors are values: x, err := f(), then if err != nil { … }; in a cell, an error that is not used ends the cell"
 
-// An idiom is something that people write who know Python or another language, and what Go has
-// instead. advice may refer to the groups of pattern.
+// An idiom is something from Python or another language, and what Go has instead. advice may refer to the groups
+// of pattern.
 type idiom struct {
 	pattern *regexp.Regexp // applied to a line without the contents of its strings
 	advice  string
 }
 
-// idioms are tried in this order on a line that does not parse.
+// idioms are tried in this order.
 var idioms = []idiom{
 	{regexp.MustCompile(`^\s*import\s+(?:numpy|scipy)\b`), `Go has import "gonum.org/v1/gonum/mat" and its neighbors in place of numpy`},
 	{regexp.MustCompile(`^\s*import\s+pandas\b`), `Go has import "github.com/go-gota/gota/dataframe" in place of pandas`},
@@ -256,7 +253,7 @@ var (
 	fieldValue   = regexp.MustCompile(`\{.*\b(\w+)\s*=[^=]`)
 )
 
-// adviseSyntax returns what to write instead of a line that the parser rejects with message, or "".
+// adviseSyntax returns what to write instead of a line that the parser rejects, or "".
 func adviseSyntax(line, message string) string {
 	if m := singleQuoted.FindStringSubmatch(line); m != nil && message == "illegal rune literal" && !strings.Contains(line, "'''") {
 		return "text is in double quotes: " + strconv.Quote(m[1])
@@ -288,7 +285,7 @@ func adviseSyntax(line, message string) string {
 	return ""
 }
 
-// sliceLiteral returns the Go literal for the elements of a list in Python.
+// sliceLiteral converts the elements of a Python list to a Go literal.
 func sliceLiteral(list string) string {
 	element := "int"
 	switch {
@@ -300,8 +297,7 @@ func sliceLiteral(list string) string {
 	return "[]" + element + "{" + list + "}"
 }
 
-// blankStrings replaces the contents of the strings of a line by blanks of the same length, and
-// removes a comment.
+// blankStrings removes a comment, and replaces the contents of strings by blanks of the same length.
 func blankStrings(line string) string {
 	b := []byte(line)
 	var quote byte

@@ -5,9 +5,9 @@ import (
 	"go/token"
 )
 
-// FindUnusedResults returns the calls whose last result the cell assigns to a variable that it does
-// not read afterwards, with the name of that variable. Only the compiler knows which of these
-// results are errors. nodes must not have been rewritten yet.
+// FindUnusedResults returns the calls whose last result is assigned to a variable that the cell does not read
+// afterwards, with the variable. Only the compiler knows which results are errors. nodes must not have been
+// rewritten yet.
 func FindUnusedResults(nodes []ast.Node) map[*ast.CallExpr]*ast.Ident {
 	u := nameUsage{read: map[string][]token.Pos{}, anywhere: map[string]bool{}, written: map[*ast.Ident]bool{}}
 	for _, n := range nodes {
@@ -32,14 +32,13 @@ type nameUsage struct {
 	anywhere map[string]bool // names that a function literal reads, which may run at any time
 }
 
-// An assignment records that a cell assigns the last result of a call to a name.
+// An assignment gives the last result of a call to a name.
 type assignment struct {
 	id   *ast.Ident
 	call *ast.CallExpr
 	from token.Pos // reads after this position may see the value; it is the start of the outermost loop around the assignment, if there is one
 }
 
-// isRead reports whether the cell reads the name after the assignment.
 func (u *nameUsage) isRead(a assignment) bool {
 	if u.anywhere[a.id.Name] {
 		return true
@@ -52,8 +51,7 @@ func (u *nameUsage) isRead(a assignment) bool {
 	return false
 }
 
-// recordAssignment records an assignment. loop is the start of the outermost loop around
-// it, or token.NoPos.
+// recordAssignment records an assignment inside the outermost loop that starts at loop, or token.NoPos.
 func (u *nameUsage) recordAssignment(left []ast.Expr, right []ast.Expr, loop token.Pos) {
 	for _, e := range left {
 		if id, ok := e.(*ast.Ident); ok {
@@ -75,7 +73,7 @@ func (u *nameUsage) recordAssignment(left []ast.Expr, right []ast.Expr, loop tok
 	u.assigned = append(u.assigned, assignment{id, call, from})
 }
 
-// A nameVisitor walks through the syntax tree of a cell and records how names are used.
+// A nameVisitor records how a cell uses names.
 type nameVisitor struct {
 	*nameUsage
 	results *ast.FieldList // results of the function around the node
@@ -126,7 +124,6 @@ func (v nameVisitor) Visit(n ast.Node) ast.Visitor {
 	return v
 }
 
-// recordRead records that the cell reads name at the given position.
 func (v nameVisitor) recordRead(name string, pos token.Pos) {
 	v.read[name] = append(v.read[name], pos)
 	if v.literal {
@@ -134,8 +131,8 @@ func (v nameVisitor) recordRead(name string, pos token.Pos) {
 	}
 }
 
-// FindUncalledMain returns the declaration of the function main in a cell that does not mention main
-// elsewhere, or nil. Whoever pastes a program into a cell expects that it runs.
+// FindUncalledMain returns the declaration of main in a cell that does not mention main elsewhere, or nil. Whoever
+// pastes a program into a cell expects that it runs.
 func FindUncalledMain(nodes []ast.Node) (main *ast.FuncDecl) {
 	mentioned := false
 	for _, n := range nodes {

@@ -17,15 +17,12 @@ type WaitFuncNames struct {
 	Wait  string // wait(x, x.Wait) calls x.Wait; an interrupt ends the wait
 }
 
-// RewriteWaits changes the operations of a cell that may wait for a goroutine, so that an
-// interrupt ends the wait: <-ch becomes <-from(ch), ch <- v becomes send(ch, v), a select
-// without default gets one more case, and x.Wait() becomes wait(x, x.Wait). A loop "for …
-// range x" becomes the argument of a function that compiles it according to the type of
-// x, because only the compiler knows whether x is a channel. The nodes are changed in
-// place, or replaced in the slice.
+// RewriteWaits changes operations that may wait for a goroutine, so that an interrupt ends the wait: <-ch becomes
+// <-from(ch), ch <- v becomes send(ch, v), a select without default gets one more case, and x.Wait() becomes
+// wait(x, x.Wait). A loop "for … range x" becomes the argument of a function, because only the compiler knows
+// whether x is a channel. The nodes are changed in place, or replaced in the slice.
 func (w WaitFuncNames) RewriteWaits(nodes []ast.Node) {
-	// Nodes that are not rewritten: parts of a statement that is rewritten as a whole, or
-	// that cannot be rewritten.
+	// These are parts of a statement that is rewritten as a whole, or cannot be rewritten.
 	keep := map[ast.Node]bool{}
 	before := func(c *astutil.Cursor) bool {
 		switch n := c.Node().(type) {
@@ -77,7 +74,6 @@ func (w WaitFuncNames) RewriteWaits(nodes []ast.Node) {
 	}
 }
 
-// newCall returns a call of the function name at the given position.
 func newCall(name string, pos token.Pos, args ...ast.Expr) *ast.CallExpr {
 	end := pos
 	for _, a := range args {
@@ -86,8 +82,7 @@ func newCall(name string, pos token.Pos, args ...ast.Expr) *ast.CallExpr {
 	return &ast.CallExpr{Fun: &ast.Ident{NamePos: pos, Name: name}, Lparen: pos, Args: args, Rparen: end}
 }
 
-// findReceive returns the receive operation of a select case, or nil if the case does not
-// receive.
+// findReceive returns the receive operation of a select case, or nil.
 func findReceive(comm ast.Stmt) ast.Node {
 	var e ast.Expr
 	switch s := comm.(type) {
@@ -104,8 +99,7 @@ func findReceive(comm ast.Stmt) ast.Node {
 	return nil
 }
 
-// addInterruptCase adds a case to a select statement without default, so that an
-// interrupt ends the wait.
+// addInterruptCase adds a case that an interrupt selects, unless s has a default.
 func (w WaitFuncNames) addInterruptCase(s *ast.SelectStmt) {
 	for _, clause := range s.Body.List {
 		if c, ok := clause.(*ast.CommClause); ok && c.Comm == nil {
@@ -121,8 +115,7 @@ func (w WaitFuncNames) addInterruptCase(s *ast.SelectStmt) {
 	})
 }
 
-// wrapLoop returns a block that calls the function w.Range with the range loop r. whole is
-// the loop with its label, or r itself if it has none.
+// wrapLoop passes the range loop r to w.Range. whole is r with its label, if it has one.
 func (w WaitFuncNames) wrapLoop(r *ast.RangeStmt, whole ast.Stmt) ast.Stmt {
 	at := r.Pos()
 	body := &ast.FuncLit{
@@ -132,22 +125,19 @@ func (w WaitFuncNames) wrapLoop(r *ast.RangeStmt, whole ast.Stmt) ast.Stmt {
 	return &ast.BlockStmt{Lbrace: at, List: []ast.Stmt{&ast.ExprStmt{X: newCall(w.Range, at, r.X, body)}}, Rbrace: r.End()}
 }
 
-// ParseRangeCall returns the loop in the arguments of c, a call of WaitFuncNames.Range
-// that RewriteWaits has created.
+// ParseRangeCall returns the loop in c, a call of WaitFuncNames.Range.
 func ParseRangeCall(c *ast.CallExpr) ast.Stmt {
 	return c.Args[1].(*ast.FuncLit).Body.List[0]
 }
 
-// Names of the variables in the loops that RewriteRange creates. Go does not allow their
-// first character in identifiers.
+// Variables of the loops that RewriteRange creates. Go does not allow their first character in identifiers.
 const (
 	channelName = "\u00b7channel"
 	valueName   = "\u00b7value"
 	openName    = "\u00b7open"
 )
 
-// RewriteRange rewrites a range loop over a channel to a loop that receives with the
-// function w.From. The loop may have a label.
+// RewriteRange makes a range loop over a channel, which may have a label, receive with w.From.
 func (w WaitFuncNames) RewriteRange(loop ast.Stmt) ast.Stmt {
 	if l, ok := loop.(*ast.LabeledStmt); ok {
 		r := l.Stmt.(*ast.RangeStmt)
@@ -159,8 +149,7 @@ func (w WaitFuncNames) RewriteRange(loop ast.Stmt) ast.Stmt {
 	return declareChannel(r, w.newReceiveLoop(r))
 }
 
-// declareChannel returns a block that evaluates the channel of the range loop r once and
-// then runs loop.
+// declareChannel returns a block that evaluates r's channel once and then runs loop.
 func declareChannel(r *ast.RangeStmt, loop ast.Stmt) ast.Stmt {
 	at := r.Pos()
 	return &ast.BlockStmt{Lbrace: at, Rbrace: r.End(), List: []ast.Stmt{
@@ -169,8 +158,7 @@ func declareChannel(r *ast.RangeStmt, loop ast.Stmt) ast.Stmt {
 	}}
 }
 
-// newReceiveLoop returns the loop for { v, open := <-from(channel); if !open { break };
-// body }.
+// newReceiveLoop returns for { v, open := <-from(channel); if !open { break }; body }.
 func (w WaitFuncNames) newReceiveLoop(r *ast.RangeStmt) ast.Stmt {
 	at := r.Pos()
 	v := newIdent("_", at)
@@ -197,5 +185,4 @@ func (w WaitFuncNames) newReceiveLoop(r *ast.RangeStmt) ast.Stmt {
 	return &ast.ForStmt{For: at, Body: &ast.BlockStmt{Lbrace: r.Body.Lbrace, List: list, Rbrace: r.Body.Rbrace}}
 }
 
-// newIdent returns an identifier at the given position.
 func newIdent(name string, pos token.Pos) *ast.Ident { return &ast.Ident{NamePos: pos, Name: name} }

@@ -1,10 +1,9 @@
 // Package crash records in a file how a kernel ended, for the notebook's next kernel.
 //
-// The file begins with one line of fixed length, with the number of the running cell. If
-// the Go runtime ends the process, it writes its message and the stacks of all goroutines to a
-// pipe. Another process, the recorder, appends them to the file; see recorder.go. A kernel
-// removes its file in an orderly shutdown, so a file that a new kernel finds was left by a
-// kernel that crashed.
+// The file begins with a line of fixed length with the number of the running cell. If the Go runtime ends
+// the process, another process, the recorder, appends the runtime's message and the stacks of all goroutines
+// (see recorder.go). An orderly shutdown removes the file, so a new kernel that finds one knows that its
+// kernel crashed.
 package crash
 
 import (
@@ -28,18 +27,16 @@ const (
 // A File is the crash file of a running kernel. The methods of a nil File do nothing.
 type File struct{ f *os.File }
 
-// crashPath returns the path of the crash file for a connection file. A kernel that
-// Jupyter restarts gets the same connection file. The name begins with a period, because
-// Jupyter ignores hidden files.
+// crashPath returns the path of the crash file for a connection file, which a restarted kernel gets again. Jupyter
+// ignores hidden files, whose names begin with a period.
 func crashPath(connection string) string {
 	name := strings.TrimSuffix(filepath.Base(connection), ".json")
 	return filepath.Join(filepath.Dir(connection), ".lockstep-"+name+".crash")
 }
 
-// Open creates the crash file of a kernel, to which the Go runtime writes its message if
-// it ends the process. previous describes how the previous kernel of this connection
-// ended. It is "" if there was none, if that kernel shut down in order, or if it ended
-// between two cells without a message.
+// Open creates the crash file of a kernel, to which the Go runtime writes if it ends the process. previous
+// describes how the previous kernel of this connection ended. It is "" if there was none, if that kernel
+// shut down in order, or if it ended between two cells without a message.
 func Open(connection string) (file *File, previous string, err error) {
 	old, err := os.Open(crashPath(connection))
 	if err == nil {
@@ -67,8 +64,8 @@ func Open(connection string) (file *File, previous string, err error) {
 	return file, previous, nil
 }
 
-// removeLeftoverFiles removes the crash files in dir of kernels that will not be restarted,
-// because Jupyter has removed their connection files.
+// removeLeftoverFiles removes the crash files of kernels that will not be restarted, because Jupyter has removed
+// their connection files.
 func removeLeftoverFiles(dir string) {
 	files, _ := filepath.Glob(crashPath(filepath.Join(dir, "*"))) // the pattern is valid
 	for _, file := range files {
@@ -81,8 +78,7 @@ func removeLeftoverFiles(dir string) {
 	}
 }
 
-// formatState returns the first line of a crash file, padded to headSize bytes. format is
-// one of the constants running and idle, and cell is the number of the cell.
+// formatState returns the first line of a crash file, padded to headSize bytes. format is running or idle.
 func formatState(format string, cell int) string {
 	return fmt.Sprintf("%-*s\n", headSize-1, fmt.Sprintf(format, cell))
 }
@@ -93,21 +89,20 @@ func (c *File) Begin(cell int) { c.writeState(running, cell) }
 // End records that the cell with the given number has ended.
 func (c *File) End(cell int) { c.writeState(idle, cell) }
 
-// writeState overwrites the first line of the file.
 func (c *File) writeState(format string, cell int) {
 	if c != nil {
 		_, _ = c.f.WriteAt([]byte(formatState(format, cell)), 0) // a full disk must not fail the cell
 	}
 }
 
-// WriteCause records the reason why the kernel is about to exit.
+// WriteCause records why the kernel is about to exit.
 func (c *File) WriteCause(cause string) {
 	if c != nil {
 		_, _ = c.f.WriteString(cause + "\n") // the kernel exits even if this fails
 	}
 }
 
-// Remove removes the file. It is called in an orderly shutdown.
+// Remove removes the file in an orderly shutdown.
 func (c *File) Remove() error {
 	if c == nil {
 		return nil
@@ -115,8 +110,8 @@ func (c *File) Remove() error {
 	return errors.Join(os.Remove(c.f.Name()), c.f.Close())
 }
 
-// describeEnd returns a message about how a kernel ended, from the text of its crash
-// file. It returns "" if the kernel ended between two cells without a message.
+// describeEnd describes how a kernel ended, from the text of its crash file. It returns "" if the kernel
+// ended between two cells without a message.
 func describeEnd(text string) string {
 	var cell int
 	var where string
@@ -142,9 +137,8 @@ func describeEnd(text string) string {
 	return ""
 }
 
-// parseCause returns the runtime's message about why the process ended: the lines before
-// the stacks of the goroutines. Some fatal errors have no such lines; then the functions
-// in the first stack determine the message.
+// parseCause returns the runtime's message: the lines before the goroutines' stacks. Some fatal errors have
+// none; then the functions in the first stack determine the message.
 func parseCause(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {

@@ -12,24 +12,21 @@ import (
 	"time"
 )
 
-// When the Go runtime ends a process, it writes the stacks of all goroutines both to standard
-// error, which is Jupyter's log, and to the output of debug.SetCrashOutput. Those of 100,000
-// goroutines have 400 MB, and nothing else in the process runs meanwhile. So the kernel starts
-// this executable again as a recorder, which reads that output from a pipe. After maxDump bytes
-// the recorder kills the kernel, which bounds both.
+// When the Go runtime ends a process, it writes the stacks of all goroutines to standard error, which is
+// Jupyter's log, and to the output of debug.SetCrashOutput. Those of 100,000 goroutines have 400 MB, and
+// nothing else in the process runs meanwhile. So the kernel starts this executable again as a recorder,
+// which reads that output from a pipe and kills the kernel after maxDump bytes.
 
 const (
 	// recorderName is the recorder's argv[0]. The kernel's pid follows it.
 	recorderName = "lockstep-kernel crash recorder"
-	// maxDump limits how much of the runtime's message and stacks is recorded, in bytes.
+	// maxDump limits the recorded message and stacks, in bytes.
 	maxDump = 1 << 20
-	// recorderTimeout limits how long a new kernel waits for the recorder of the previous one, which
-	// ends when it has read what that kernel wrote.
+	// recorderTimeout limits how long a new kernel waits for its predecessor's recorder to end.
 	recorderTimeout = 30 * time.Second
 )
 
-// init runs the recorder if this process was started as one, and then ends the process, so that
-// main does not run.
+// init runs the recorder in place of main if this process was started as one.
 func init() {
 	if len(os.Args) == 2 && os.Args[0] == recorderName {
 		record(os.Args[1])
@@ -37,8 +34,7 @@ func init() {
 	}
 }
 
-// startRecorder starts the recorder, which appends to the file at path, and makes the runtime write
-// to it.
+// startRecorder starts the recorder, which appends the runtime's output to the file at path.
 func startRecorder(path string) error {
 	out, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
@@ -76,8 +72,8 @@ func startRecorder(path string) error {
 	return errors.Join(debug.SetCrashOutput(w, debug.CrashOptions{}), cmd.Process.Release())
 }
 
-// record is the main function of a recorder. It copies standard input to standard output until the
-// kernel ends, and kills the kernel, whose pid is given, when it has written maxDump bytes.
+// record is the main function of a recorder. It copies standard input to standard output until the kernel
+// ends, and kills the kernel, whose pid is given, after maxDump bytes.
 func record(kernel string) {
 	n, err := io.CopyN(os.Stdout, os.Stdin, maxDump)
 	if err == nil && n == maxDump {
@@ -88,7 +84,6 @@ func record(kernel string) {
 	}
 }
 
-// awaitRecorder waits until the recorder of the crash file f has ended.
 func awaitRecorder(f *os.File) {
 	for begin := time.Now(); time.Since(begin) < recorderTimeout; time.Sleep(5 * time.Millisecond) {
 		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {

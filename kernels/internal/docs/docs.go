@@ -1,8 +1,6 @@
-// Package docs stores the declarations and doc comments that the kernel shows for
-// packages that a cell can import. The build of the kernel creates a table from the
-// packages' sources (Read, Encode). The kernel embeds it in compressed form and
-// decompresses a package only when it is needed (Open, Package), so that the kernel's
-// start stays fast.
+// Package docs stores the declarations and doc comments of the packages that a cell can import. The build of
+// the kernel creates a table from their sources (Read, Encode). The kernel embeds it, and to start fast
+// decompresses a package only when it is needed (Open, Package).
 package docs
 
 import (
@@ -22,12 +20,11 @@ type Entry struct {
 	Doc  string `json:"t,omitempty"` // the doc comment
 }
 
-// A Package maps the names of a package to their documentation. "" is the package itself,
-// "Name" an object of the package, and "Type.Name" a field or a method.
+// A Package maps names to their documentation: "" for the package itself, "Name" for an object, and
+// "Type.Name" for a field or method.
 type Package map[string]Entry
 
-// Encode returns the compressed table of the documentation of packages. The key of the
-// map is the import path.
+// Encode returns the compressed table of packages, whose keys are import paths.
 func Encode(packages map[string]Package) ([]byte, error) {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
@@ -46,11 +43,10 @@ func Encode(packages map[string]Package) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// A Table looks up documentation in the output of Encode. The zero Table is empty.
+// A Table looks up documentation in Encode's output. The zero Table is empty.
 type Table struct{ zip *zip.Reader }
 
-// Open opens a table that Encode has written. It reads only the index, and the Table
-// keeps a reference to data.
+// Open opens a table that Encode has written. It reads only the index; the Table refers to data.
 func Open(data []byte) (*Table, error) {
 	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
@@ -59,8 +55,7 @@ func Open(data []byte) (*Table, error) {
 	return &Table{z}, nil
 }
 
-// Package returns the documentation of a package. It returns nil, without an error, if
-// the table does not contain the package.
+// Package returns the documentation of a package, or nil without an error if the table does not contain it.
 func (t *Table) Package(path string) (Package, error) {
 	if t.zip == nil {
 		return nil, nil

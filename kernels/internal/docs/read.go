@@ -11,19 +11,16 @@ import (
 	"strings"
 )
 
-// Read collects the declarations and doc comments of a package's exported names
-// from its source files.
+// Read collects the declarations and doc comments of exported names from a package's source files.
 func Read(path string, files []string) (Package, error) {
 	return readPackage(path, files, 0)
 }
 
-// ReadBuiltin collects the declarations and doc comments of package builtin, whose names
-// are not exported.
+// ReadBuiltin is Read for package builtin, whose names are not exported.
 func ReadBuiltin(files []string) (Package, error) {
 	return readPackage("builtin", files, doc.AllDecls)
 }
 
-// readPackage collects the documentation of a package; mode selects the names.
 func readPackage(path string, files []string, mode doc.Mode) (Package, error) {
 	r := reader{fset: token.NewFileSet(), out: Package{}}
 	var parsed []*ast.File
@@ -54,8 +51,7 @@ type reader struct {
 	out  Package
 }
 
-// putEntry stores the documentation of one name. It drops the full declaration if that is
-// the same as the short one.
+// putEntry stores the documentation of one name, without a full declaration that equals the short one.
 func (r reader) putEntry(key string, e Entry) {
 	if e.Doc = strings.TrimSpace(e.Doc); e.Full == e.Decl {
 		e.Full = ""
@@ -63,7 +59,6 @@ func (r reader) putEntry(key string, e Entry) {
 	r.out[key] = e
 }
 
-// formatNode formats a declaration as source code.
 func (r reader) formatNode(n ast.Node) string {
 	var b bytes.Buffer
 	if err := format.Node(&b, r.fset, n); err != nil {
@@ -72,8 +67,7 @@ func (r reader) formatNode(n ast.Node) string {
 	return b.String()
 }
 
-// addFuncs adds an entry for each function. prefix is "" or the name of the methods' type
-// and a period.
+// addFuncs adds functions. prefix is "", or the methods' type and a period.
 func (r reader) addFuncs(prefix string, list []*doc.Func) {
 	for _, f := range list {
 		d := *f.Decl
@@ -82,8 +76,7 @@ func (r reader) addFuncs(prefix string, list []*doc.Func) {
 	}
 }
 
-// addValues adds entries for constants and variables. A name without a separate comment
-// gets the comment of its group.
+// addValues adds constants and variables. A name without a comment gets its group's.
 func (r reader) addValues(list []*doc.Value) {
 	for _, v := range list {
 		for _, s := range v.Decl.Specs {
@@ -103,15 +96,13 @@ func (r reader) addValues(list []*doc.Value) {
 	}
 }
 
-// copyWithoutComments returns a copy of spec without comments.
 func copyWithoutComments(spec *ast.ValueSpec) *ast.ValueSpec {
 	s := *spec
 	s.Doc, s.Comment = nil, nil
 	return &s
 }
 
-// lineComment returns the text of the comment above a line or, if there is none, of the
-// comment at its end.
+// lineComment returns the comment above a line or else at its end.
 func lineComment(above, atEnd *ast.CommentGroup) string {
 	if text := above.Text(); text != "" {
 		return text
@@ -119,7 +110,7 @@ func lineComment(above, atEnd *ast.CommentGroup) string {
 	return atEnd.Text()
 }
 
-// addType adds entries for a type and its fields, methods, constructors and values.
+// addType adds a type with its fields, methods, constructors and values.
 func (r reader) addType(t *doc.Type) {
 	r.addValues(t.Consts)
 	r.addValues(t.Vars)
@@ -143,9 +134,8 @@ func (r reader) addType(t *doc.Type) {
 	}
 }
 
-// addFields adds entries for the fields of a struct or the methods of an interface. It
-// returns the list without comments. kind is "func " for an interface and "" for a
-// struct.
+// addFields adds the fields of a struct or, with kind "func ", the methods of an interface. It returns the
+// list without comments.
 func (r reader) addFields(owner string, list *ast.FieldList, kind string) *ast.FieldList {
 	bare := &ast.FieldList{}
 	for _, f := range list.List {

@@ -11,9 +11,8 @@ import (
 	xr "github.com/cosmos72/gomacro/xreflect"
 )
 
-// Complete returns the possible completions of the word before the cursor, and the range
-// of characters in the code that a completion replaces. As in Jupyter, positions count
-// characters, not bytes.
+// Complete returns the completions of the word before the cursor, and the range of the code that one
+// replaces. As in Jupyter, positions count characters, not bytes.
 func (x *Inspector) Complete(code string, cursor int) (matches []string, start, end int) {
 	p := x.contextAt(code, cursor)
 	from := p.cursor
@@ -31,7 +30,6 @@ func (x *Inspector) Complete(code string, cursor int) (matches []string, start, 
 	return matches, charOffset(p.code, from), charOffset(p.code, p.cursor)
 }
 
-// isImportPath reports whether a string token is an import path.
 func (p *cursorContext) isImportPath(t lexeme) bool {
 	if t.tok != token.STRING {
 		return false
@@ -51,8 +49,7 @@ func (p *cursorContext) isImportPath(t lexeme) bool {
 	return i > 0 && list[i-1].tok == token.IMPORT
 }
 
-// completePath returns the import paths that begin with prefix, followed by the import
-// paths in which a later element begins with prefix.
+// completePath returns the import paths that begin with prefix, and then those with a later element that does.
 func (x *Inspector) completePath(prefix string) []string {
 	var list, inner []string
 	for _, path := range x.Known {
@@ -65,8 +62,7 @@ func (x *Inspector) completePath(prefix string) []string {
 	return append(list, inner...)
 }
 
-// completeWord returns the completions of the name before the cursor. from is the byte
-// offset at which the name begins.
+// completeWord completes the name before the cursor, which begins at byte from.
 func (x *Inspector) completeWord(p *cursorContext) (from int, matches []string) {
 	list, from := p.tokensBefore(p.cursor), p.cursor
 	// If the word continues after the cursor, that part is not replaced.
@@ -94,8 +90,8 @@ func (x *Inspector) completeWord(p *cursorContext) (from int, matches []string) 
 	return from, removeHidden(matches)
 }
 
-// completeFields completes the field name in a struct literal. It leaves out the fields
-// that the literal sets before the cursor. list contains the tokens before the name.
+// completeFields completes a field name in a struct literal, without the fields that are set before the
+// cursor. list contains the tokens before the name.
 func (x *Inspector) completeFields(p *cursorContext, list []lexeme, prefix string) []string {
 	stack := openBrackets(list)
 	n := len(list)
@@ -116,8 +112,7 @@ func (x *Inspector) completeFields(p *cursorContext, list []lexeme, prefix strin
 	return slices.DeleteFunc(x.usableFields(t), func(name string) bool { return set[name] || !strings.HasPrefix(name, prefix) })
 }
 
-// literalType returns the struct type of the literal that a brace opens, or nil if the
-// brace does not open a struct literal.
+// literalType returns the type of the struct literal that brace opens, or nil if it opens none.
 func (x *Inspector) literalType(p *cursorContext, brace lexeme) xr.Type {
 	if brace.tok != token.LBRACE {
 		return nil
@@ -133,7 +128,6 @@ func (x *Inspector) literalType(p *cursorContext, brace lexeme) xr.Type {
 	return t
 }
 
-// usableFields returns the names of a struct's fields that a cell can use.
 func (x *Inspector) usableFields(t xr.Type) []string {
 	var fields []string
 	for i := range t.NumField() {
@@ -144,9 +138,8 @@ func (x *Inspector) usableFields(t xr.Type) []string {
 	return fields
 }
 
-// completeValue returns the valid values of the string t that begin with prefix. The
-// string is the value of a struct's field, as in Sweep{Config: "…"}, or an element of
-// that value, as in Options{Only: []string{"…"}}.
+// completeValue returns the valid values of the string t that begin with prefix. t is the value of a field, as in
+// Sweep{Config: "…"}, or an element of it, as in Options{Only: []string{"…"}}.
 func (x *Inspector) completeValue(p *cursorContext, t lexeme, prefix string) []string {
 	list := p.tokensBefore(t.from)
 	stack := openBrackets(list)
@@ -174,7 +167,6 @@ func (x *Inspector) completeValue(p *cursorContext, t lexeme, prefix string) []s
 	return slices.DeleteFunc(slices.Clone(names()), func(name string) bool { return !strings.HasPrefix(name, prefix) })
 }
 
-// memberNames returns the names that begin with prefix and may follow base and a period.
 func (x *Inspector) memberNames(c *interp.Comp, base, prefix string) []string {
 	if base = strings.TrimSpace(base); token.IsIdentifier(base) {
 		if imp := x.resolvePackage(c, base); imp != nil {
@@ -194,7 +186,6 @@ func (x *Inspector) memberNames(c *interp.Comp, base, prefix string) []string {
 	return names
 }
 
-// packageMembers returns the names of a package that begin with prefix.
 func packageMembers(imp *interp.Import, prefix string) []string {
 	var names []string
 	for name := range imp.Binds {
@@ -208,8 +199,7 @@ func packageMembers(imp *interp.Import, prefix string) []string {
 	return slices.Compact(names)
 }
 
-// isCompiledType reports whether a type is declared in a package that is compiled in. A cell
-// cannot use the unexported names of such a package.
+// isCompiledType reports whether a type's package is compiled in: a cell cannot use its unexported names.
 func (x *Inspector) isCompiledType(t xr.Type) bool {
 	for t.Kind() == reflect.Pointer && t.Name() == "" {
 		t = t.Elem()
@@ -217,13 +207,11 @@ func (x *Inspector) isCompiledType(t xr.Type) bool {
 	return slices.Contains(x.Known, t.PkgPath())
 }
 
-// removeUnexported removes the names that are not exported.
 func removeUnexported(names []string) []string {
 	return slices.DeleteFunc(names, func(n string) bool { return !ast.IsExported(n) })
 }
 
-// removeHidden removes names that a program cannot or should not use: the names of the
-// kernel's functions and the keywords of the interpreter's macros.
+// removeHidden removes the names of the kernel's functions and the keywords of the interpreter's macros.
 func removeHidden(names []string) []string {
 	return slices.DeleteFunc(names, func(n string) bool {
 		return !token.IsIdentifier(n) && !token.IsKeyword(n) || n == "macro" || n == "template" || n == cursorIdentifier

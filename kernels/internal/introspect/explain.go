@@ -30,10 +30,9 @@ var (
 	noField       = regexp.MustCompile(`unknown field '(\w+)' in struct literal of type (\S+)`)
 )
 
-// Explain adds advice to the interpreter's message about an unknown name: the missing
-// import, the name that was probably meant, or the reason why the name is not available.
-// The error is at a line and column of code, counted from 1 in bytes. Explain returns the
-// message unchanged if it has no advice.
+// Explain adds advice to the interpreter's message about an unknown name: the missing import, the probable
+// name, or why it is not available. The error is at a line and column of code, from 1 and in bytes. Without
+// advice, Explain returns the message unchanged.
 func (x *Inspector) Explain(code string, line, column int, message string) string {
 	if m := notAType.FindStringSubmatch(message); m != nil {
 		message = fmt.Sprintf("undefined: %s.%s", m[1], m[2])
@@ -57,11 +56,10 @@ func (x *Inspector) Explain(code string, line, column int, message string) strin
 	return message + "; " + hint
 }
 
-// notInCellsText is part of the advice about a name that exists but cannot be used in
-// cells. Explain recognizes such advice by this text.
+// notInCellsText marks the advice about a name that cells cannot use. Explain recognizes such advice by it.
 const notInCellsText = "not available in cells; "
 
-// findAdvice returns the advice that Explain adds to the message, or "" if there is none.
+// findAdvice returns the advice for the message, or "".
 func (x *Inspector) findAdvice(code string, line, column int, message string) string {
 	p := &cursorContext{code: cell.BlankOutCommands(code), tokens: scanTokens(cell.BlankOutCommands(code))}
 	p.cursor = positionOffset(p.code, line, column)
@@ -127,8 +125,8 @@ func (x *Inspector) findAdvice(code string, line, column int, message string) st
 	return ""
 }
 
-// adviseMember returns what to write instead of base.name, a method of Python's types. typ is the
-// type of base. The result is "" if there is no advice.
+// adviseMember returns what to write instead of base.name, a method of Python's types, or "". typ is the
+// type of base.
 func adviseMember(typ, name, base string) string {
 	lower := strings.ToLower(name)
 	switch {
@@ -153,7 +151,7 @@ func adviseMember(typ, name, base string) string {
 	return ""
 }
 
-// adviseOperands returns advice about an operation on values of the types a and b.
+// adviseOperands returns advice about an operation on types a and b.
 func adviseOperands(message, a, b string) string {
 	number := func(t string) bool {
 		return strings.HasPrefix(t, "int") || strings.HasPrefix(t, "uint") || strings.HasPrefix(t, "float")
@@ -175,7 +173,7 @@ func adviseOperands(message, a, b string) string {
 	return ""
 }
 
-// positionOffset returns the byte offset of a line and column, both counted from 1.
+// positionOffset returns the byte offset of a line and a column, which begin at 1.
 func positionOffset(code string, line, column int) int {
 	at := 0
 	for ; line > 1; line-- {
@@ -188,9 +186,8 @@ func positionOffset(code string, line, column int) int {
 	return min(at+max(column-1, 0), len(code))
 }
 
-// selectedName returns the name that follows name and a period in the code, such as
-// Println in fmt.Println. It prefers the first occurrence after the cursor, and then the
-// last before it. It returns "" if name is never followed by a period.
+// selectedName returns what follows name and a period in the code, such as Println in fmt.Println: the first
+// after the cursor, or else the last before it, or else "".
 func (p *cursorContext) selectedName(name string) string {
 	found := ""
 	for i, t := range p.tokens {
@@ -204,9 +201,8 @@ func (p *cursorContext) selectedName(name string) string {
 	return found
 }
 
-// explainName returns advice for an undefined name, or "" if there is none. If the code
-// selects from the name, as in name.Println, selected is the selected name; otherwise it
-// is "".
+// explainName returns advice for an undefined name, or "". selected is the name that the code selects from
+// it, as in name.Println, or "".
 func (x *Inspector) explainName(p *cursorContext, name, selected string) string {
 	if selected != "" {
 		if imports := x.findImports(name, selected); len(imports) > 0 {
@@ -259,9 +255,8 @@ func (x *Inspector) explainName(p *cursorContext, name, selected string) string 
 	return suggestSimilar(name, visibleNames(c))
 }
 
-// findImports returns import declarations for the packages with the given name that
-// declare selected. If no such package declares it, findImports returns import
-// declarations for all packages with that name.
+// findImports returns import declarations for the packages called name that declare selected or, if none
+// does, for all of them.
 func (x *Inspector) findImports(name, selected string) []string {
 	var all, having []string
 	for _, path := range x.Known {
@@ -282,7 +277,6 @@ func (x *Inspector) findImports(name, selected string) []string {
 	return all
 }
 
-// visibleNames returns all names that are visible in a scope.
 func visibleNames(c *interp.Comp) []string {
 	var list []string
 	for ; c != nil; c = c.Outer {
@@ -297,8 +291,7 @@ func visibleNames(c *interp.Comp) []string {
 	return removeHidden(slices.Compact(list))
 }
 
-// explainSymbol returns advice for a name that the interpreter does not find in a
-// package, or "".
+// explainSymbol returns advice for a name that a package lacks in the interpreter, or "".
 func (x *Inspector) explainSymbol(path, name string) string {
 	if path == cell.GPUPackage && !slices.Contains(x.Known, path) {
 		return "this kernel has only the part of " + path + " that notebooks/first-gpu-kernel.ipynb needs; to have all of it: " + cell.GPUBuild
@@ -331,14 +324,12 @@ func (x *Inspector) explainSymbol(path, name string) string {
 	return suggestSimilar(name, known)
 }
 
-// isGeneric reports whether the declaration of name has type parameters.
 func isGeneric(decl, name string) bool {
 	return strings.HasPrefix(decl, "func "+name+"[") ||
 		strings.HasPrefix(decl, "type "+name+"[") && !strings.HasPrefix(decl, "type "+name+"[]")
 }
 
-// suggestAlternative returns advice about what to use instead of a generic function or
-// type.
+// suggestAlternative returns what to use instead of a generic function or type.
 func suggestAlternative(name string) string {
 	switch name {
 	case "slices.Max", "slices.Min":
@@ -365,8 +356,7 @@ func suggestAlternative(name string) string {
 	return "write a loop, or put the call into a compiled package: kernels/README.md says how to add one to the kernel"
 }
 
-// suggestSimilar returns a suggestion with the known names that are most similar to name, or
-// "" if none is similar.
+// suggestSimilar suggests the known names that are most similar to name. It returns "" if none is similar.
 func suggestSimilar(name string, known []string) string {
 	near := cell.NearestNames(name, slices.DeleteFunc(slices.Clone(known), func(n string) bool { return n == name }))
 	if len(near) == 0 {

@@ -13,10 +13,9 @@ import (
 	"lockstep/kernels/internal/docs"
 )
 
-// Inspect describes the name at the cursor, whose position counts characters: its
-// declaration and doc comment, or its type. If the cursor is not at a name but inside the
-// parentheses of a call, Inspect describes the called function. A type is described with
-// the comments of its fields. With detail 1, the methods of a type and the names of a
+// Inspect describes the name at the cursor, whose position counts characters, by its declaration and doc
+// comment, or its type. If the cursor is inside the parentheses of a call, Inspect describes the function. A
+// type is described with its fields' comments. With detail 1, the methods of a type and the names of a
 // package are added. Inspect returns "" if nothing is known.
 func (x *Inspector) Inspect(code string, cursor, detail int) string {
 	p := x.contextAt(code, cursor)
@@ -37,8 +36,7 @@ func (x *Inspector) Inspect(code string, cursor, detail int) string {
 	return x.describeName(c, word.lit, detail)
 }
 
-// nameAtCursor returns the name at the cursor, or the function of the call around the
-// cursor. ok is false if there is neither.
+// nameAtCursor returns the name at the cursor, or else the function of the call around it.
 func (p *cursorContext) nameAtCursor() (t lexeme, ok bool) {
 	if _, ok := p.enclosingText(); !ok {
 		for _, t := range p.tokens {
@@ -62,8 +60,7 @@ func (p *cursorContext) nameAtCursor() (t lexeme, ok bool) {
 	return lexeme{}, false
 }
 
-// describeName describes a name that does not follow a period, or returns "" if it is
-// unknown.
+// describeName describes a name without a period before it. It returns "" if the name is unknown.
 func (x *Inspector) describeName(c *interp.Comp, name string, detail int) string {
 	if imp := x.resolvePackage(c, name); imp != nil {
 		return describePackage(x.packageDocs(imp.Path), imp, detail)
@@ -82,8 +79,7 @@ func (x *Inspector) describeName(c *interp.Comp, name string, detail int) string
 	return x.describeValue(name, sym.Type, sym.Const())
 }
 
-// describeMember describes the name that follows base and a period, or returns "" if it
-// is unknown.
+// describeMember describes base.name. It returns "" if that is unknown.
 func (x *Inspector) describeMember(c *interp.Comp, base, name string, detail int) string {
 	if token.IsIdentifier(base) {
 		if imp := x.resolvePackage(c, base); imp != nil {
@@ -104,8 +100,7 @@ func (x *Inspector) describeMember(c *interp.Comp, base, name string, detail int
 	return x.describeValue(name, m, false)
 }
 
-// describeObject describes an object of a package, or returns "" if the package does not
-// contain it.
+// describeObject describes an object of a package, or returns "" if the package lacks it.
 func (x *Inspector) describeObject(imp *interp.Import, name string, detail int) string {
 	p := x.packageDocs(imp.Path)
 	if e, ok := p[name]; ok {
@@ -123,8 +118,8 @@ func (x *Inspector) describeObject(imp *interp.Import, name string, detail int) 
 	return ""
 }
 
-// findMember returns the documentation of a field or method of t or of a type that t
-// embeds, and reports whether there is any. depth counts the levels of embedding, from 0.
+// findMember returns the documentation of a field or method of t or of an embedded type. depth counts the
+// levels of embedding, from 0.
 func (x *Inspector) findMember(t xr.Type, name string, depth int) (docs.Entry, bool) {
 	if t.Kind() == reflect.Pointer && t.Name() == "" {
 		t = t.Elem()
@@ -146,8 +141,7 @@ func (x *Inspector) findMember(t xr.Type, name string, depth int) (docs.Entry, b
 	return docs.Entry{}, false
 }
 
-// packageDocs returns the documentation of a package, or nil if the table does not
-// contain it or cannot be read.
+// packageDocs returns a package's documentation, or nil if there is none or it cannot be read.
 func (x *Inspector) packageDocs(path string) docs.Package {
 	p, err := x.Docs.Package(path)
 	if err != nil {
@@ -156,8 +150,7 @@ func (x *Inspector) packageDocs(path string) docs.Package {
 	return p
 }
 
-// describeValue describes a variable, constant or function by its type, and adds the
-// documentation of the type.
+// describeValue describes a variable, constant or function by its type and the type's documentation.
 func (x *Inspector) describeValue(name string, t xr.Type, constant bool) string {
 	if t == nil {
 		return ""
@@ -183,8 +176,7 @@ func (x *Inspector) describeValue(name string, t xr.Type, constant bool) string 
 	return text
 }
 
-// describeType returns the documentation of a type, or only its declaration if there is
-// none.
+// describeType returns the documentation of a type or else its declaration.
 func (x *Inspector) describeType(t xr.Type, detail int) string {
 	if p := x.packageDocs(t.PkgPath()); t.Name() != "" {
 		if _, ok := p[t.Name()]; ok {
@@ -197,8 +189,7 @@ func (x *Inspector) describeType(t xr.Type, detail int) string {
 	return fmt.Sprintf("type %s %s", t.Name(), t.ReflectType())
 }
 
-// describeTypeDocs returns a package's documentation of a type: the doc comment, then the
-// declaration with the comments of its fields.
+// describeTypeDocs returns the doc comment, and the declaration with the comments of the fields.
 func describeTypeDocs(p docs.Package, name string, detail int) string {
 	e := p[name]
 	decl := e.Decl
@@ -217,8 +208,7 @@ func describeTypeDocs(p docs.Package, name string, detail int) string {
 	return joinParagraphs(e.Doc, decl, strings.Join(methods, "\n"))
 }
 
-// describePackage returns the documentation of a package. If detail is 1, it also lists the
-// names that the package exports.
+// describePackage returns a package's documentation and, if detail is 1, the names that it exports.
 func describePackage(p docs.Package, imp *interp.Import, detail int) string {
 	e, ok := p[""]
 	if !ok {
@@ -238,7 +228,6 @@ func describePackage(p docs.Package, imp *interp.Import, detail int) string {
 	return joinParagraphs(e.Decl, e.Doc, strings.Join(names, "\n"))
 }
 
-// joinParagraphs joins paragraphs with an empty line between them.
 func joinParagraphs(parts ...string) string {
 	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 	return strings.Join(parts, "\n\n")

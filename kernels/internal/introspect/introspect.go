@@ -1,9 +1,8 @@
 // Package introspect answers questions about a position in a cell that has not run yet:
 // how to complete the word there (Complete), and what it is (Inspect).
 //
-// It compiles the code before the position, but never runs it. The scope for this is
-// inside the interpreter's scope, so that the cell's imports, types, variables and
-// functions are known with their types and the session does not change.
+// It compiles the code before the position, but never runs it. It does so in a scope inside the
+// interpreter's, so that the session's names are known with their types, and do not change.
 package introspect
 
 import (
@@ -17,32 +16,30 @@ import (
 	"lockstep/kernels/internal/docs"
 )
 
-// An Inspector completes and describes names with the state of one interpreter. It must
-// not be used while a cell runs in that interpreter.
+// An Inspector completes and describes names with the state of one interpreter, in which no cell may run
+// meanwhile.
 type Inspector struct {
 	Interp *interp.Interp
 	Docs   *docs.Table
 	Known  []string // import paths of the packages that a cell can import
 
-	// Values contains functions that list the valid values of string fields. Its keys
-	// have the form "import/path.Type.Field".
+	// Values lists the valid values of string fields. Its keys have the form "import/path.Type.Field".
 	Values map[string]func() []string
 }
 
-// A cursorContext contains the code of a cell, its tokens and the position of the cursor.
+// A cursorContext is the code of a cell with the position of the cursor.
 type cursorContext struct {
 	code   string
 	cursor int // byte offset
 	tokens []lexeme
 }
 
-// contextAt returns the context of a cursor position that is counted in characters.
+// contextAt returns the context of a cursor position, which counts characters.
 func (x *Inspector) contextAt(code string, cursor int) *cursorContext {
 	code = cell.BlankOutCommands(code)
 	return &cursorContext{code: code, cursor: byteOffset(code, cursor), tokens: scanTokens(code)}
 }
 
-// byteOffset converts an offset in characters to an offset in bytes.
 func byteOffset(code string, chars int) int {
 	at := 0
 	for range chars {
@@ -55,12 +52,10 @@ func byteOffset(code string, chars int) int {
 	return at
 }
 
-// charOffset converts an offset in bytes to an offset in characters.
 func charOffset(code string, offset int) int { return utf8.RuneCountInString(code[:offset]) }
 
-// resolvePackage returns the package that name refers to, or nil. If name is not declared,
-// it returns the importable package whose path is name or, if there is only one, whose
-// path ends in "/"+name.
+// resolvePackage returns the package that name refers to, or nil. If name is not declared, it returns the
+// importable package whose path is name or, if there is only one, ends in "/"+name.
 func (x *Inspector) resolvePackage(c *interp.Comp, name string) *interp.Import {
 	if sym := c.TryResolve(name); sym != nil {
 		imp, _ := sym.Value.(*interp.Import)
@@ -85,8 +80,7 @@ func (x *Inspector) resolvePackage(c *interp.Comp, name string) *interp.Import {
 	return x.importPackage(path)
 }
 
-// importPackage returns a package without declaring it in the session, or nil if the
-// package cannot be imported.
+// importPackage returns a package without declaring it in the session, or nil if it cannot be imported.
 func (x *Inspector) importPackage(path string) *interp.Import {
 	found, err := interp.NewComp(x.Interp.Comp, nil).ImportPackagesOrError(map[string]interp.PackageName{path: ""})
 	if err != nil {
@@ -95,9 +89,8 @@ func (x *Inspector) importPackage(path string) *interp.Import {
 	return found[path]
 }
 
-// typeOf returns the type of an expression's value. If the expression names a type,
-// typeOf returns that type and isType is true. t is nil if the expression does not
-// compile.
+// typeOf returns the type of an expression's value or, with isType true, the type that it names. t is nil if the
+// expression does not compile.
 func typeOf(c *interp.Comp, text string) (t xr.Type, isType bool) {
 	defer func() {
 		// The interpreter panics if it cannot compile the expression.

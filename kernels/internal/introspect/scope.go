@@ -16,12 +16,10 @@ import (
 	"lockstep/kernels/internal/cell"
 )
 
-// cursorIdentifier is an identifier that is inserted at the cursor before the code is
-// parsed.
+// cursorIdentifier is inserted at the cursor before the code is parsed.
 const cursorIdentifier = "lockstepCursor"
 
-// scopeAt returns the scope at the given byte offset: a scope inside the session's scope,
-// with the names that the cell declares before the offset.
+// scopeAt returns a scope inside the session's, with the names that the cell declares before the byte offset.
 func (x *Inspector) scopeAt(p *cursorContext, offset int) *interp.Comp {
 	c := interp.NewComp(x.Interp.Comp, nil)
 	files := etoken.NewFileSet()
@@ -48,9 +46,8 @@ func (x *Inspector) scopeAt(p *cursorContext, offset int) *interp.Comp {
 	return s.c
 }
 
-// completeSyntax returns variants of the code before the given byte offset. Each variant
-// is completed differently, so that one of them may parse: open brackets are closed, a
-// block is added after the head of an if or a for statement, and a colon after a case.
+// completeSyntax returns variants of the code before the byte offset, one of which may parse: open brackets
+// are closed, a block is added after the head of an if or a for statement, and a colon after a case.
 func (p *cursorContext) completeSyntax(offset int) []string {
 	list := p.tokensBefore(offset)
 	stack := openBrackets(list)
@@ -79,9 +76,8 @@ func (p *cursorContext) completeSyntax(offset int) []string {
 	return []string{head + in + out, head + in + " {}" + out, head + in + ":" + out, head + in + " = 0" + out}
 }
 
-// opensGoOrDefer reports whether a brace opens the body of a function literal in a go or
-// defer statement. After its closing brace, such a literal needs the parentheses of a
-// call.
+// opensGoOrDefer reports whether a brace opens a function literal in a go or defer statement, which needs the
+// parentheses of a call after its closing brace.
 func opensGoOrDefer(list []lexeme, brace lexeme) bool {
 	i := slices.IndexFunc(list, func(t lexeme) bool { return t.from == brace.from })
 	for i--; i > 0; i-- {
@@ -95,7 +91,7 @@ func opensGoOrDefer(list []lexeme, brace lexeme) bool {
 	return false
 }
 
-// parseCell returns the nodes of a cell, or nil if the cell has a syntax error.
+// parseCell returns the nodes of a cell, or nil after a syntax error.
 func parseCell(files *etoken.FileSet, src string) (nodes []ast.Node) {
 	defer func() {
 		// The parser reports some errors by a panic.
@@ -113,7 +109,7 @@ func parseCell(files *etoken.FileSet, src string) (nodes []ast.Node) {
 	return nodes
 }
 
-// parseExpr parses a single expression. It returns nil if text is anything else.
+// parseExpr parses text, or returns nil if it is not a single expression.
 func parseExpr(text string) ast.Expr {
 	nodes := parseCell(etoken.NewFileSet(), text)
 	if len(nodes) != 1 {
@@ -128,7 +124,6 @@ func parseExpr(text string) ast.Expr {
 	return nil
 }
 
-// containsCursor reports whether the cursor is inside a node.
 func containsCursor(n ast.Node) bool {
 	found := false
 	if reflect.ValueOf(n).IsNil() {
@@ -143,24 +138,22 @@ func containsCursor(n ast.Node) bool {
 	return found
 }
 
-// A scopeBuilder visits the nodes on the path to the cursor and declares their names.
+// A scopeBuilder declares the names on the path from the top-level nodes to the cursor.
 type scopeBuilder struct {
 	*Inspector
 	c   *interp.Comp
 	own map[string]bool // names of the types that the cell declares itself
 }
 
-// pushScope starts an inner scope.
 func (s *scopeBuilder) pushScope() { s.c = interp.NewComp(s.c, nil) }
 
-// tryCompile calls f, which compiles code, and recovers from the interpreter's panic if
-// the code does not compile. The name that f would declare then stays unknown.
+// tryCompile calls f, which compiles code. If the interpreter panics, f's name stays unknown.
 func (s *scopeBuilder) tryCompile(f func()) {
 	defer func() { _ = recover() }()
 	f()
 }
 
-// declare compiles a statement or declaration if it declares a name.
+// declare compiles n if it declares a name.
 func (s *scopeBuilder) declare(n ast.Node) {
 	switch n := n.(type) {
 	case *ast.GenDecl:
@@ -181,8 +174,7 @@ func (s *scopeBuilder) declare(n ast.Node) {
 	}
 }
 
-// declareSpecs compiles the specs of a declaration separately, so that an invalid one does not
-// affect the others.
+// declareSpecs compiles the specs separately, so that an invalid one does not affect the others.
 func (s *scopeBuilder) declareSpecs(n *ast.GenDecl) {
 	if n.Tok == token.CONST { // iota depends on the complete declaration
 		s.tryCompile(func() { s.c.Decl(n) })
@@ -202,14 +194,12 @@ func (s *scopeBuilder) declareSpecs(n *ast.GenDecl) {
 	}
 }
 
-// declareVariable declares a variable of type t.
 func (s *scopeBuilder) declareVariable(name string, t xr.Type) {
 	if name != "_" && t != nil {
 		s.tryCompile(func() { s.c.NewBind(name, interp.VarBind, t) })
 	}
 }
 
-// declareFields declares the names in a list of parameters or results.
 func (s *scopeBuilder) declareFields(l *ast.FieldList) {
 	if l == nil {
 		return
@@ -228,8 +218,7 @@ func (s *scopeBuilder) declareFields(l *ast.FieldList) {
 	}
 }
 
-// visitBlock declares the names of the statements before the cursor's statement, and then
-// visits that statement.
+// visitBlock declares the names of the statements before the cursor's statement, which it visits.
 func (s *scopeBuilder) visitBlock(list []ast.Stmt) {
 	for _, n := range list {
 		if containsCursor(n) {
@@ -240,7 +229,7 @@ func (s *scopeBuilder) visitBlock(list []ast.Stmt) {
 	}
 }
 
-// visit declares the names that are visible at the cursor inside the node n.
+// visit declares the names that are visible at the cursor inside n.
 func (s *scopeBuilder) visit(n ast.Node) {
 	switch n := n.(type) {
 	case *ast.FuncDecl:
@@ -291,7 +280,6 @@ func (s *scopeBuilder) visit(n ast.Node) {
 	}
 }
 
-// visitFunction declares the parameters and results of a function and visits its body.
 func (s *scopeBuilder) visitFunction(t *ast.FuncType, body *ast.BlockStmt) {
 	s.declareFields(t.Params)
 	s.declareFields(t.Results)
@@ -300,8 +288,7 @@ func (s *scopeBuilder) visitFunction(t *ast.FuncType, body *ast.BlockStmt) {
 	}
 }
 
-// visitParts declares the names in the parts of a statement, up to the part that contains
-// the cursor, and visits that part.
+// visitParts declares the names in the parts of a statement before the part with the cursor, which it visits.
 func (s *scopeBuilder) visitParts(parts ...ast.Node) {
 	for _, p := range parts {
 		if p == nil || reflect.ValueOf(p).IsNil() {
@@ -315,8 +302,7 @@ func (s *scopeBuilder) visitParts(parts ...ast.Node) {
 	}
 }
 
-// visitChildren handles a node that declares no names: it visits the child that contains
-// the cursor.
+// visitChildren visits the child with the cursor of a node that declares no names.
 func (s *scopeBuilder) visitChildren(n ast.Node) {
 	done := false
 	ast.Inspect(n, func(child ast.Node) bool {
@@ -331,7 +317,6 @@ func (s *scopeBuilder) visitChildren(n ast.Node) {
 	})
 }
 
-// declareRangeVars declares the variables of a range clause.
 func (s *scopeBuilder) declareRangeVars(n *ast.RangeStmt) {
 	if n.Tok != token.DEFINE {
 		return

@@ -13,7 +13,7 @@ type lexeme struct {
 	from, to int // byte offsets
 }
 
-// scanTokens splits a cell into tokens, including comments. It leaves out invalid characters.
+// scanTokens returns the tokens of a cell with its comments, without invalid characters.
 func scanTokens(code string) []lexeme {
 	var s scanner.Scanner
 	file := token.NewFileSet().AddFile("cell", -1, len(code))
@@ -36,12 +36,10 @@ func scanTokens(code string) []lexeme {
 	}
 }
 
-// isWord reports whether a token may be the start of a name. Keywords count, because the
-// name may not be complete yet.
+// isWord reports whether a token may begin a name, as a keyword may before the name is complete.
 func (t lexeme) isWord() bool { return t.tok == token.IDENT || t.tok.IsKeyword() }
 
-// enclosingText returns the string or comment that contains the cursor. ok is false if
-// there is none.
+// enclosingText returns the string or comment around the cursor, if there is one.
 func (p *cursorContext) enclosingText() (t lexeme, ok bool) {
 	for _, t := range p.tokens {
 		if t.from >= p.cursor {
@@ -67,7 +65,7 @@ func (p *cursorContext) enclosingText() (t lexeme, ok bool) {
 	return lexeme{}, false
 }
 
-// tokensBefore returns the tokens before the given byte offset, without comments.
+// tokensBefore returns the tokens before a byte offset, without comments.
 func (p *cursorContext) tokensBefore(offset int) []lexeme {
 	var list []lexeme
 	for _, t := range p.tokens {
@@ -81,8 +79,8 @@ func (p *cursorContext) tokensBefore(offset int) []lexeme {
 	return list
 }
 
-// operandStart returns the byte offset of the start of an operand, such as a.b(c)[d],
-// whose last token is the last token of list. ok is false if no operand ends there.
+// operandStart returns the byte offset of the operand, such as a.b(c)[d], that ends with list. ok is false
+// if none does.
 func operandStart(list []lexeme) (from int, ok bool) {
 	for i := len(list) - 1; i >= 0; {
 		switch t := list[i]; {
@@ -109,9 +107,8 @@ func operandStart(list []lexeme) (from int, ok bool) {
 	return from, ok
 }
 
-// continuesOperand reports whether a pair of brackets continues the operand before it, as
-// the arguments of a call, an index or a composite literal. t is the token before the
-// brackets, and closer is the closing bracket.
+// continuesOperand reports whether brackets continue the operand before them, as arguments, an index or a
+// composite literal. t is the token before the brackets, and closer is the closing bracket.
 func continuesOperand(t lexeme, closer token.Token) bool {
 	switch t.tok {
 	case token.IDENT:
@@ -124,8 +121,7 @@ func continuesOperand(t lexeme, closer token.Token) bool {
 	return false
 }
 
-// matchingBracket returns the index of the opening bracket that list[i] closes, or -1 if
-// there is none.
+// matchingBracket returns the index of the bracket that list[i] closes, or -1.
 func matchingBracket(list []lexeme, i int) int {
 	depth := 0
 	for ; i >= 0; i-- {
@@ -141,7 +137,7 @@ func matchingBracket(list []lexeme, i int) int {
 	return -1
 }
 
-// openBrackets returns the brackets that are not closed in list, the outermost first.
+// openBrackets returns the unclosed brackets, the outermost first.
 func openBrackets(list []lexeme) []lexeme {
 	var stack []lexeme
 	for _, t := range list {

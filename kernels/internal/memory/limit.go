@@ -15,8 +15,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// EnvVariable is the name of the environment variable that sets the limit. Its value is a
-// size, such as 8GiB, or off.
+// EnvVariable sets the limit. Its value is a size, such as 8GiB, or off.
 const EnvVariable = "LOCKSTEP_MEMORY"
 
 // A Limit is the amount of memory that the kernel may use.
@@ -26,8 +25,7 @@ type Limit struct {
 	Set      bool  // the environment variable sets the limit
 }
 
-// NewLimit parses the value of the environment variable. If it is empty, the limit is 80
-// percent of the memory of the machine or the container.
+// NewLimit parses the environment variable's value. "" means 80 percent of the memory of the machine or container.
 func NewLimit(setting string) (Limit, error) {
 	l := Limit{Capacity: memoryCapacity("/", runs.DescribeHost().MemoryBytes), Set: setting != ""}
 	switch setting {
@@ -44,7 +42,7 @@ func NewLimit(setting string) (Limit, error) {
 	return l, nil
 }
 
-// String describes the limit for an error message.
+// String describes the limit for an error.
 func (l Limit) String() string {
 	if l.Set {
 		return fmt.Sprintf("%s, set by %s", formatBytes(l.Bytes), EnvVariable)
@@ -52,7 +50,6 @@ func (l Limit) String() string {
 	return fmt.Sprintf("%s, 80 %% of the available memory; set %s to change it", formatBytes(l.Bytes), EnvVariable)
 }
 
-// formatBytes formats a number of bytes in MiB or GiB.
 func formatBytes(n int64) string {
 	if n < 1<<30 {
 		return fmt.Sprintf("%d MiB", n>>20)
@@ -60,9 +57,8 @@ func formatBytes(n int64) string {
 	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
 }
 
-// memoryCapacity returns the memory that this process can use, in bytes. This is the
-// smallest of machine, the machine's memory, and the memory limits of the control groups
-// that contain the process. root is the folder that contains proc and sys.
+// memoryCapacity returns the bytes that this process can use: the least of machine, the machine's memory,
+// and the limits of the process's control groups. root is the folder that contains proc and sys.
 func memoryCapacity(root string, machine int64) int64 {
 	groups, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
@@ -82,8 +78,8 @@ func memoryCapacity(root string, machine int64) int64 {
 				continue
 			}
 		}
-		// The limits of the parent groups apply too. In a container, the path may be the
-		// machine's, while the container's own group is the root.
+		// The parents' limits apply too. In a container, the path may be the machine's, while its own group
+		// is the root.
 		for dir := filepath.Join("/", part[2]); ; dir = filepath.Dir(dir) {
 			b, err := os.ReadFile(filepath.Join(root, folder, dir, file))
 			if n, parseErr := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && parseErr == nil && n > 0 && (limit == 0 || n < limit) {
@@ -97,8 +93,7 @@ func memoryCapacity(root string, machine int64) int64 {
 	return limit
 }
 
-// UsedBytes returns the resident memory of this process in bytes, or 0 if the system has no
-// /proc/self/statm.
+// UsedBytes returns the resident memory of this process, or 0 without /proc/self/statm.
 func UsedBytes() int64 {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

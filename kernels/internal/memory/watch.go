@@ -10,8 +10,7 @@ const (
 	grace    = 2 * time.Second // time after the interrupt in which memory use may still grow
 )
 
-// A Watcher compares the process's memory use with a limit. Above the limit it interrupts
-// the running cell. If memory use still grows after that, it ends the kernel.
+// A Watcher interrupts the running cell above a limit. If memory use still grows after that, it ends the kernel.
 type Watcher struct {
 	Limit     Limit
 	Used      func() int64    // returns the memory in use, in bytes
@@ -25,8 +24,7 @@ type Watcher struct {
 	peak int64     // highest memory use within grace after the interrupt
 }
 
-// Run checks the memory use periodically until the kernel exits. It returns at once if
-// there is no limit.
+// Run checks the memory use until the kernel exits. Without a limit, it returns at once.
 func (w *Watcher) Run() {
 	if w.Limit.Bytes == 0 {
 		return
@@ -36,12 +34,10 @@ func (w *Watcher) Run() {
 	}
 }
 
-// check compares the memory use with the limit once.
 func (w *Watcher) check(now time.Time) {
 	used := w.Used()
 	limit := w.Limit.Bytes
-	// Close to its capacity the machine becomes so slow that the kernel must end at once,
-	// not after the time grace.
+	// Close to its capacity the machine becomes so slow that the kernel must end at once.
 	if c := w.Limit.Capacity; c > 0 && used >= c/100*95 {
 		w.End(fmt.Errorf("memory limit: the kernel used %s of the %s available and exited", formatBytes(used), formatBytes(c)))
 		return

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A cancelableContext is the context of one cell and the function that cancels it.
+// A cancelableContext is the context of one cell.
 type cancelableContext struct {
 	context.Context
 	cancel context.CancelFunc
@@ -17,12 +17,10 @@ func newCancelableContext() *cancelableContext {
 	return c
 }
 
-// A cellContext is a context whose methods use the context of the cell that is running
-// when they are called.
+// A cellContext is a context whose methods use the context of the cell that runs when they are called.
 //
-// A context that is derived from it belongs to the cell in which it was derived, because
-// Value gives package context that cell's own context. An interrupt of that cell cancels
-// the derived context; an interrupt of a later cell does not.
+// A derived context belongs to the cell that derived it, because Value gives package context that cell's own
+// context: only an interrupt of that cell cancels it.
 type cellContext struct{ s *Session }
 
 func (c cellContext) Deadline() (time.Time, bool) { return time.Time{}, false }

@@ -1,5 +1,4 @@
-// Package session keeps track of the cell that a kernel runs, of its interrupt,
-// and of the context that the interrupt cancels.
+// Package session keeps track of the running cell, its interrupt, and the context that the interrupt cancels.
 package session
 
 import (
@@ -9,21 +8,19 @@ import (
 	"time"
 )
 
-// interruptRepeatInterval is the time after which an interrupt is repeated, because the
-// interpreter ignores an interrupt that arrives while it compiles the cell.
+// interruptRepeatInterval is the time after which an interrupt is repeated, because the interpreter ignores
+// it while it compiles the cell.
 const interruptRepeatInterval = 500 * time.Millisecond
 
-// A Session keeps track of the running cell and its interrupts. It is safe for concurrent
-// use. Use New to create one; the zero value is not valid.
+// A Session keeps track of the running cell. It is safe for concurrent use. New creates it; the zero value is not
+// valid.
 type Session struct {
-	// Slow, if not nil, is called once if a cell is still running when SlowAfter has
-	// passed since the interrupt. The usual reason is a compiled function, which does not
-	// react to interrupts.
+	// Slow, if not nil, is called once if a cell still runs SlowAfter after its interrupt, usually in a
+	// compiled function, which does not react to interrupts.
 	Slow      func()
 	SlowAfter time.Duration
 
-	// Again, if not nil, is called for each further interrupt of a cell that is still
-	// running after its first interrupt.
+	// Again, if not nil, is called for each further interrupt of a cell.
 	Again func()
 
 	mu        sync.Mutex
@@ -42,8 +39,7 @@ func New() *Session {
 	return s
 }
 
-// Begin records that a cell begins. interrupt stops the cell; it may be called more than
-// once.
+// Begin records that a cell begins. interrupt stops it, and may be called more than once.
 func (s *Session) Begin(interrupt func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +50,7 @@ func (s *Session) Begin(interrupt func()) {
 	s.hit.Store(false)
 }
 
-// End records that the cell has ended, and reports whether it was interrupted.
+// End records the end of the cell, and reports whether it was interrupted.
 func (s *Session) End() (interrupted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,15 +59,14 @@ func (s *Session) End() (interrupted bool) {
 	return s.hit.Load()
 }
 
-// CellNumber returns the number of the running cell, or of the last cell if none is running.
+// CellNumber returns the number of the running cell or, if none runs, of the last one.
 func (s *Session) CellNumber() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.count
 }
 
-// Fail stops the given cell because of the error err, in the same way as an interrupt. It
-// reports whether the cell was still running; if not, Fail does nothing.
+// Fail stops the given cell with err, like an interrupt. It reports whether the cell was still running.
 func (s *Session) Fail(cell int, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,13 +87,11 @@ func (s *Session) Cause() error {
 	return s.cause
 }
 
-// Context returns a context that is canceled when the running cell is interrupted. The
-// same value can be used in later cells: when the next cell begins, it is no longer
-// canceled.
+// Context returns a context that an interrupt cancels until the next cell begins, so that later cells can
+// use it too.
 func (s *Session) Context() context.Context { return cellContext{s} }
 
-// Interrupt stops the running cell and cancels its context. If no cell runs it does
-// nothing; goroutines that earlier cells started continue.
+// Interrupt stops the running cell, if any, and cancels its context. Goroutines of earlier cells continue.
 func (s *Session) Interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,10 +104,9 @@ func (s *Session) Interrupt() {
 	s.stopCell()
 }
 
-// stopCell stops the running cell and cancels its context. The caller must hold mu.
+// stopCell stops the running cell. The caller must hold mu.
 func (s *Session) stopCell() {
-	// Stop the cell first, so that it cannot continue after a call that returns because
-	// the context is canceled.
+	// Stop the cell first, so that it cannot continue after a call that returns because of the context.
 	if s.interrupt != nil && !s.hit.Load() {
 		s.hit.Store(true)
 		s.interrupt()
@@ -123,7 +115,6 @@ func (s *Session) stopCell() {
 	s.cell.Load().cancel()
 }
 
-// repeatInterrupt repeats the interrupt until the cell has ended.
 func (s *Session) repeatInterrupt(interrupt func(), ended <-chan struct{}) {
 	tick := time.NewTicker(interruptRepeatInterval)
 	defer tick.Stop()

@@ -12,15 +12,15 @@ import (
 	"github.com/go-gota/gota/series"
 )
 
-// Maximum numbers of rows and columns of a shown table. The notebook file contains the
-// output, so a table of a hundred thousand rows would make it too large to save or open.
+// Maximum numbers of rows and columns of a shown table. The notebook file contains the output, and a table
+// of a hundred thousand rows would make it too large to save or open.
 const (
 	maxRows = 60
 	maxCols = 30
 )
 
-// renderTable formats a DataFrame as an HTML table and as text. If the DataFrame contains
-// an error, as after a failed operation of gota, renderTable returns that error.
+// renderTable formats a DataFrame as HTML and as text. It returns the DataFrame's own error, as after a
+// failed operation of gota.
 func renderTable(df dataframe.DataFrame) (Bundle, error) {
 	if df.Err != nil {
 		return nil, df.Err
@@ -57,9 +57,8 @@ func renderTable(df dataframe.DataFrame) (Bundle, error) {
 	return Bundle{HTML: b.String(), Text: text}, nil
 }
 
-// mainColumns returns the columns of a study's table that matter to most readers, in
-// reading order. A column may have two companions with the bounds of its interval, named
-// _low and _high.
+// mainColumns returns the columns of a study's table that matter to most readers, in reading order. A column
+// may have companions with its bounds, named _low and _high.
 func mainColumns() []string {
 	return []string{
 		"series", "workers", "runs", "epoch_seconds", "throughput", "speedup", "efficiency",
@@ -67,8 +66,8 @@ func mainColumns() []string {
 	}
 }
 
-// selectMainColumns removes the columns of a study's table that are not main columns, and
-// returns their names in more. It returns any other DataFrame unchanged.
+// selectMainColumns reduces a study's table to its main columns, and returns the names of the others in
+// more. Any other DataFrame is unchanged.
 func selectMainColumns(df dataframe.DataFrame) (shown dataframe.DataFrame, more []string) {
 	names := df.Names()
 	for _, needed := range []string{"series", "workers", "epoch_seconds", "throughput", "speedup", "efficiency"} {
@@ -94,8 +93,8 @@ func selectMainColumns(df dataframe.DataFrame) (shown dataframe.DataFrame, more 
 	return df.Select(read), more
 }
 
-// selectDifferingColumns removes columns with equal cells from a DataFrame with more than maxCols columns,
-// and returns their names in more. Otherwise it returns df unchanged.
+// selectDifferingColumns removes columns with equal cells if there are more than maxCols columns, and
+// returns their names in more.
 func selectDifferingColumns(df dataframe.DataFrame) (shown dataframe.DataFrame, more []string) {
 	rows, cols := df.Dims()
 	if cols <= maxCols || rows < 2 {
@@ -119,8 +118,8 @@ func selectDifferingColumns(df dataframe.DataFrame) (shown dataframe.DataFrame, 
 	return df.Select(kept), more
 }
 
-// isInformative reports whether a column is worth showing. It returns false for
-// measurements that are all NaN, and for counts of failed or diverged runs that are all 0.
+// isInformative reports whether a column is worth showing, unlike measurements that are all NaN, and counts
+// of failed or diverged runs that are all 0.
 func isInformative(s series.Series, name string) bool {
 	if s.Type() == series.String || name != "failed" && name != "diverged" && s.Type() != series.Float {
 		return true
@@ -130,8 +129,7 @@ func isInformative(s series.Series, name string) bool {
 	})
 }
 
-// formatElement formats one cell of the HTML table, numbers right-aligned and text
-// left-aligned.
+// formatElement formats a cell of the HTML table: numbers right-aligned, text left-aligned.
 func formatElement(e series.Element) string {
 	switch {
 	case e.IsNA() && e.Type() != series.Float:
@@ -144,9 +142,8 @@ func formatElement(e series.Element) string {
 	return "<td style=\"text-align: left\">" + html.EscapeString(e.String()) + "</td>"
 }
 
-// boundEqualsValue reports whether a bound of an interval equals the value in all rows in
-// which the bound is known. Such a column need not be shown; an example is the speed-up
-// of the baseline relative to itself.
+// boundEqualsValue reports whether a bound equals the value wherever it is known, as for the speed-up of the
+// baseline relative to itself. Such a column need not be shown.
 func boundEqualsValue(bound, value series.Series) bool {
 	v := value.Float()
 	for i, e := range bound.Float() {

@@ -11,8 +11,7 @@ import (
 	"lockstep/pkg/launch"
 )
 
-// A statusReporter reports the status of a sweep's runs, which may be in progress.
-// *launch.Job implements it.
+// A statusReporter, such as *launch.Job, reports the status of a sweep's runs, which may be in progress.
 type statusReporter interface {
 	Dir() string
 	Note() string // message of package launch, such as that the sweep ran already
@@ -21,8 +20,7 @@ type statusReporter interface {
 
 var _ statusReporter = (*launch.Job)(nil)
 
-// renderStatus returns a table of the runs' progress with one row per run, followed by
-// the notes that are not empty.
+// renderStatus returns a table with one row per run, followed by the notes that are not empty.
 func renderStatus(notes []string, runs []launch.RunStatus) Bundle {
 	head := []string{"run", "workers", "seed", "state", "epoch", "seconds", "train_loss", "samples_per_second"}
 	var rows [][]string
@@ -78,8 +76,8 @@ func renderStatus(notes []string, runs []launch.RunStatus) Bundle {
 	return Bundle{HTML: page.String(), Text: strings.TrimSuffix(text.String(), "\n")}
 }
 
-// formatProgress returns the number of epochs done, or the number of lines of output if the
-// number of epochs is unknown. It returns "" if there are no lines either.
+// formatProgress returns the number of epochs done or, if it is unknown, of output lines. It returns "" if there
+// are no lines either.
 func formatProgress(r launch.RunStatus) string {
 	switch {
 	case r.Epochs > 0:
@@ -90,8 +88,7 @@ func formatProgress(r launch.RunStatus) string {
 	return ""
 }
 
-// formatNumber formats a measured number. It returns "" if the number is not known or
-// NaN.
+// formatNumber returns "" for an unknown number and NaN.
 func formatNumber(v float64, known bool) string {
 	if !known || math.IsNaN(v) {
 		return ""

@@ -14,7 +14,6 @@ const (
 	plotHeight = 4 * vg.Inch
 )
 
-// renderPlot draws a plot as an SVG image.
 func renderPlot(p *plot.Plot) (Bundle, error) {
 	w, err := p.WriterTo(plotWidth, plotHeight, "svg")
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package show converts a value to a Jupyter MIME bundle, which contains the value in all
-// formats in which a notebook can show it. Every bundle contains text, for front-ends that
-// support nothing else.
+// Package show converts a value to a Jupyter MIME bundle, which contains it in all formats that a notebook
+// can show, and always as text, for front-ends that support nothing else.
 //
 // A value provides formats by methods (HTML() string, SVG() string and so on; see
 // renderByMethods). This package draws gota's DataFrame and Series, *plot.Plot and
@@ -24,8 +23,8 @@ import (
 	"lockstep/pkg/launch"
 )
 
-// Bundle is a Jupyter MIME bundle: it maps a MIME type to content, which is a string, a
-// []byte for an image (JSON encodes it as base64, as notebooks expect), or a JSON value.
+// Bundle maps a MIME type to content: a string, a []byte for an image (JSON encodes it as base64, as
+// notebooks expect), or a JSON value.
 type Bundle = map[string]any
 
 // MIME types of a bundle.
@@ -42,9 +41,8 @@ const (
 	JavaScript = "application/javascript"
 )
 
-// Render returns the MIME bundle of a value that can be shown in other ways than as text.
-// ok is false if the value can be shown only as text. Render returns an error if the
-// value cannot be drawn.
+// Render returns the MIME bundle of a value. ok is false if the value can be shown only as text. A value
+// that cannot be drawn is an error.
 func Render(v any) (bundle Bundle, ok bool, err error) {
 	defer func() {
 		// Drawing may panic, for example on an axis of length zero.
@@ -66,11 +64,11 @@ func Render(v any) (bundle Bundle, ok bool, err error) {
 	return bundle, true, nil
 }
 
-// maxRenderedElements is the maximum number of elements of a slice that are shown.
+// maxRenderedElements limits the shown elements of a slice.
 const maxRenderedElements = 50
 
-// RenderElements returns the bundles of the elements of a slice or array if Render
-// supports each element, as in a list of figures. ok is false for any other value.
+// RenderElements returns the bundles of a slice or array of values that Render supports, such as a list of
+// figures. ok is false for any other value.
 func RenderElements(v any) (list []Bundle, ok bool, err error) {
 	s := reflect.ValueOf(v)
 	if !s.IsValid() || s.Kind() != reflect.Slice && s.Kind() != reflect.Array || s.Len() == 0 {
@@ -99,9 +97,9 @@ func RenderElements(v any) (list []Bundle, ok bool, err error) {
 	return list, true, nil
 }
 
-// addHTML adds HTML to a bundle with an SVG image, because nbconvert removes the content
-// of SVG output from its page, but keeps HTML unchanged. The image is embedded as data
-// and not as SVG elements, so that its styles do not affect other images.
+// addHTML adds HTML to a bundle with an SVG image, because nbconvert removes the content of SVG output, but
+// not HTML. The image is embedded as data and not as SVG elements, so that its styles do not affect other
+// images.
 func addHTML(bundle Bundle) {
 	svg, ok := bundle[SVG].(string)
 	if _, has := bundle[HTML]; has || !ok {
@@ -120,8 +118,7 @@ func RenderAny(v any) (Bundle, error) {
 	return Bundle{Text: formatText(v)}, nil
 }
 
-// RenderResults returns the bundle of the values of one expression: everything that
-// RenderAny returns for a single value, or one text for several values.
+// RenderResults returns the bundle of an expression's values: RenderAny's for one value, or one text for several.
 func RenderResults(vals []any) (Bundle, error) {
 	if len(vals) == 1 {
 		return RenderAny(vals[0])
@@ -133,8 +130,7 @@ func RenderResults(vals []any) (Bundle, error) {
 	return Bundle{Text: strings.Join(texts, " ")}, nil
 }
 
-// renderByType returns the bundle of a value without the text that Render adds. It is
-// empty if the value can be shown only as text.
+// renderByType returns a bundle without the text that Render adds, empty if there is only text.
 func renderByType(v any) (Bundle, error) {
 	switch v := v.(type) {
 	case dataframe.DataFrame:
@@ -167,14 +163,12 @@ func renderByType(v any) (Bundle, error) {
 	return nil, nil
 }
 
-// isNilPointer reports whether v is a nil pointer.
 func isNilPointer(v any) bool {
 	r := reflect.ValueOf(v)
 	return r.Kind() == reflect.Pointer && r.IsNil()
 }
 
-// renderByMethods returns the results of the value's methods HTML, Markdown, SVG and so
-// on.
+// renderByMethods returns the results of the methods HTML, Markdown, SVG and so on.
 func renderByMethods(v any) Bundle {
 	bundle := Bundle{}
 	if v, ok := v.(interface{ HTML() string }); ok {
@@ -207,9 +201,8 @@ func renderByMethods(v any) Bundle {
 	return bundle
 }
 
-// describeBriefly returns the text for a value that can also be shown in another way: the
-// result of its String method, or else only its type, since the fields of a drawing are
-// of no use to a reader.
+// describeBriefly returns the text for a value that can also be shown otherwise: its String method's, or
+// else only its type, since the fields of a drawing are of no use to a reader.
 func describeBriefly(v any) string {
 	switch v := v.(type) {
 	case fmt.Stringer:
@@ -220,7 +213,6 @@ func describeBriefly(v any) string {
 	return fmt.Sprintf("(%T)", v)
 }
 
-// renderImage encodes an image as PNG.
 func renderImage(img image.Image) (Bundle, error) {
 	var b bytes.Buffer
 	if err := png.Encode(&b, img); err != nil {

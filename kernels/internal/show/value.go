@@ -15,8 +15,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Limits of the shown text. The notebook file contains the output, so ten million numbers
-// would make it too large to save or open. The limits apply before formatting.
+// Limits of the shown text, applied before formatting. The notebook file contains the output, and ten
+// million numbers would make it too large to save or open.
 const (
 	maxItems  = 100     // elements of a slice or map, and bytes of a string in a slice or map
 	maxString = 10_000  // bytes of a string that is the value itself
@@ -28,9 +28,8 @@ const (
 	maxLeaves = 100_000 // values in a config that is written as YAML
 )
 
-// formatText formats a value as text: structs with the names of their fields, pointers
-// followed, configs as YAML, matrices in rows. Long parts are omitted, so that time and
-// memory do not grow with the value.
+// formatText formats structs with their fields' names, pointers followed, configs as YAML, matrices in rows.
+// It omits long parts, so that time and memory do not grow with the value.
 func formatText(v any) string {
 	if text, ok := formatConfigOrMatrix(v); ok {
 		return shorten(text, maxText)
@@ -43,11 +42,10 @@ func formatText(v any) string {
 	return shorten(p.b.String(), maxText)
 }
 
-// shorten shortens a text to at most n bytes and adds its original length.
+// shorten shortens s to at most n bytes and adds its original length.
 func shorten(s string, n int) string { return shortenPrefix(s, n, len(s)) }
 
-// shortenPrefix shortens a text of size bytes to at most n bytes and adds its original
-// length. s is the text, or at least its first n+1 bytes.
+// shortenPrefix is shorten for a text of size bytes, of which s contains at least the first n+1.
 func shortenPrefix(s string, n, size int) string {
 	if len(s) <= n {
 		return s
@@ -58,7 +56,6 @@ func shortenPrefix(s string, n, size int) string {
 	return fmt.Sprintf("%s… (%d of %d bytes)", s[:n], n, size)
 }
 
-// formatConfigOrMatrix formats a config or a matrix. ok is false for any other value.
 func formatConfigOrMatrix(v any) (text string, ok bool) {
 	defer func() {
 		// The methods may panic for a nil pointer in an interface.
@@ -86,8 +83,7 @@ func formatConfigOrMatrix(v any) (text string, ok bool) {
 	return "", false
 }
 
-// isConfig reports whether a struct is a config, which is written as YAML: it has a field
-// with a YAML tag.
+// isConfig reports whether a struct is a config, shown as YAML: it has a field with a YAML tag.
 func isConfig(t reflect.Type) bool {
 	if t.Kind() != reflect.Struct {
 		return false
@@ -100,8 +96,8 @@ func isConfig(t reflect.Type) bool {
 	return false
 }
 
-// countValues returns the number of values inside v. It returns a number above limit as
-// soon as limit is exceeded, and for values that are nested too deeply.
+// countValues returns the number of values inside v. It returns more than limit as soon as limit is
+// exceeded, and for values that are nested too deeply.
 func countValues(v reflect.Value, limit, depth int) int {
 	const deepest = 50
 	if depth > deepest {
@@ -131,7 +127,7 @@ func countValues(v reflect.Value, limit, depth int) int {
 	return n
 }
 
-// formatMatrix formats a matrix in rows. It shows only the corners of a large matrix.
+// formatMatrix formats a matrix in rows, of a large one only the corners.
 func formatMatrix(m mat.Matrix) string {
 	rows, cols := m.Dims()
 	options := []mat.FormatOption{mat.Squeeze()}
@@ -147,11 +143,9 @@ type printer struct {
 	path []uintptr // addresses of the pointers, slices and maps that contain the value
 }
 
-// isFull reports whether the text has reached its maximum length.
 func (p *printer) isFull() bool { return p.b.Len() > maxText }
 
-// writeValue writes v, which is nested depth levels deep. top reports whether v is the
-// printed value itself.
+// writeValue writes v, which is nested depth levels deep. top is true for the printed value itself.
 func (p *printer) writeValue(v reflect.Value, depth int, top bool) {
 	if !v.IsValid() {
 		p.b.WriteString("<nil>")
@@ -206,7 +200,7 @@ func (p *printer) writeValue(v reflect.Value, depth int, top bool) {
 	}
 }
 
-// quote quotes a string inside another value. It shortens a long string.
+// quote quotes a string inside another value, shortened if it is long.
 func quote(s string) string {
 	if len(s) > maxItems {
 		return strconv.Quote(s[:maxItems]) + fmt.Sprintf("… (%d bytes)", len(s))
@@ -214,8 +208,8 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// enterReference records a pointer or map before its content is written. entered reports
-// whether it was recorded; cycle reports whether the value contains itself.
+// enterReference records a pointer or map before its content is written. cycle is true if the value contains
+// itself.
 func (p *printer) enterReference(v reflect.Value) (entered, cycle bool) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Map:
@@ -232,8 +226,8 @@ func (p *printer) enterReference(v reflect.Value) (entered, cycle bool) {
 	return false, false
 }
 
-// writeOwnFormat writes a value that has its own format, such as a time, an error or a
-// matrix. It returns false, and writes nothing, for any other value.
+// writeOwnFormat writes a value with its own format, such as a time, an error or a matrix. It returns false,
+// and writes nothing, for any other value.
 func (p *printer) writeOwnFormat(v reflect.Value) (ok bool) {
 	if !v.CanInterface() || v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer && v.IsNil() {
 		return false
@@ -275,8 +269,8 @@ func isLarge(v reflect.Value) bool {
 	return v.Type().NumMethod() > 0 && countValues(v, maxLeaves, 0) > maxLeaves
 }
 
-// writeLarge writes a large value of a known type without its own method, which would
-// format all of it. It returns false for other types; their fields are written instead.
+// writeLarge writes a large value without its own method, which would format all of it. It returns false for
+// unknown types, whose fields are written instead.
 func (p *printer) writeLarge(x any) bool {
 	switch x := x.(type) {
 	case *bytes.Buffer:
@@ -290,8 +284,7 @@ func (p *printer) writeLarge(x any) bool {
 	return true
 }
 
-// typeName returns the name of a struct type, without main, the name of the interpreter's
-// package.
+// typeName returns the name of a struct type, without main, the interpreter's package.
 func typeName(t reflect.Type) string {
 	if t.Name() == "" {
 		return ""
@@ -299,8 +292,7 @@ func typeName(t reflect.Type) string {
 	return strings.TrimPrefix(t.String(), "main.")
 }
 
-// readableFields returns the indices of the fields that a cell can use. If it can use
-// none, it returns the indices of all fields.
+// readableFields returns the indices of the fields that a cell can use or, if there are none, of all fields.
 func readableFields(t reflect.Type) []int {
 	var some, all []int
 	for i := range t.NumField() {
@@ -315,8 +307,7 @@ func readableFields(t reflect.Type) []int {
 	return some
 }
 
-// writeFields writes a struct in one line if it fits, and otherwise with one line per
-// field.
+// writeFields writes a struct in one line if it fits, or else with one line per field.
 func (p *printer) writeFields(v reflect.Value, depth int) {
 	t := v.Type()
 	var names, texts []string
@@ -354,18 +345,16 @@ func (p *printer) writeFields(v reflect.Value, depth int) {
 	p.b.WriteString("\n}")
 }
 
-// sourceFieldName returns the name of a field as it is written in the cell. The interpreter
-// adds a special character before the names of unexported and embedded fields.
+// sourceFieldName returns a field's name in the cell, without the character that the interpreter adds before
+// unexported and embedded fields.
 func sourceFieldName(name string) string {
 	return strings.TrimLeft(name, "\U00012038\U00012039")
 }
 
-// writeElements writes a slice or an array in brackets, as package fmt does. If it omits
-// elements, it adds their number.
+// writeElements writes a slice or an array as package fmt does, and the number of omitted elements.
 func (p *printer) writeElements(v reflect.Value, depth int) {
 	n := v.Len()
-	// Up to a thousand numbers are readable; of a longer list only the first elements are
-	// shown.
+	// Up to a thousand numbers are readable.
 	shown := n
 	if n > 10*maxItems {
 		shown = maxItems
@@ -395,9 +384,8 @@ func (p *printer) writeElements(v reflect.Value, depth int) {
 	p.b.WriteByte(']')
 }
 
-// writeMap writes a map as package fmt does. Of a large map it writes only some entries.
-// These are not the first in the order of the keys, because sorting would require reading
-// all keys.
+// writeMap writes a map as package fmt does. The entries that it writes of a large map are not the first by
+// their keys, because sorting would require reading all keys.
 func (p *printer) writeMap(v reflect.Value, depth int) {
 	type entry struct{ key, value string }
 	var list []entry

@@ -1,10 +1,9 @@
 // Package stream passes on what a cell prints to the notebook, immediately and in order.
 //
-// A Pipe replaces os.Stdout or os.Stderr as long as the kernel runs. Its file therefore
-// stays valid for a goroutine that outlives its cell, for a logger that is used in
-// several cells and for child processes. The Pipe passes data on to its writer at once.
-// Flush waits until this is done, so that a figure which is shown after a line of text
-// appears after it.
+// A Pipe replaces os.Stdout or os.Stderr as long as the kernel runs. Its file therefore stays valid for a
+// goroutine that outlives its cell, for a logger in several cells and for child processes. The Pipe passes
+// data on at once. Flush waits until this is done, so that a figure appears after the text that was printed
+// before it.
 package stream
 
 import (
@@ -17,7 +16,7 @@ import (
 	"unicode/utf8"
 )
 
-// A Pipe passes the data that programs write to its File on to an io.Writer.
+// A Pipe passes data from its File on to an io.Writer.
 type Pipe struct {
 	r, w *os.File
 	conn syscall.RawConn
@@ -28,8 +27,7 @@ type Pipe struct {
 	buf  []byte
 }
 
-// Open returns a Pipe that passes data on to out. The Pipe ends when its File, and every
-// copy of it in a child process, is closed.
+// Open returns a Pipe to out. It ends when its File, and every copy of it in a child process, is closed.
 func Open(out io.Writer) (*Pipe, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -47,8 +45,7 @@ func Open(out io.Writer) (*Pipe, error) {
 // File returns the file to print to.
 func (p *Pipe) File() *os.File { return p.w }
 
-// SetOutput changes the writer for data that is printed after the call. Data that was
-// printed before is passed on to the old writer.
+// SetOutput changes the writer for data that is printed after the call.
 func (p *Pipe) SetOutput(out io.Writer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,13 +60,12 @@ func (p *Pipe) Flush() {
 	p.drain()
 }
 
-// Close closes the Pipe's File. Data that is still in the pipe is passed on first.
+// Close closes the File, after passing on the data in the pipe.
 func (p *Pipe) Close() error {
 	p.Flush()
 	return p.w.Close()
 }
 
-// copyToOutput passes data on until the end of the file.
 func (p *Pipe) copyToOutput() {
 	for end := false; !end; {
 		// Read calls the function when data is available, and again after it has returned
@@ -97,8 +93,8 @@ func (p *Pipe) copyToOutput() {
 	_ = p.r.Close() // nothing is lost if this fails
 }
 
-// drain passes on the data that is in the pipe now. The caller must hold mu, so that no
-// data is in transit between the pipe and the writer.
+// drain passes on the data in the pipe. The caller must hold mu, so that no data is between the pipe and the
+// writer.
 func (p *Pipe) drain() {
 	// An error means that the pipe is closed, and then it contains no data.
 	_ = p.conn.Control(func(fd uintptr) {
@@ -115,9 +111,8 @@ func (p *Pipe) drain() {
 	})
 }
 
-// writeCompleteCharacters writes b to the output, except for the bytes of an incomplete
-// character at the end. They are kept until the character is complete, since the notebook
-// would show them as garbage.
+// writeCompleteCharacters writes b, but keeps the bytes of an incomplete character at the end, which the
+// notebook would show as garbage, until the character is complete.
 func (p *Pipe) writeCompleteCharacters(b []byte) {
 	b = append(p.part, b...)
 	cut := len(b) - incompleteSuffixLength(b)
@@ -128,8 +123,7 @@ func (p *Pipe) writeCompleteCharacters(b []byte) {
 	}
 }
 
-// incompleteSuffixLength returns the number of bytes at the end of b that are the start of
-// an incomplete character.
+// incompleteSuffixLength returns how many bytes at the end of b begin an incomplete character.
 func incompleteSuffixLength(b []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
 		c := b[len(b)-n]

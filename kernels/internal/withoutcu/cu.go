@@ -1,6 +1,5 @@
-// Package cu replaces gorgonia.org/cu in a kernel that was built without it. It declares
-// the objects that notebooks/first-gpu-kernel.ipynb uses. There are no devices, and every
-// call returns an error that says how to build a kernel with the real package.
+// Package cu replaces gorgonia.org/cu in a kernel that was built without it. It declares what
+// notebooks/first-gpu-kernel.ipynb uses. Every call returns an error that says how to get the real package.
 //
 //nolint:revive,depguard // names, signatures and the use of unsafe are those of gorgonia.org/cu
 package cu
@@ -62,8 +61,7 @@ func (Function) Launch(gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes 
 	return errNoCu
 }
 
-// Register makes this package importable as gorgonia.org/cu, unless the kernel contains
-// the original package.
+// Register makes this package importable as gorgonia.org/cu, unless the kernel has the original.
 func Register() {
 	if _, has := imports.Packages[cell.GPUPackage]; has {
 		return
