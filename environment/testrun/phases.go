@@ -230,8 +230,8 @@ func (r *runner) findLinter(ctx context.Context) (file string, env []string, err
 	if err != nil {
 		return "", nil, err
 	}
-	// Most of the linter's memory lives until its end, so that rarer garbage collection, until it has 3 GiB, saves a
-	// seventh of its CPU time.
+	// Most of the linter's memory lives until its end, so that rarer garbage collection, until it has 3 GiB,
+	// saves a seventh of its CPU time.
 	return file, []string{"GOLANGCI_LINT_CACHE=" + lintCache, "GOGC=400", "GOMEMLIMIT=3GiB"}, nil
 }
 
