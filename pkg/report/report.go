@@ -51,6 +51,7 @@ type Report struct {
 	Title string
 	// Sentences are the conclusions from the study, one per result.
 	Sentences []string
+	// Figures are in the order of the page.
 	Figures []*figure.Figure
 
 	page page
