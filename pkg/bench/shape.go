@@ -67,6 +67,7 @@ func (s Shape) validate() error {
 	return err
 }
 
+// Build builds the network.
 func (s Shape) Build() (model.Network, error) {
 	if s.Network != "" {
 		return model.Named(s.Network)

@@ -29,6 +29,7 @@ type Record struct {
 	Commit  string `json:"commit"`
 }
 
+// MeetsTarget reports whether the ratio reaches the target.
 func (r Record) MeetsTarget() bool { return r.Ratio >= r.Target }
 
 // Write writes records as a table, or as JSON.
