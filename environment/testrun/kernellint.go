@@ -47,8 +47,8 @@ func lintKernel(ctx context.Context, r *runner) error {
 	return r.runCommand(ctx, env, "sh", "-c", `cd "$1" && exec "$2" run "$4" --disable=govet,staticcheck --build-tags=notebook "./$3"`, "sh", tree, linter, kernelDir, allowOthers)
 }
 
-// writeKernelTree copies the kernel's files, with those of the overlay, to the folder tree. All other folders of
-// the module become symbolic links.
+// writeKernelTree writes a copy of the module to the folder tree: the kernel's files with the overlay applied,
+// and symbolic links to all other folders.
 func writeKernelTree(root, tree string) error {
 	generated := filepath.Join(root, "kernels", ".build", "gen")
 	text, err := os.ReadFile(filepath.Join(generated, "overlay.json"))

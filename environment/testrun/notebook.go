@@ -127,7 +127,8 @@ func verifyRuns(ctx context.Context, r *runner, dir string) error {
 	return nil
 }
 
-// isOwnRun reports whether the run.json at path is of a config of Lockstep, whose results can be recomputed.
+// isOwnRun reports whether Lockstep itself trained the run with the given run.json, so that its results can be
+// recomputed.
 func isOwnRun(path string) (bool, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -21,8 +21,8 @@ type phase struct {
 	what string
 	run  func(ctx context.Context, r *runner) error
 
-	// chain names the phases that run one after the other, at the same time as those of other chains. Phases
-	// without a chain run first, one after the other.
+	// chain is the name of the chain that the phase belongs to. The phases of a chain run one after the other;
+	// different chains run at the same time. Phases without a chain run before all chains, one after the other.
 	chain string
 
 	strict bool // whether only --strict runs the phase

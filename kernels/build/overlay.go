@@ -49,7 +49,7 @@ func findModule(ctx context.Context, g goTool, path string) (version, dir string
 	return mod.Version, mod.Dir, nil
 }
 
-// checkGophernotesFiles returns an error unless the Go files in dir are those of gophernotesFiles.
+// checkGophernotesFiles returns an error if dir lacks a file of gophernotesFiles or has other Go files.
 func checkGophernotesFiles(dir string) error {
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {

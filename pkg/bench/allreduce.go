@@ -146,7 +146,8 @@ func (o AllReduceOptions) Validate() error {
 	return checkNames("bench allreduce", "peer", o.Beside, AllReducePeers())
 }
 
-// checkNames returns an error for the first of names that is not known. what is their noun.
+// checkNames returns an error for the first of names that is not in known. In the message, operation says what
+// failed, and what says what is named, such as "transport".
 func checkNames(operation, what string, names, known []string) error {
 	for _, n := range names {
 		if !slices.Contains(known, n) {
@@ -156,9 +157,9 @@ func checkNames(operation, what string, names, known []string) error {
 	return nil
 }
 
-// MeasureAllReduce measures alternately Lockstep's all-reduces over each transport by each algorithm, Open
-// MPI's, those of PyTorch's backend gloo, and 2 processes that exchange as many bytes by TCP. Of the sides
-// chosen by default, those that are not installed are skipped; the result names them.
+// MeasureAllReduce measures the all-reduces of Lockstep (over each transport, by each algorithm), of Open MPI and
+// of PyTorch's backend gloo, and 2 processes that exchange as many bytes by TCP, in turns. Open MPI and PyTorch
+// are skipped if they are not installed, unless o asks for them; the result names what was skipped.
 func MeasureAllReduce(ctx context.Context, o AllReduceOptions) (*AllReduces, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

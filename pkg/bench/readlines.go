@@ -48,9 +48,9 @@ func patternKinds() []fileKind {
 	return kinds
 }
 
-// newPatternAppender appends header before the first piece. In text, each 9 stands for a random digit, <n>
-// and <m> for the piece's number from 0 and from 1, and <e> and <s> for that number's thousands and its last
-// three digits, as of epochs with a thousand steps.
+// newPatternAppender returns an appender that writes header before piece 0, and text for each piece. In text, each
+// 9 becomes a random digit, <n> the number of the piece from 0, and <m> that number from 1. For epochs of a
+// thousand steps, <e> becomes n/1000, and <s> becomes n%1000 with three digits.
 func newPatternAppender(header, text string) pieceAppender {
 	return func(b []byte, rng *rand.Rand, n int) []byte {
 		if n == 0 {

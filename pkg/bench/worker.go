@@ -337,8 +337,8 @@ func (w *worker) trainStep() error {
 	return err
 }
 
-// readPeakBytes returns a process's peak resident memory from the file status in /proc. getrusage's maximum is
-// at least that of the program that started the process.
+// readPeakBytes returns a process's peak resident memory from the file status in /proc. getrusage is of no use: its
+// maximum also covers the program that started the process.
 func readPeakBytes(status string) (int64, error) {
 	text, err := os.ReadFile(status)
 	if err != nil {

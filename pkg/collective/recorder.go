@@ -155,7 +155,7 @@ func (r *Recorder) begin(k opKind, b device.Buffer, peer int) uint64 {
 }
 
 // end records the end of an operation that returned err. If err is not nil, end writes the
-// record, and adds to err what it knows about the rank that err names.
+// record (see fail), and returns err with what it knows about the rank that err names.
 func (r *Recorder) end(sequence uint64, err error) error {
 	now := time.Now().UnixNano()
 	r.mu.Lock()

@@ -146,7 +146,7 @@ func (r *Results) Comparison() string {
 	})
 }
 
-// Verdict says whether the loss on the GPU followed the CPU's curve.
+// Verdict returns a sentence that says whether the training loss on the GPU followed the loss on the CPU.
 func (r *Results) Verdict() string {
 	if r.Training == nil {
 		return r.describeMissing("train")

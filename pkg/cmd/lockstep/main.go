@@ -3,9 +3,8 @@
 // Exit codes: 0 done; 1 failed; 2 wrong use (flags, config); 3 something that the command needs is missing on
 // this machine; 4 another sweep runs (launch --no-wait); 130 interrupted.
 //
-// Each command has one file, with its flags, its help and what it prints; packages below do the work. Commands
-// share little, so a package per command would only add constructors. Therefore the package has more files than
-// others.
+// Each command has one file, with its flags, its help and what it prints; other packages do the work. The package
+// has more files than others, because commands share little: a package per command would only add constructors.
 package main
 
 import (

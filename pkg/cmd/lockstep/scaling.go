@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// studyFlags selects which measurements of a study count and what file names tell.
+// studyFlags are the flags that say which measurements of a study count, and how to read its log files.
 type studyFlags struct {
 	rule scaling.Rule
 	logs logFlags
