@@ -204,10 +204,10 @@ func (k *Check) propose(list []survey.Pair, s survey.Survey, suffix string) {
 		k.Notes = append(k.Notes, err.Error())
 	}
 	if n := len(k.EmptyMasks); n > 0 {
-		k.Notes = append(k.Notes, fmt.Sprintf("%s with only one value: %s", english.Count(n, "mask"), listSome(k.EmptyMasks)))
+		k.Notes = append(k.Notes, fmt.Sprintf("%s with only one value: %s", english.Count(n, "mask"), english.ListSome(k.EmptyMasks)))
 	}
 	for _, names := range k.EqualFiles {
-		k.Notes = append(k.Notes, "these images have the same bytes, so that a test with one of them may not be a test: "+listSome(names))
+		k.Notes = append(k.Notes, "these images have the same bytes, so that a test with one of them may not be a test: "+english.ListSome(names))
 	}
 	k.Config = lines
 }
@@ -225,14 +225,6 @@ func (k *Check) proposeClasses(masks []survey.Facts) map[int]string {
 	return proposedValues(levels)
 }
 
-func listSome(names []string) string {
-	const most = 4
-	if n := len(names) - most; n > 0 {
-		names = append(slices.Clone(names[:most]), fmt.Sprintf("%d more", n))
-	}
-	return english.List(names)
-}
-
 // String returns a table, the notes and the config.
 func (k *Check) String() string {
 	var b strings.Builder
@@ -245,7 +237,7 @@ func (k *Check) String() string {
 			}
 			list = append(list, fmt.Sprintf("%s (%d)", v, m[v]))
 		}
-		return listSome(list)
+		return english.ListSome(list)
 	}
 	row := func(name, format string, a ...any) { fmt.Fprintln(w, name+"\t"+fmt.Sprintf(format, a...)) }
 	row("pairs", "%d in %s", k.Pairs, k.Dir)

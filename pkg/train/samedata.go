@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"lockstep/pkg/data"
@@ -116,7 +115,7 @@ func (t *Trainer) checkDataUnchanged(before runs.Run) error {
 	differs := fmt.Sprintf("fingerprint was %s, is %s: %s", last.DescribeData(), now.DescribeData(), describeDataDifference(last.Data, now.Data))
 	if now.Data.Files > 0 {
 		if changed := t.samples.ChangedSince(t.cfg.Data, last.Started); len(changed) > 0 {
-			differs += ", and since then these files were written or renamed: " + listSome(changed)
+			differs += ", and since then these files were written or renamed: " + english.ListSome(changed)
 		}
 	}
 	if t.options.AcceptChangedData {
@@ -126,14 +125,6 @@ func (t *Trainer) checkDataUnchanged(before runs.Run) error {
 	}
 	return fmt.Errorf("resume %s: the data have changed since the run was trained: %s; restore the data (data.path, --data), train in another run folder, or continue with the changed data with --accept-changed-data (AcceptChangedData), which is recorded",
 		t.options.Dir, differs)
-}
-
-func listSome(names []string) string {
-	const most = 4
-	if n := len(names) - most; n > 0 {
-		names = append(slices.Clone(names[:most]), fmt.Sprintf("%d more", n))
-	}
-	return english.List(names)
 }
 
 // describeDataDifference describes what differs between data with different fingerprints.

@@ -2,6 +2,8 @@
 package english
 
 import (
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -31,6 +33,15 @@ func pluralize(noun string) string {
 
 // List joins words with commas and "and": "1", "1 and 2", "1, 2 and 4".
 func List(words []string) string { return join(words, " and ") }
+
+// ListSome is List of at most the first four words, and the number of the others: "a, b, c, d and 7 more".
+func ListSome(words []string) string {
+	const most = 4
+	if n := len(words) - most; n > 0 {
+		words = append(slices.Clone(words[:most]), fmt.Sprintf("%d more", n))
+	}
+	return List(words)
+}
 
 // Either joins alternatives with commas and "or": "1", "1 or 2", "1, 2 or 4".
 func Either(words []string) string { return join(words, " or ") }

@@ -52,3 +52,15 @@ func TestLists(t *testing.T) {
 		}
 	}
 }
+
+func TestListSome(t *testing.T) {
+	words := []string{"a", "b", "c", "d", "e", "f"}
+	for n, want := range map[int]string{0: "", 1: "a", 4: "a, b, c and d", 5: "a, b, c, d and 1 more", 6: "a, b, c, d and 2 more"} {
+		if got := ListSome(words[:n]); got != want {
+			t.Errorf("%d words: got %q, want %q", n, got, want)
+		}
+	}
+	if words[4] != "e" {
+		t.Error("the words were changed")
+	}
+}
