@@ -9,7 +9,6 @@ import (
 
 	"lockstep/pkg/bench/internal/comparison"
 	"lockstep/pkg/engine"
-	"lockstep/pkg/engine/cpu"
 )
 
 // AblationOptions configures MeasureAblation.
@@ -50,7 +49,7 @@ type ablation struct {
 func (o AblationOptions) comparisons() []ablation {
 	var all []ablation
 	one := workerSetting{1, o.Threads}
-	if sets, err := cpu.InstructionSets("fp32"); err == nil {
+	if sets, err := engine.InstructionSets("fp32"); err == nil {
 		for i := 1; i < len(sets); i++ {
 			all = append(all, ablation{sets[i-1], sets[i], one, engine.DefaultOptions(), engine.DefaultOptions(), []string{"LOCKSTEP_CPU=" + sets[i-1], "LOCKSTEP_CPU=" + sets[i]}})
 		}
@@ -69,7 +68,7 @@ func (o AblationOptions) comparisons() []ablation {
 		e.Overlap = false
 		all = append(all, ablation{"overlap", "overlap off", workerSetting{o.Workers, 1}, engine.DefaultOptions(), e, nil})
 	}
-	if _, err := cpu.InstructionSets("bf16"); err == nil {
+	if _, err := engine.InstructionSets("bf16"); err == nil {
 		e := engine.DefaultOptions()
 		e.Precision = "bf16"
 		all = append(all, ablation{"precision bf16", "precision fp32", one, e, engine.DefaultOptions(), nil})

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"lockstep/pkg/bench/internal/comparison"
-	"lockstep/pkg/engine/cpu"
+	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/english"
 )
 
@@ -81,7 +81,7 @@ func MeasureScaling(ctx context.Context, o ScalingOptions) ([]Record, error) {
 // describeInstructionSet returns a suffix for a row's name, such as ", avx2": the vector instruction set of
 // workers on the CPU, which LOCKSTEP_CPU can change, or "" if they use none.
 func describeInstructionSet() string {
-	sets, err := cpu.InstructionSets("fp32")
+	sets, err := engine.InstructionSets("fp32")
 	if err != nil || len(sets) == 0 {
 		return ""
 	}

@@ -20,8 +20,7 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/engine"
-	"lockstep/pkg/engine/cpu"
-	"lockstep/pkg/engine/cuda"
+	_ "lockstep/pkg/engine/all" // for comparisons on any device
 	"lockstep/pkg/internal/buildid"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/plan"
@@ -47,7 +46,7 @@ type WorkerOptions struct {
 	Engine engine.Options
 	Epochs train.Worker // the training of task "epochs"
 
-	Open func(engine.Options) (engine.Engine, error) // starts the engine; nil: openEngine
+	Open func(engine.Options) (engine.Engine, error) // starts the engine; nil: engine.Open
 }
 
 // AddFlags adds the flags of a worker to f, with o's values as defaults.
@@ -74,14 +73,6 @@ func (o *WorkerOptions) AddFlags(f *flag.FlagSet) {
 	f.IntVar(&o.Shape.Width, "width", o.Shape.Width, "width of an image; 0: the same as the height")
 	f.IntVar(&o.Shape.Batch, "batch", o.Shape.Batch, "images per step")
 	f.BoolVar(&o.Shape.Biases, "biases", o.Shape.Biases, "convolutions before a batch norm have biases")
-}
-
-// openEngine starts the engine for o: the first GPU for a CUDA device, the CPU otherwise.
-func openEngine(o engine.Options) (engine.Engine, error) {
-	if _, ok := o.CUDA(); ok {
-		return cuda.New(o, 0)
-	}
-	return cpu.New(o)
 }
 
 // RunWorker runs Lockstep's side of a comparison: it answers the requests in in on out, until the end of in.
@@ -179,7 +170,7 @@ func (w *worker) loadNetwork(o WorkerOptions) error {
 		return err
 	}
 	if o.Open == nil {
-		o.Open = openEngine
+		o.Open = func(o engine.Options) (engine.Engine, error) { return engine.Open(o, 0) }
 	}
 	if w.engine, err = o.Open(o.Engine); err != nil {
 		return err

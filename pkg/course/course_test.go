@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	_ "lockstep/pkg/engine/all"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
 )

@@ -25,44 +25,51 @@ var ErrOutOfMemory = errors.New("device is out of memory")
 // GradSync replaces a worker's gradients by their mean over all workers. The engine calls
 // ReduceBucket as soon as the gradients of a bucket are final, in the order of
 // plan.Program.Buckets, and continues with the backward pass. It calls Wait before it
-// updates the parameters.
+// updates the parameters. A GradSync must be comparable by ==.
 type GradSync interface {
 	// ReduceBucket starts to reduce bucket i in place, if possible without waiting.
 	ReduceBucket(i int, b device.Buffer, s device.Stream) error
 	// Wait returns when all buckets since the previous call of Wait are reduced.
 	Wait() error
-	// Capturable reports whether the calls may be captured in a CUDA graph.
-	Capturable() bool
+	// Capabilities returns what the GradSync can do in addition. The zero value is valid.
+	Capabilities() SyncCapabilities
 }
 
-// ReductionReporter is a GradSync that reports when each bucket was reduced. Traces show
-// these times.
-type ReductionReporter interface {
-	// Reduced returns the reductions that finished before the last return of Wait. The
-	// result is valid until the next call of ReduceBucket or ShareStatistics.
-	Reduced() []Reduction
+// SyncCapabilities is what a GradSync can do in addition to exchanging gradients. A function
+// that is nil means that it cannot.
+type SyncCapabilities struct {
+	// Enqueues is set if ReduceBucket and SumStatistics only enqueue work in the stream that
+	// they get, and return before it runs. The engine may then call them once, record what
+	// they enqueue, and repeat it in every step. It is also set if there is nothing to
+	// exchange.
+	Enqueues bool
+	// ShareStatistics exchanges the statistics of synchronized batch norms (plan.Attr.Sync)
+	// on the host. It waits for the buckets that are being reduced, and returns the numbers
+	// of all workers, concatenated in rank order. All workers must pass equally many. The
+	// result is valid until the next call; own is not retained. An engine calls it and
+	// ReduceBucket in the order of the program, which is the same on all ranks.
+	ShareStatistics func(own []float64) (all []float64, err error)
+	// SumStatistics replaces v, float64 values on the device, by their sum over all workers,
+	// on stream s. All workers must pass equally many values. Sums and buckets are exchanged
+	// in the order of the calls.
+	SumStatistics func(v device.Buffer, s device.Stream) error
+	// Reduced returns the reductions that finished before the last return of Wait, for
+	// traces. The result is valid until the next call of ReduceBucket or ShareStatistics.
+	Reduced func() []Reduction
+	// Watch starts to watch a step, which it ends if a rank is lost. stop ends the watch, and
+	// returns the error with which Watch ended the step, or nil.
+	Watch func(ctx context.Context) (stop func() error)
+	// Accumulation is not nil if the update uses the mean gradient of several steps.
+	Accumulation *Accumulation
 }
 
-// PassRecorder is an Engine whose profile shows the passes of the micro-batches of a pipeline, whose
-// executables each run only one pass.
-type PassRecorder interface {
-	// BeginPass begins a span of the trace, if the profile selects the next training step, and
-	// returns the function that ends it. part is "forward", "backward", or "exchange" for the
-	// wait for another stage. Only one pass runs at a time.
-	BeginPass(name, part string) (end func())
-}
-
-// AccumulatingSync is a GradSync that accumulates the gradients of several steps and
-// reduces their mean in the last of them. An engine whose gradients are on a GPU adds them
-// there: it calls Part before a step and Accumulated after it, instead of ReduceBucket and
-// Wait.
-type AccumulatingSync interface {
-	GradSync
-	// Part returns the number of the next step (from 1), the number of steps to accumulate,
-	// and the GradSync with which the engine reduces the mean in the last step.
-	Part() (part, parts int, inner GradSync)
-	// Accumulated records that the engine has added the gradients of a step.
-	Accumulated()
+// Accumulation describes a GradSync that adds up the gradients of several steps and reduces
+// their mean in the last of them. An engine whose gradients are on a GPU adds them there: it
+// passes its buckets to Mean, in the last step only, and calls Done instead of Wait.
+type Accumulation struct {
+	Step, Steps int      // number of the next step, from 1, and number of steps of the update
+	Mean        GradSync // reduces the mean
+	Done        func()   // records that the engine has added the gradients of a step
 }
 
 // Reduction records when a bucket of gradients, or the statistics of a batch norm, were
@@ -76,7 +83,7 @@ type Reduction struct {
 // Timing contains the duration of each phase of a step.
 type Timing struct {
 	Forward, Backward time.Duration
-	Wait              time.Duration // blocked in GradSync.Wait or NormSync.ShareStatistics: exposed communication
+	Wait              time.Duration // blocked in GradSync.Wait or ShareStatistics: exposed communication
 	Optimizer         time.Duration // after the backward pass; an engine may update some weights during that pass
 }
 
@@ -93,23 +100,39 @@ type Engine interface {
 	Close() error
 }
 
-// PeakMeasurer is an Engine that measures the peak performance of its device.
-type PeakMeasurer interface {
-	Engine
-	// PeakFLOPS measures the floating-point operations per second of all of the engine's
-	// threads together. It takes less than 50 ms. No step may run meanwhile.
-	PeakFLOPS() float64
+// Source provides the batches of a training.
+type Source interface {
+	// Next returns the next batch, or false if there is none, after the last batch or after
+	// an error, which the Source reports to its owner. The values of a batch are valid until
+	// the next call.
+	Next() (Batch, bool)
+}
+
+// Batch contains the inputs of one step.
+type Batch struct {
+	Inputs map[string][]float32 // values by the input's name, in row-major order; nil with Samples
+	// Samples are the indexes of the samples in the set of Capabilities.HoldDataset, one for
+	// each element of the batch. They get the augmentation of Epoch, counted from 0.
+	Samples []int
+	Epoch   int
 }
 
 // Executable is a loaded program with its memory. It is not safe for concurrent use.
 type Executable interface {
 	Program() *plan.Program
+	// Capabilities returns what the executable can do in addition to these methods.
+	Capabilities() Capabilities
 	// SetInput copies v, in row-major order, to the input.
 	SetInput(name string, v []float32) error
+	// NextBatch makes the next batch of s the inputs of the next Step. It returns false if s
+	// has no further batch. An engine may take the batch after it from s during the next
+	// Step, and copy it to its device, for the next call of NextBatch with the same s.
+	// SetInput replaces an input of the batch.
+	NextBatch(s Source) (bool, error)
 	// Step runs the forward pass and, if the program has one, the backward pass. It passes
 	// the buckets of gradients to sync, unless sync is nil, which a single worker may pass.
 	// Then it applies update; if update is nil, it only computes the gradients. A program with
-	// synchronized batch norms needs a sync that is a NormSync. If the loss is not finite,
+	// synchronized batch norms needs a sync that exchanges statistics. If the loss is not finite,
 	// Step returns ErrNonFinite before it passes any bucket to sync and before it updates
 	// the parameters.
 	Step(ctx context.Context, sync GradSync, update *optim.Update) (Timing, error)
@@ -131,58 +154,4 @@ type Executable interface {
 	// gradients and optimizer slots.
 	MemoryBytes() int64
 	Close() error
-}
-
-// HostMemory is an Executable whose parameters and gradients are in the host's memory. A
-// strategy can then exchange parameters, or apply an update itself.
-type HostMemory interface {
-	Executable
-	// BucketMemory returns the memory of each gradient bucket. It is valid until Close. The
-	// next Step reads the parameters from there.
-	BucketMemory() []BucketMemory
-	// Unpack returns values of a parameter, which are stored like its weights in
-	// BucketMemory, in row-major order. Pack does the opposite.
-	Unpack(param string, stored device.Buffer) ([]float64, error)
-	Pack(param string, v []float64, stored device.Buffer) error
-}
-
-// BufferCopier is an Executable that can copy inputs and outputs in the precision in which it
-// computes, where SetInput and Output would round them to float32.
-type BufferCopier interface {
-	Executable
-	// SetInputBuffer is SetInput, and OutputBuffer is Output, for values in host memory.
-	SetInputBuffer(name string, v device.Buffer) error
-	OutputBuffer(name string, dst device.Buffer) error
-}
-
-// BucketMemory is the memory of one gradient bucket and of its parameters.
-type BucketMemory struct {
-	Gradients  device.Buffer // as GradSync.ReduceBucket gets it
-	Parameters []ParameterMemory
-}
-
-// ParameterMemory is the memory of a parameter. Its gradient has the same length and layout,
-// which may include padding; the padding is zero in both.
-type ParameterMemory struct {
-	Name    string
-	Weights device.Buffer
-	Offset  int  // index of the first element of its gradient in BucketMemory.Gradients
-	Vector  bool // as in optim.Tensor64
-}
-
-// NoticeReporter is an Executable that can report notices to the user.
-type NoticeReporter interface {
-	// Notices returns one sentence for each property of the loaded program that changes its
-	// results but is not an error; nil if there are none.
-	Notices() []string
-}
-
-// Prefetcher is an Executable that copies the inputs of the next step to the device while a
-// step runs.
-type Prefetcher interface {
-	// SetPrefetch sets a function that every Step calls once while the device is busy. next
-	// returns the inputs of the following step by name, in row-major order, or nil if there
-	// are none. The values must not change before next is called again. SetInput overrides
-	// a prefetched input. If next is nil, prefetching is off.
-	SetPrefetch(next func() map[string][]float32)
 }

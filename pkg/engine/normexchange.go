@@ -4,51 +4,31 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"lockstep/pkg/internal/device"
 )
-
-// NormSync is a GradSync that also exchanges the statistics of synchronized batch norms
-// (plan.Attr.Sync). An engine calls ShareStatistics and ReduceBucket in the order of the
-// program, which is the same on all ranks.
-type NormSync interface {
-	GradSync
-	// ShareStatistics waits for the buckets that are being reduced, and returns the numbers
-	// of all workers, concatenated in rank order. All workers must pass equally many. The
-	// result is valid until the next call; own is not retained.
-	ShareStatistics(own []float64) (all []float64, err error)
-}
-
-// DeviceNormSync is a GradSync that sums the statistics of synchronized batch norms on the
-// workers' devices. Sums and buckets are exchanged in the order of the calls.
-type DeviceNormSync interface {
-	GradSync
-	// SumStatistics replaces v, float64 values on the device, by their sum over all
-	// workers, on stream s. All workers must pass equally many values.
-	SumStatistics(v device.Buffer, s device.Stream) error
-}
 
 // NormExchange combines the statistics of an executable's synchronized batch norms over all
 // workers. All workers compute identical bits, with any transport. With a single worker the
 // result is identical to that of a batch norm without synchronization.
 type NormExchange struct {
-	sync  NormSync // nil: there is one worker
+	share func(own []float64) (all []float64, err error) // nil: there is one worker
 	own   []float64
 	spent time.Duration
 }
 
 // BeginStep starts a step whose statistics are exchanged by sync; nil means that there is
-// only one worker. It returns an error if sync is not a NormSync.
+// only one worker. It returns an error if sync does not exchange statistics.
 func (s *NormExchange) BeginStep(sync GradSync) error {
-	s.sync, s.spent = nil, 0
+	s.share, s.spent = nil, 0
 	if sync == nil {
 		return nil
 	}
-	g, ok := sync.(NormSync)
-	if !ok {
+	c := sync.Capabilities()
+	if s.share = c.ShareStatistics; s.share == nil {
+		if c.Accumulation != nil {
+			sync = c.Accumulation.Mean
+		}
 		return fmt.Errorf("synchronize batch norms: %T exchanges only gradients: use sync_batchnorm=false", sync)
 	}
-	s.sync = g
 	return nil
 }
 
@@ -109,11 +89,11 @@ func (s *NormExchange) CombineSums(count float64, a, b []float64) (total float64
 
 func (s *NormExchange) gatherValues(count float64, a, b []float64) ([]float64, error) {
 	s.own = append(append(append(s.own[:0], count), a...), b...)
-	if s.sync == nil {
+	if s.share == nil {
 		return s.own, nil
 	}
 	begin := time.Now()
-	all, err := s.sync.ShareStatistics(s.own)
+	all, err := s.share(s.own)
 	s.spent += time.Since(begin)
 	if err == nil && (len(all) == 0 || len(all)%len(s.own) != 0) {
 		err = errors.New("the workers passed different numbers of statistics: all workers must run the same program")

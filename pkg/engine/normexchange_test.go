@@ -16,7 +16,7 @@ type alone struct{}
 
 func (alone) ReduceBucket(int, device.Buffer, device.Stream) error { return nil }
 func (alone) Wait() error                                          { return nil }
-func (alone) Capturable() bool                                     { return false }
+func (alone) Capabilities() engine.SyncCapabilities                { return engine.SyncCapabilities{} }
 
 // shared is a NormSync among workers of which the others have given theirs.
 type shared struct {
@@ -25,7 +25,11 @@ type shared struct {
 	err           error
 }
 
-func (s shared) ShareStatistics(own []float64) ([]float64, error) {
+func (s shared) Capabilities() engine.SyncCapabilities {
+	return engine.SyncCapabilities{ShareStatistics: s.share}
+}
+
+func (s shared) share(own []float64) ([]float64, error) {
 	return slices.Concat(s.before, own, s.after), s.err
 }
 

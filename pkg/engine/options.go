@@ -50,6 +50,10 @@ type Options struct {
 	Overlap bool `yaml:"overlap" json:"overlap"`
 	// Threads is the number of compute threads per worker (CPU).
 	Threads int `yaml:"threads" json:"threads"`
+	// InstructionSet is one of AllInstructionSets (CPU). "" means that of the environment
+	// variable LOCKSTEP_CPU, or the best one if it is not set. A worker sets it to the one
+	// that all workers have; it is not part of configs.
+	InstructionSet string `yaml:"-" json:"-"`
 }
 
 // DefaultOptions returns options for the CPU engine with one thread and all
@@ -61,15 +65,16 @@ func DefaultOptions() Options {
 	}
 }
 
-// engineKind is an engine's name in Options.Device and its supported options.
-type engineKind struct {
-	name         string
+// supportedOptions are the values of options that an engine supports.
+type supportedOptions struct {
+	device       string
 	convolutions []string
 	precisions   []string
 }
 
-func engineKinds() []engineKind {
-	return []engineKind{
+// engines returns what each engine supports, whether this program contains it or not.
+func engines() []supportedOptions {
+	return []supportedOptions{
 		{"cpu", []string{"auto", "winograd", "direct"}, []string{"fp32", "bf16"}},
 		{"reference", []string{"auto", "winograd", "direct"}, []string{"fp32", "fp64", "bf16", "fp16"}},
 		{"cuda", []string{"auto", "heuristic"}, []string{"fp32", "bf16", "fp16"}},
@@ -85,8 +90,8 @@ func (o Options) Validate() error {
 	if err != nil {
 		return bad("%w", err)
 	}
-	all := engineKinds()
-	k := all[slices.IndexFunc(all, func(k engineKind) bool { return k.name == name })]
+	all := engines()
+	k := all[slices.IndexFunc(all, func(k supportedOptions) bool { return k.device == name })]
 	switch {
 	case !slices.Contains(k.convolutions, o.Convolution):
 		return bad("unknown convolution %q on %s: use %s", o.Convolution, name, english.Either(k.convolutions))
@@ -111,7 +116,7 @@ func (o Options) CUDA() (device int, ok bool) {
 // parseDevice splits Device into the engine's name and the number, or −1, after the colon.
 func (o Options) parseDevice() (name string, device int, err error) {
 	name, number, numbered := strings.Cut(o.Device, ":")
-	if !slices.ContainsFunc(engineKinds(), func(k engineKind) bool { return k.name == name }) {
+	if !slices.ContainsFunc(engines(), func(k supportedOptions) bool { return k.device == name }) {
 		return "", 0, fmt.Errorf("unknown device %q: use cpu, reference, cuda, or cuda:1 for the second GPU", o.Device)
 	}
 	if !numbered {
@@ -126,12 +131,12 @@ func (o Options) parseDevice() (name string, device int, err error) {
 
 // describePrecisions lists the precisions of engine k, then other engines with the wanted
 // one.
-func describePrecisions(wanted string, k engineKind) string {
+func describePrecisions(wanted string, k supportedOptions) string {
 	s := english.Either(k.precisions)
 	var others []string
-	for _, other := range engineKinds() {
-		if other.name != k.name && slices.Contains(other.precisions, wanted) {
-			others = append(others, other.name)
+	for _, other := range engines() {
+		if other.device != k.device && slices.Contains(other.precisions, wanted) {
+			others = append(others, other.device)
 		}
 	}
 	if len(others) > 0 {

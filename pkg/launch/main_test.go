@@ -22,6 +22,7 @@ import (
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/collective/rendezvous"
+	_ "lockstep/pkg/engine/all"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/internal/slurmtest"
 	"lockstep/pkg/notebook"

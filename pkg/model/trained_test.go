@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	_ "lockstep/pkg/engine/all"
 	"lockstep/pkg/model"
 	"lockstep/pkg/train"
 	"lockstep/pkg/weights"

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"lockstep/pkg/collective"
+	_ "lockstep/pkg/engine/all"
 	"lockstep/pkg/train"
 	"lockstep/pkg/train/traintest"
 )

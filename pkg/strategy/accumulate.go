@@ -19,7 +19,7 @@ import (
 //	timing, err = exe.Step(ctx, acc, &update)   // update by both batches
 //
 // The Accumulator adds up gradients on the host. A GPU engine adds them up on its device
-// instead; see engine.AccumulatingSync.
+// instead; see engine.Accumulation.
 type Accumulator struct {
 	inner engine.GradSync
 	sums  []device.Buffer // sum of each bucket
@@ -27,12 +27,8 @@ type Accumulator struct {
 	part  int             // number of the current batch, from 1
 }
 
-var (
-	_ engine.AccumulatingSync = (*Accumulator)(nil)
-	_ engine.NormSync         = (*Accumulator)(nil)
-)
-
-// NewAccumulator returns an Accumulator that passes mean gradients to inner.
+// NewAccumulator returns an Accumulator that passes mean gradients to inner, which may be nil
+// if an engine adds up the gradients and is alone.
 func NewAccumulator(inner engine.GradSync) *Accumulator { return &Accumulator{inner: inner} }
 
 // Begin starts an optimizer step that uses the given number of batches, at least 1.
@@ -68,16 +64,6 @@ func (a *Accumulator) ReduceBucket(i int, b device.Buffer, s device.Stream) erro
 	return a.inner.ReduceBucket(i, b, s)
 }
 
-// ShareStatistics calls ShareStatistics of the inner GradSync, which must be an
-// engine.NormSync, so that batch norms use the statistics of all workers' current batches.
-func (a *Accumulator) ShareStatistics(own []float64) ([]float64, error) {
-	g, ok := a.inner.(engine.NormSync)
-	if !ok {
-		return nil, fmt.Errorf("synchronize batch norms: %T exchanges only gradients: use sync_batchnorm=false", a.inner)
-	}
-	return g.ShareStatistics(own)
-}
-
 // Wait ends a batch. After the last batch, it waits until the inner GradSync has reduced
 // all buckets.
 func (a *Accumulator) Wait() error {
@@ -89,23 +75,18 @@ func (a *Accumulator) Wait() error {
 	return a.inner.Wait()
 }
 
-// Part implements engine.AccumulatingSync.
-func (a *Accumulator) Part() (part, parts int, inner engine.GradSync) {
-	return a.part, max(1, a.parts), a.inner
-}
-
-// Accumulated ends a batch whose gradients the engine has added up itself.
-func (a *Accumulator) Accumulated() { a.part++ }
-
-// Reduced returns the reductions of the inner GradSync. It returns nil before the end of
-// the last batch, and if the inner GradSync is not an engine.ReductionReporter.
-func (a *Accumulator) Reduced() []engine.Reduction {
-	if r, ok := a.inner.(engine.ReductionReporter); ok && a.part > a.parts {
-		return r.Reduced()
+// Capabilities are those of the inner GradSync: batch norms use the statistics of all
+// workers' current batches, and traces show the reductions after the last batch. If the
+// optimizer step uses several batches, the engine must not record and repeat the calls.
+func (a *Accumulator) Capabilities() engine.SyncCapabilities {
+	var c engine.SyncCapabilities
+	if a.inner != nil {
+		c = a.inner.Capabilities()
 	}
-	return nil
+	c.Enqueues = c.Enqueues && a.parts <= 1
+	c.Accumulation = &engine.Accumulation{Step: a.part, Steps: max(1, a.parts), Mean: a.inner, Done: func() { a.part++ }}
+	if a.part <= a.parts {
+		c.Reduced = nil
+	}
+	return c
 }
-
-// Capturable returns false if the optimizer step uses several batches or the inner GradSync
-// is not capturable.
-func (a *Accumulator) Capturable() bool { return a.parts <= 1 && a.inner.Capturable() }

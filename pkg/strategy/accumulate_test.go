@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/strategy"
 )
@@ -19,8 +20,10 @@ func (n *noted) ReduceBucket(_ int, b device.Buffer, _ device.Stream) error {
 	n.buckets = append(n.buckets, slices.Clone(b.F64))
 	return nil
 }
-func (n *noted) Wait() error      { n.waits++; return nil }
-func (n *noted) Capturable() bool { return true }
+func (n *noted) Wait() error { n.waits++; return nil }
+func (n *noted) Capabilities() engine.SyncCapabilities {
+	return engine.SyncCapabilities{Enqueues: true}
+}
 
 // TestAccumulator: the inner GradSync receives the mean of the batches once. A single batch is
 // passed on unchanged. The error for GPU memory says what to set instead.
@@ -44,11 +47,11 @@ func TestAccumulator(t *testing.T) {
 	if !slices.EqualFunc(n.buckets, slices.Concat(want, want), slices.Equal) || n.waits != 2 {
 		t.Errorf("the exchange got %v, and waited %d times", n.buckets, n.waits)
 	}
-	if a.Capturable() {
-		t.Error("what is added up on the host is called capturable")
+	if a.Capabilities().Enqueues {
+		t.Error("what is added up on the host may be repeated by the engine")
 	}
 	a.Begin(1)
-	if !a.Capturable() {
+	if !a.Capabilities().Enqueues {
 		t.Error("one part is not as the exchange is")
 	}
 	a.Begin(2)

@@ -27,7 +27,7 @@ type asyncPeer struct {
 	core  *server.Peer
 }
 
-func newAsyncPeer(ctx context.Context, _ Config, _ engine.Engine, group collective.Group) (Strategy, error) {
+func newAsyncPeer(ctx context.Context, _ Config, _ *engine.Accelerator, group collective.Group) (Strategy, error) {
 	a := &asyncPeer{queue: newQueue(ctx, group, nil), core: server.NewPeer(group)}
 	a.silent = true // workers are in different steps, so each normalizes its own batch
 	return a, nil

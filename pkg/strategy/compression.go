@@ -24,7 +24,7 @@ const restPrefix = CompressionPrefix + "rest."
 type compressedDDP struct {
 	*DDP
 	method  string // compress.FP16 or compress.BF16
-	memory  engine.HostMemory
+	memory  *engine.HostMemory
 	buckets []compressedBucket
 	forgets bool // in a test: the rest is dropped
 }
@@ -50,7 +50,7 @@ func (d *compressedDDP) Start(ctx context.Context, exe engine.Executable, saved 
 		return err
 	}
 	d.memory, d.buckets = memory, nil
-	for _, b := range memory.BucketMemory() {
+	for _, b := range memory.Buckets() {
 		d.buckets = append(d.buckets, compressedBucket{b.Parameters, shard.NewStaging([]engine.BucketMemory{b})})
 	}
 	if err := d.restore(saved); err != nil {

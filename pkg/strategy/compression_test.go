@@ -51,13 +51,14 @@ func (*paraboloid) Program() *plan.Program {
 		Params:  []plan.Param{{Name: "w", Tensor: 0}, {Name: "b", Tensor: 1}},
 	}
 }
-func (*paraboloid) SetInput(string, []float32) error   { return nil }
-func (*paraboloid) Loss() float64                      { return 0 }
-func (*paraboloid) Output(string, []float32) error     { return nil }
-func (*paraboloid) Gradient(string) ([]float64, error) { return nil, nil }
-func (*paraboloid) MemoryBytes() int64                 { return 0 }
-func (*paraboloid) Close() error                       { return nil }
-func (*paraboloid) Names() []string                    { return []string{"w", "b"} }
+func (*paraboloid) SetInput(string, []float32) error      { return nil }
+func (*paraboloid) NextBatch(engine.Source) (bool, error) { return false, nil }
+func (*paraboloid) Loss() float64                         { return 0 }
+func (*paraboloid) Output(string, []float32) error        { return nil }
+func (*paraboloid) Gradient(string) ([]float64, error)    { return nil, nil }
+func (*paraboloid) MemoryBytes() int64                    { return 0 }
+func (*paraboloid) Close() error                          { return nil }
+func (*paraboloid) Names() []string                       { return []string{"w", "b"} }
 
 func (x *paraboloid) memory(name string) []float32 {
 	if name == "w" {
@@ -72,6 +73,10 @@ func (x *paraboloid) Get(name string) ([]float64, error) {
 
 func (x *paraboloid) Set(name string, v []float64) error {
 	return x.Pack(name, v, device.Buffer{F32: x.memory(name)})
+}
+
+func (x *paraboloid) Capabilities() engine.Capabilities {
+	return engine.Capabilities{HostMemory: &engine.HostMemory{Buckets: x.BucketMemory, Unpack: x.Unpack, Pack: x.Pack}}
 }
 
 func (x *paraboloid) BucketMemory() []engine.BucketMemory {

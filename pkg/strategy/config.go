@@ -89,7 +89,7 @@ func (c Config) schedule() string { return cmp.Or(c.Schedule, stage.OneForwardOn
 
 // Staged reports whether each worker has one stage of the network, so that all workers
 // together are a single replica and train on the same batches. Each worker must load its
-// stage with stage.Load.
+// stage with Load.
 func (c Config) Staged() bool { return c.Name == NamePipeline }
 
 // ReplicaCount returns the number of replicas of the network, each of which trains on a separate

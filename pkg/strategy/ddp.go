@@ -59,7 +59,7 @@ func (d *DDP) broadcastStates(exe engine.Executable) error {
 
 // newDDPOrNCCL returns an *NCCL if every rank has a separate GPU and the NCCL library, else
 // a *DDP, which exchanges gradients through the host. All ranks get the same type.
-func newDDPOrNCCL(ctx context.Context, c Config, e engine.Engine, group collective.Group) (Strategy, error) {
+func newDDPOrNCCL(ctx context.Context, c Config, gpu *engine.Accelerator, group collective.Group) (Strategy, error) {
 	switch {
 	case c.NoCommunication:
 		return newUncoupled(ctx, group), nil
@@ -70,8 +70,7 @@ func newDDPOrNCCL(ctx context.Context, c Config, e engine.Engine, group collecti
 		d.broadcasts = true
 		return d, nil
 	}
-	gpu, ok := e.(GPU)
-	if !ok || group.Size() == 1 {
+	if gpu == nil || group.Size() == 1 {
 		return NewDDP(ctx, group), nil
 	}
 	n, err := NewNCCL(ctx, gpu, group, NCCLOptions{})

@@ -10,7 +10,7 @@
 // with ZeRO stage 1 and with parameter servers, a worker updates the part of the parameters
 // that it owns.
 //
-//	s, err := strategy.New(ctx, strategy.Config{Name: "zero1"}, engine, group)
+//	s, err := strategy.New(ctx, strategy.Config{Name: "zero1"}, nil, group)
 //	defer s.Close()
 //	err = s.Start(ctx, exe, nil) // equal initial parameters
 //	timing, err := s.Step(ctx, exe, strategy.Step{Batch: 1, Batches: 1, Update: update})

@@ -37,7 +37,7 @@ type horovodStrategy struct {
 	names      []string // of the tensors, by bucket
 }
 
-func newHorovod(ctx context.Context, c Config, _ engine.Engine, group collective.Group) (Strategy, error) {
+func newHorovod(ctx context.Context, c Config, _ *engine.Accelerator, group collective.Group) (Strategy, error) {
 	h := &horovodStrategy{replicas: replicas{group}}
 	h.controller = horovod.New(group, horovod.Options{
 		CycleTime:     time.Duration(c.cycleMilliseconds() * float64(time.Millisecond)),

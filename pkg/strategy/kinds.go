@@ -39,9 +39,8 @@ type Kind struct {
 
 	check        func(c Config) error              // validates the options; nil: all values are valid
 	checkWorkers func(c Config, workers int) error // nil: any number of workers
-	// new creates the strategy of one worker with the engine e. All ranks of group call it
-	// at the same time.
-	new func(ctx context.Context, c Config, e engine.Engine, group collective.Group) (Strategy, error)
+	// new is New for valid options.
+	new func(ctx context.Context, c Config, gpu *engine.Accelerator, group collective.Group) (Strategy, error)
 }
 
 // Kinds returns the strategies that a config can choose. The first one is the default.
@@ -233,9 +232,10 @@ func Names() []string {
 	return names
 }
 
-// New creates the strategy of one worker with the engine e. All ranks of group must call it
-// at the same time with the same config.
-func New(ctx context.Context, c Config, e engine.Engine, group collective.Group) (Strategy, error) {
+// New creates the strategy of one worker, which computes on gpu, or on the CPU if gpu is nil. With
+// the default strategy, GPUs exchange gradients by NCCL if every rank has one; gpu nil prevents
+// that. All ranks of group must call New at the same time with the same config.
+func New(ctx context.Context, c Config, gpu *engine.Accelerator, group collective.Group) (Strategy, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -246,5 +246,5 @@ func New(ctx context.Context, c Config, e engine.Engine, group collective.Group)
 	if err != nil {
 		return nil, err
 	}
-	return k.new(ctx, c, e, group)
+	return k.new(ctx, c, gpu, group)
 }

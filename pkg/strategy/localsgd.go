@@ -31,7 +31,7 @@ type localSGD struct {
 	staging       device.Buffer
 }
 
-func newLocalSGD(ctx context.Context, c Config, _ engine.Engine, group collective.Group) (Strategy, error) {
+func newLocalSGD(ctx context.Context, c Config, _ *engine.Accelerator, group collective.Group) (Strategy, error) {
 	return &localSGD{queue: newQueue(ctx, group, nil), every: c.localSteps(), averagesSlots: c.AverageOptimizer}, nil
 }
 
@@ -50,7 +50,7 @@ func (l *localSGD) Start(ctx context.Context, exe engine.Executable, saved map[s
 	if err != nil {
 		return err
 	}
-	l.buckets = memory.BucketMemory()
+	l.buckets = memory.Buckets()
 	l.staging = shard.NewStaging(l.buckets)
 	if err := (replicas{l.group}).Start(ctx, exe, saved); err != nil {
 		return err

@@ -32,7 +32,7 @@ func (c Config) ReplicasPerProcess(workers int) int {
 }
 
 // newMirrored returns a DDP. group connects the replicas of a process through its memory.
-func newMirrored(ctx context.Context, _ Config, _ engine.Engine, group collective.Group) (Strategy, error) {
+func newMirrored(ctx context.Context, _ Config, _ *engine.Accelerator, group collective.Group) (Strategy, error) {
 	return NewDDP(ctx, group), nil
 }
 

@@ -15,19 +15,6 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// GPU is the part of an engine that NCCL needs. The engine of engine/cuda implements it.
-type GPU interface {
-	// NCCL returns the library, or an error that explains why it cannot be used.
-	NCCL() (*nccl.Library, error)
-	// UUID returns an identifier that is unique among all GPUs of all machines.
-	UUID() [16]byte
-	// Do runs f on the thread that holds the GPU's context.
-	Do(f func() error) error
-	// RunOnNewThread runs f on a new thread with the GPU's context current, so that a call
-	// which may block for ever does not block Do.
-	RunOnNewThread(f func() error) error
-}
-
 // ErrSharedGPU is the error that NewNCCL wraps if two ranks have the same GPU, which NCCL
 // does not support. DDP then exchanges gradients through the host.
 var ErrSharedGPU = errors.New("ranks share a GPU")
@@ -77,7 +64,7 @@ func (o NCCLOptions) withDefaults() NCCLOptions {
 type NCCL struct {
 	accumulation
 	replicas
-	gpu     GPU
+	gpu     *engine.Accelerator
 	lib     *nccl.Library
 	group   collective.Group // connects the ranks on the host
 	options NCCLOptions
@@ -90,13 +77,11 @@ type NCCL struct {
 	stats Stats
 }
 
-var _ engine.DeviceNormSync = (*NCCL)(nil)
-
 // NewNCCL creates an NCCL communicator of the ranks of group. Rank 0 sends the
 // communicator's id to the other ranks through group. All ranks must call NewNCCL at the
 // same time. The engine must not capture its first step in a graph: the first exchange
 // makes NCCL load modules, which is not allowed during a capture.
-func NewNCCL(ctx context.Context, gpu GPU, group collective.Group, o NCCLOptions) (*NCCL, error) {
+func NewNCCL(ctx context.Context, gpu *engine.Accelerator, group collective.Group, o NCCLOptions) (*NCCL, error) {
 	n := &NCCL{replicas: replicas{group}, gpu: gpu, group: group, options: o.withDefaults()}
 	if err := n.start(ctx); err != nil {
 		return nil, fmt.Errorf("exchange gradients by NCCL: %w", err)
@@ -187,7 +172,7 @@ func (n *NCCL) shareError(ctx context.Context, err error) error {
 }
 
 func (n *NCCL) checkDistinctGPUs(ctx context.Context) error {
-	uuid := n.gpu.UUID()
+	uuid := n.gpu.UUID
 	all := make([]float64, n.group.Size()*len(uuid))
 	for i, b := range uuid {
 		all[n.group.Rank()*len(uuid)+i] = float64(b)
@@ -296,8 +281,10 @@ func (n *NCCL) SumStatistics(v device.Buffer, s device.Stream) error {
 // the exchange in its streams.
 func (n *NCCL) Wait() error { return n.watchError() }
 
-// Capturable returns true, because a CUDA graph may contain NCCL's operations.
-func (n *NCCL) Capturable() bool { return true }
+// Capabilities are exchanges in streams: a CUDA graph may contain NCCL's operations.
+func (n *NCCL) Capabilities() engine.SyncCapabilities {
+	return engine.SyncCapabilities{Enqueues: true, SumStatistics: n.SumStatistics, Watch: n.Watch}
+}
 
 // Stats returns statistics of the operations that were enqueued since the previous call of
 // Stats. The operations of a step that is captured in a graph are enqueued only once,

@@ -15,7 +15,6 @@ import (
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
-	"lockstep/pkg/engine/cpu"
 	"lockstep/pkg/internal/clib/clibtest"
 	"lockstep/pkg/internal/clib/cuda"
 	"lockstep/pkg/internal/clib/nccl"
@@ -66,8 +65,13 @@ func newGPU(t *testing.T, network *clibtest.NCCLNetwork, i int) *gpu {
 	return g
 }
 
-func (g *gpu) NCCL() (*nccl.Library, error) { return g.library, g.missing }
-func (g *gpu) UUID() [16]byte               { return [16]byte{15: g.uuid} }
+// accelerator returns g as an engine has it.
+func (g *gpu) accelerator() *engine.Accelerator {
+	return &engine.Accelerator{
+		UUID: [16]byte{15: g.uuid}, Do: g.Do, RunOnNewThread: g.RunOnNewThread,
+		NCCL: func() (*nccl.Library, error) { return g.library, g.missing },
+	}
+}
 
 func (g *gpu) Do(f func() error) error {
 	ended := make(chan error)
@@ -131,12 +135,12 @@ func TestNCCL(t *testing.T) {
 	all := gpus(t, 3)
 	err := together(collective.InProcess(3), func(group collective.Group) error {
 		rank, g := group.Rank(), all[group.Rank()]
-		n, err := NewNCCL(t.Context(), g, group, NCCLOptions{})
+		n, err := NewNCCL(t.Context(), g.accelerator(), group, NCCLOptions{})
 		if err != nil {
 			return err
 		}
-		if !n.Capturable() || n.Name() != "nccl" || n.Wait() != nil {
-			return fmt.Errorf("capturable %v, name %q, wait %w", n.Capturable(), n.Name(), n.Wait())
+		if !n.Capabilities().Enqueues || n.Name() != "nccl" || n.Wait() != nil {
+			return fmt.Errorf("enqueues %v, name %q, wait %w", n.Capabilities().Enqueues, n.Name(), n.Wait())
 		}
 		bucket := binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(10*rank)))
 		mean, err := g.exchanged(bucket, func(p uintptr, s device.Stream) error {
@@ -205,26 +209,9 @@ func TestNCCL(t *testing.T) {
 	}
 }
 
-// onGPU is an engine with a GPU.
-type onGPU struct {
-	engine.Engine
-	*gpu
-}
-
-func (onGPU) Name() string { return "a GPU" }
-
 // TestNew: all ranks use NCCL if every rank has a separate GPU and the library, else the group
 // on the host.
 func TestNew(t *testing.T) {
-	plain, err := cpu.New(engine.DefaultOptions())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := plain.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
 	broken := errors.New("libnccl.so.2 is of another world")
 	for _, c := range []struct {
 		name   string
@@ -246,7 +233,7 @@ func TestNew(t *testing.T) {
 			var mu sync.Mutex
 			var said []string
 			err := together(collective.InProcess(c.ranks), func(group collective.Group) error {
-				x, err := New(t.Context(), Config{}, onGPU{plain, all[group.Rank()]}, group)
+				x, err := New(t.Context(), Config{}, all[group.Rank()].accelerator(), group)
 				if err != nil {
 					mu.Lock()
 					defer mu.Unlock()
@@ -270,12 +257,12 @@ func TestNew(t *testing.T) {
 			}
 		})
 	}
-	// An engine without a GPU uses DDP.
-	x, err := New(t.Context(), Config{}, plain, collective.Single())
+	// Without a GPU, DDP is used.
+	x, err := New(t.Context(), Config{}, nil, collective.Single())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d, ok := x.(*DDP); !ok || x.Name() != "none" || !d.Capturable() {
+	if d, ok := x.(*DDP); !ok || x.Name() != "none" || !d.Capabilities().Enqueues {
 		t.Errorf("%T %v", x, x)
 	}
 	if err := x.Close(); err != nil {
@@ -304,7 +291,7 @@ func TestNewNCCLErrors(t *testing.T) {
 			all := gpus(t, 2)
 			c.change(all)
 			err := together(collective.InProcess(2), func(group collective.Group) error {
-				_, err := NewNCCL(t.Context(), all[group.Rank()], group, NCCLOptions{})
+				_, err := NewNCCL(t.Context(), all[group.Rank()].accelerator(), group, NCCLOptions{})
 				if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want[group.Rank()]) {
 					return fmt.Errorf("rank %d says %w", group.Rank(), err)
 				}
@@ -320,7 +307,7 @@ func TestNewNCCLErrors(t *testing.T) {
 	if err := groups[1].Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewNCCL(t.Context(), gpus(t, 1)[0], groups[0], NCCLOptions{}); err == nil || !strings.Contains(err.Error(), "rank 1 has left the group") {
+	if _, err := NewNCCL(t.Context(), gpus(t, 1)[0].accelerator(), groups[0], NCCLOptions{}); err == nil || !strings.Contains(err.Error(), "rank 1 has left the group") {
 		t.Errorf("a rank has left: %v", err)
 	}
 }
@@ -357,7 +344,7 @@ func TestNCCLWatch(t *testing.T) {
 			}
 			err := together(collective.InProcess(3), func(group collective.Group) error {
 				g := all[group.Rank()]
-				n, err := NewNCCL(t.Context(), g, group, NCCLOptions{})
+				n, err := NewNCCL(t.Context(), g.accelerator(), group, NCCLOptions{})
 				if err != nil {
 					return err
 				}
@@ -411,7 +398,7 @@ func TestNCCLAbortWithGraphs(t *testing.T) {
 	options := NCCLOptions{Timeout: 100 * time.Millisecond, Poll: 5 * time.Millisecond, SearchTimeout: 30 * time.Second}
 	err := together(collective.InProcess(2), func(group collective.Group) error {
 		g := all[group.Rank()]
-		n, err := NewNCCL(t.Context(), g, group, NCCLOptions{})
+		n, err := NewNCCL(t.Context(), g.accelerator(), group, NCCLOptions{})
 		if err != nil {
 			return err
 		}
@@ -464,7 +451,7 @@ func TestNewNCCLTimeout(t *testing.T) {
 	all[1].library.CommInit = func(int, int, nccl.UniqueID) (nccl.Comm, error) { return 0, left }
 	options := NCCLOptions{Timeout: 50 * time.Millisecond, SearchTimeout: 10 * time.Second}
 	err := together(collective.InProcess(2), func(group collective.Group) error {
-		_, err := NewNCCL(t.Context(), all[group.Rank()], group, options)
+		_, err := NewNCCL(t.Context(), all[group.Rank()].accelerator(), group, options)
 		if group.Rank() == 1 {
 			if !errors.Is(err, left) {
 				return fmt.Errorf("rank 1 says %w", err)
@@ -489,7 +476,7 @@ func TestNewNCCLTooLate(t *testing.T) {
 		<-late
 		return join(ranks, rank, id)
 	}
-	_, err := NewNCCL(t.Context(), g, collective.Single(), NCCLOptions{Timeout: 50 * time.Millisecond})
+	_, err := NewNCCL(t.Context(), g.accelerator(), collective.Single(), NCCLOptions{Timeout: 50 * time.Millisecond})
 	close(late)
 	if err == nil || !strings.Contains(err.Error(), "not all ranks joined within 50ms") {
 		t.Fatal(err)
@@ -511,7 +498,7 @@ func TestNCCLCloseIsBounded(t *testing.T) {
 		return destroy(c)
 	}
 	defer close(free)
-	n, err := NewNCCL(t.Context(), g, collective.Single(), NCCLOptions{SearchTimeout: 20 * time.Millisecond})
+	n, err := NewNCCL(t.Context(), g.accelerator(), collective.Single(), NCCLOptions{SearchTimeout: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -539,14 +526,14 @@ func TestNewNCCLCanceled(t *testing.T) {
 		cancel()
 		return join(2, rank, id) // the other never comes
 	}
-	if _, err := NewNCCL(ctx, g, collective.Single(), NCCLOptions{}); !errors.Is(err, context.Canceled) {
+	if _, err := NewNCCL(ctx, g.accelerator(), collective.Single(), NCCLOptions{}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
 
 // TestNCCLWatchEnds: the watchdog ends when the context of the step ends.
 func TestNCCLWatchEnds(t *testing.T) {
-	n, err := NewNCCL(t.Context(), gpus(t, 1)[0], collective.Single(), NCCLOptions{Poll: time.Hour})
+	n, err := NewNCCL(t.Context(), gpus(t, 1)[0].accelerator(), collective.Single(), NCCLOptions{Poll: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -568,20 +555,20 @@ func TestAccumulatorOfADevice(t *testing.T) {
 	a := NewAccumulator(d)
 	a.Begin(2)
 	for want := 1; want <= 2; want++ {
-		part, parts, inner := a.Part()
-		if part != want || parts != 2 || inner != engine.GradSync(d) {
-			t.Errorf("part %d of %d by %v", part, parts, inner)
+		c := a.Capabilities()
+		if c.Accumulation.Step != want || c.Accumulation.Steps != 2 || c.Accumulation.Mean != engine.GradSync(d) {
+			t.Errorf("step %+v, want %d of 2 by DDP", c.Accumulation, want)
 		}
-		if r := a.Reduced(); r != nil {
-			t.Errorf("before the end %v is reduced", r)
+		if c.Reduced != nil {
+			t.Error("reductions are reported before the end")
 		}
-		a.Accumulated()
+		c.Accumulation.Done()
 	}
 	d.reduced = []engine.Reduction{{Bucket: 3}}
-	if r := a.Reduced(); len(r) != 1 || r[0].Bucket != 3 {
+	if r := a.Capabilities().Reduced(); len(r) != 1 || r[0].Bucket != 3 {
 		t.Errorf("reduced %v", r)
 	}
-	if all, err := a.ShareStatistics([]float64{1, 2}); err != nil || !slices.Equal(all, []float64{1, 2}) {
+	if all, err := a.Capabilities().ShareStatistics([]float64{1, 2}); err != nil || !slices.Equal(all, []float64{1, 2}) {
 		t.Errorf("statistics %v, %v", all, err)
 	}
 	if err := d.Close(); err != nil {

@@ -88,7 +88,9 @@ const normImages = 6
 // ownNorms is a DDP that does not exchange statistics.
 type ownNorms struct{ *DDP }
 
-func (ownNorms) ShareStatistics(own []float64) ([]float64, error) { return own, nil }
+func (s ownNorms) Capabilities() engine.SyncCapabilities {
+	return engine.SyncCapabilities{ShareStatistics: func(own []float64) ([]float64, error) { return own, nil }}
+}
 
 // normStep runs normProgram on n images, starting with image lo, and returns its outputs and
 // running statistics by name.
@@ -397,9 +399,8 @@ func TestStatisticsErrors(t *testing.T) {
 	}
 }
 
-// failing is a NormSync that fails after its first bucket, as if a rank were gone.
+// failing is a GradSync that fails after its first bucket, as if a rank were gone.
 type failing struct {
-	deaf
 	bucket bool
 }
 
@@ -412,7 +413,11 @@ func (f *failing) ReduceBucket(int, device.Buffer, device.Stream) error {
 
 func (f *failing) Wait() error { return errGone }
 
-func (f *failing) ShareStatistics(own []float64) ([]float64, error) {
+func (f *failing) Capabilities() engine.SyncCapabilities {
+	return engine.SyncCapabilities{ShareStatistics: f.shareStatistics}
+}
+
+func (f *failing) shareStatistics(own []float64) ([]float64, error) {
 	if f.bucket {
 		return nil, errGone
 	}
@@ -464,7 +469,7 @@ type deaf struct{}
 
 func (deaf) ReduceBucket(int, device.Buffer, device.Stream) error { return nil }
 func (deaf) Wait() error                                          { return nil }
-func (deaf) Capturable() bool                                     { return false }
+func (deaf) Capabilities() engine.SyncCapabilities                { return engine.SyncCapabilities{} }
 
 // TestCloseEndsAWaitForStatistics calls Close in another goroutine while ShareStatistics waits
 // for a missing rank.
@@ -500,7 +505,7 @@ func TestStatisticsInATrace(t *testing.T) {
 			return errors.New("no CPU engine")
 		}
 		if g.Rank() == 0 {
-			if err := watched.Profile(cpu.Profile{First: 2, Steps: 1, Trace: file, World: 2}); err != nil {
+			if err := watched.Profile(engine.Profile{First: 2, Steps: 1, Trace: file, World: 2}); err != nil {
 				return err
 			}
 		} else {

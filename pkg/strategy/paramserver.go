@@ -28,7 +28,7 @@ type paramServer struct {
 	incoming device.Buffer // gradients that this server has received from one worker
 }
 
-func newParamServer(ctx context.Context, c Config, _ engine.Engine, group collective.Group) (Strategy, error) {
+func newParamServer(ctx context.Context, c Config, _ *engine.Accelerator, group collective.Group) (Strategy, error) {
 	if c.MaxStaleness > 0 {
 		return newAsyncServer(ctx, c, group), nil
 	}

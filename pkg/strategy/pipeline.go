@@ -8,6 +8,7 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/device"
+	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/optim"
 	"lockstep/pkg/strategy/internal/shard"
 	"lockstep/pkg/strategy/stage"
@@ -48,12 +49,25 @@ type BubbleMeasurer interface {
 	TakeBubble() Bubble
 }
 
-func newPipeline(ctx context.Context, c Config, e engine.Engine, group collective.Group) (Strategy, error) {
+func newPipeline(ctx context.Context, c Config, _ *engine.Accelerator, group collective.Group) (Strategy, error) {
 	p := &pipeline{queue: newQueue(ctx, group, nil)}
 	p.accumulator = NewAccumulator(p.queue)
 	p.runner = stage.NewRunner(p.ctx, p.cancel, group, c.schedule(), p.accumulator, p.countMessage)
-	p.runner.Profile(e)
 	return p, nil
+}
+
+// Load loads p, the training program of a network, on e for the worker with the given rank of a
+// group of the given size: with strategy pipeline only the worker's stage. share is as in
+// engine.Engine.Load; with strategy pipeline, it must have the whole network.
+func Load(c Config, e engine.Engine, p *plan.Program, share engine.Executable, workers, rank int) (engine.Executable, error) {
+	if !c.Staged() {
+		return e.Load(p, share)
+	}
+	x, err := stage.Load(e, p, share, workers, rank)
+	if err != nil { // not a nil *stage.Executable in an interface
+		return nil, err
+	}
+	return x, nil
 }
 
 // countMessage counts a message to another stage.
@@ -70,7 +84,7 @@ func (p *pipeline) stageOf(exe engine.Executable) (*stage.Executable, error) {
 			return x, nil
 		}
 	}
-	return nil, fmt.Errorf("strategy %s: the executable is not stage %d of %d: load it with stage.Load", NamePipeline, p.group.Rank(), p.group.Size())
+	return nil, fmt.Errorf("strategy %s: the executable is not stage %d of %d: load it with strategy.Load", NamePipeline, p.group.Rank(), p.group.Size())
 }
 
 // Start copies rank 0's parameters and running statistics to all ranks, and restores the

@@ -66,11 +66,6 @@ const (
 	betweenSteps = -2 // not part of a step's reductions
 )
 
-var (
-	_ engine.NormSync          = (*queue)(nil)
-	_ engine.ReductionReporter = (*queue)(nil)
-)
-
 // newQueue returns a queue whose buckets one exchanges; nil: the strategy does not exchange
 // gradients. one is not called in a group of one rank. If ctx is canceled, operations in
 // progress are canceled too.
@@ -248,9 +243,10 @@ func (q *queue) Reduced() []engine.Reduction {
 	return q.reduced
 }
 
-// Capturable reports whether the group has only one rank, which exchanges nothing.
-// Otherwise the exchange runs on the host, so a CUDA graph cannot contain it.
-func (q *queue) Capturable() bool { return q.group.Size() == 1 }
+// Capabilities are exchanges on the host; a group of one rank has nothing to exchange.
+func (q *queue) Capabilities() engine.SyncCapabilities {
+	return engine.SyncCapabilities{Enqueues: q.group.Size() == 1, ShareStatistics: q.ShareStatistics, Reduced: q.Reduced}
+}
 
 // Stats returns statistics of the exchange since the previous call of Stats. Call it after
 // Wait.

@@ -37,6 +37,10 @@ func (x *largeToy) Step(_ context.Context, sync engine.GradSync, _ *optim.Update
 	return engine.Timing{}, sync.Wait()
 }
 
+func (x *largeToy) Capabilities() engine.Capabilities {
+	return engine.Capabilities{HostMemory: &engine.HostMemory{Buckets: x.BucketMemory, Unpack: x.Unpack, Pack: x.Pack}}
+}
+
 func (x *largeToy) BucketMemory() []engine.BucketMemory {
 	return []engine.BucketMemory{{Gradients: device.Buffer{F64: x.gradients}, Parameters: []engine.ParameterMemory{{Name: "w", Weights: device.Buffer{F64: x.weights}}}}}
 }

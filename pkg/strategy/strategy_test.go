@@ -182,13 +182,15 @@ func TestErrorStaysAndCloseEndsWhatWaits(t *testing.T) {
 // tensors is an engine.Executable that has only persistent tensors.
 type tensors map[string][]float64
 
-func (tensors) Program() *plan.Program             { return nil }
-func (tensors) SetInput(string, []float32) error   { return nil }
-func (tensors) Loss() float64                      { return 0 }
-func (tensors) Output(string, []float32) error     { return nil }
-func (tensors) Gradient(string) ([]float64, error) { return nil, nil }
-func (tensors) MemoryBytes() int64                 { return 0 }
-func (tensors) Close() error                       { return nil }
+func (tensors) Program() *plan.Program                { return nil }
+func (tensors) Capabilities() engine.Capabilities     { return engine.Capabilities{} }
+func (tensors) SetInput(string, []float32) error      { return nil }
+func (tensors) NextBatch(engine.Source) (bool, error) { return false, nil }
+func (tensors) Loss() float64                         { return 0 }
+func (tensors) Output(string, []float32) error        { return nil }
+func (tensors) Gradient(string) ([]float64, error)    { return nil, nil }
+func (tensors) MemoryBytes() int64                    { return 0 }
+func (tensors) Close() error                          { return nil }
 func (tensors) Step(context.Context, engine.GradSync, *optim.Update) (engine.Timing, error) {
 	return engine.Timing{}, nil
 }

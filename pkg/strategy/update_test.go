@@ -44,12 +44,13 @@ func newToy(rank int) *toy {
 func (x *toy) Program() *plan.Program {
 	return &plan.Program{Params: []plan.Param{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
 }
-func (*toy) SetInput(string, []float32) error   { return nil }
-func (*toy) Loss() float64                      { return 0 }
-func (*toy) Output(string, []float32) error     { return nil }
-func (*toy) Gradient(string) ([]float64, error) { return nil, nil }
-func (*toy) MemoryBytes() int64                 { return 0 }
-func (*toy) Close() error                       { return nil }
+func (*toy) SetInput(string, []float32) error      { return nil }
+func (*toy) NextBatch(engine.Source) (bool, error) { return false, nil }
+func (*toy) Loss() float64                         { return 0 }
+func (*toy) Output(string, []float32) error        { return nil }
+func (*toy) Gradient(string) ([]float64, error)    { return nil, nil }
+func (*toy) MemoryBytes() int64                    { return 0 }
+func (*toy) Close() error                          { return nil }
 
 func (x *toy) Names() []string {
 	names := []string{"a", "b", "c"}
@@ -80,6 +81,10 @@ func (x *toy) Set(name string, v []float64) error {
 		x.slots[name] = slices.Clone(v)
 	}
 	return nil
+}
+
+func (x *toy) Capabilities() engine.Capabilities {
+	return engine.Capabilities{HostMemory: &engine.HostMemory{Buckets: x.BucketMemory, Unpack: x.Unpack, Pack: x.Pack}}
 }
 
 func (x *toy) BucketMemory() []engine.BucketMemory {
@@ -274,8 +279,8 @@ func (m meanSync) ReduceBucket(b int, buffer device.Buffer, _ device.Stream) err
 	}
 	return nil
 }
-func (meanSync) Wait() error      { return nil }
-func (meanSync) Capturable() bool { return false }
+func (meanSync) Wait() error                           { return nil }
+func (meanSync) Capabilities() engine.SyncCapabilities { return engine.SyncCapabilities{} }
 
 // farthest returns the largest distance of an element of a from that of b.
 func farthest(a, b map[string][]float64) float64 {

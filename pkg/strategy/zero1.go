@@ -23,7 +23,7 @@ type zero1 struct {
 	shard shard.Shard
 }
 
-func newZeRO1(ctx context.Context, _ Config, _ engine.Engine, group collective.Group) (Strategy, error) {
+func newZeRO1(ctx context.Context, _ Config, _ *engine.Accelerator, group collective.Group) (Strategy, error) {
 	return &zero1{queue: newQueue(ctx, group, scatterBucket)}, nil
 }
 

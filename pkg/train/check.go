@@ -10,7 +10,7 @@ import (
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/data"
-	"lockstep/pkg/engine/cuda"
+	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/nn"
 )
@@ -68,7 +68,7 @@ func (w Worker) checkSizes(ctx context.Context, cfg Config, workers int) (err er
 	if _, gpu := cfg.Engine.CUDA(); gpu || cfg.Strategy.Staged() {
 		p, err := t.lowerNetwork(net, cfg.Batch, nn.Train)
 		if err == nil && gpu {
-			err = cuda.CheckProgram(p)
+			err = engine.CheckProgram(cfg.Engine.Device, p)
 		}
 		if err == nil && cfg.Strategy.Staged() {
 			_, err = plan.Cut(p, workers)

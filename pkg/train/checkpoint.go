@@ -51,7 +51,7 @@ func (t *Trainer) takeSnapshot() (snapshot, error) {
 	if t.average != nil {
 		s.metadata["averages"] = strconv.Itoa(t.average.updates)
 	}
-	scale, err := marshalLossScale(t.train)
+	scale, err := marshalLossScale(t.can)
 	if err != nil {
 		return s, err
 	}
@@ -236,7 +236,7 @@ func (t *Trainer) restoreCheckpoint(ctx context.Context, before *runs.Run) error
 	if err := file.checkTensors(t.train); err != nil { // Strategy.Start restores them
 		return err
 	}
-	if err := restoreLossScale(t.train, file.lossScale); err != nil {
+	if err := restoreLossScale(t.can, file.lossScale); err != nil {
 		return fmt.Errorf("checkpoint %s: %w", file.path, err)
 	}
 	return nil

@@ -9,14 +9,14 @@ import (
 )
 
 type deviceDataset struct {
-	engine engine.DatasetHolder
 	values []float32 // one target per stored sample, such as its class; nil if targets are masks
 	stored []int     // index of each sample's target in values
 	bytes  int64     // memory of the set
 }
 
-// appendTargets appends the targets (class indices) of the given samples to the slice to.
-func (d *deviceDataset) appendTargets(to []float32, samples []int) []float32 {
+// targetsOf returns the targets (class indices) of the given samples.
+func (d *deviceDataset) targetsOf(samples []int) []float32 {
+	var to []float32
 	for _, i := range samples {
 		to = append(to, d.values[d.stored[i]])
 	}
@@ -27,14 +27,13 @@ func (d *deviceDataset) appendTargets(to []float32, samples []int) []float32 {
 // the device supports this. Otherwise batches are loaded, and copySamplesToDevice sets
 // t.hostReason, or returns an error with loader.kind device.
 func (t *Trainer) copySamplesToDevice(ctx context.Context) error {
-	device, ok := t.train.(engine.DatasetHolder)
 	c := t.cfg.Loader
-	if !ok || c.DeviceMiB == 0 {
+	if t.can.HoldDataset == nil || c.DeviceMiB == 0 {
 		return nil
 	}
 	set, err := t.loader.Bytes(ctx, int64(c.DeviceMiB*(1<<20)))
 	if err == nil {
-		err = device.HoldDataset(model.ImageInput, model.TargetInput, engine.DeviceDataset{
+		err = t.can.HoldDataset(model.ImageInput, model.TargetInput, engine.DeviceDataset{
 			Image: set.Image, Target: set.Target, ImageShape: set.ImageShape, TargetShape: set.TargetShape,
 			ImageDivisor: 255, TargetDivisor: set.TargetDivisor, Values: set.Values, Stored: set.Stored,
 			Flip: set.Augment.Flip, Rotate: set.Augment.Rotate, Brightness: set.Augment.Brightness, Contrast: set.Augment.Contrast,
@@ -51,7 +50,7 @@ func (t *Trainer) copySamplesToDevice(ctx context.Context) error {
 		t.hostReason = fmt.Sprintf("the training set is not in the memory of the GPU, so each batch is copied there: %v", err)
 		return nil
 	}
-	t.deviceSet = &deviceDataset{engine: device, values: set.Values, stored: set.Stored, bytes: set.Size()}
+	t.deviceSet = &deviceDataset{values: set.Values, stored: set.Stored, bytes: set.Size()}
 	return nil
 }
 

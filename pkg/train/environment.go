@@ -5,7 +5,7 @@ import (
 	"strconv"
 
 	"lockstep/pkg/collective/rendezvous"
-	"lockstep/pkg/engine/cpu"
+	"lockstep/pkg/engine"
 	"lockstep/pkg/monitor"
 )
 
@@ -18,7 +18,7 @@ func CheckEnvironment(getenv func(string) string) error {
 	if err := rendezvous.CheckVariables(getenv); err != nil {
 		return err
 	}
-	if err := cpu.CheckVariable(getenv); err != nil {
+	if err := engine.CheckEnvironment(getenv); err != nil {
 		return err
 	}
 	if _, err := monitor.UsageEnabled(getenv); err != nil {

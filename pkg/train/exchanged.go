@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"lockstep/pkg/collective"
-	"lockstep/pkg/engine"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
 )
@@ -50,9 +49,9 @@ func (t *Trainer) sentFormula() float64 {
 		return e.SentBytes(float64(t.sampler.Steps()) / float64(t.stepsPerEpoch()))
 	}
 	n := 4 * float64(t.net.Parameters())
-	if m, ok := t.train.(engine.HostMemory); ok { // with the engine's padding and precision
+	if m := t.can.HostMemory; m != nil { // with the engine's padding and precision
 		n = 0
-		for _, b := range m.BucketMemory() {
+		for _, b := range m.Buckets() {
 			n += float64(b.Gradients.Bytes())
 		}
 	}

@@ -13,7 +13,6 @@ import (
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/engine"
-	"lockstep/pkg/engine/cpu"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
@@ -24,16 +23,15 @@ const gpuSampleInterval = time.Second
 // gpuSampler samples the utilization and power of a worker's GPU into gpu-<rank>.csv of the run
 // folder. The zero value does nothing.
 type gpuSampler struct {
-	device  engine.GPUEngine
+	device  *engine.Accelerator
 	sampler *monitor.Sampler
 	file    *os.File
 }
 
-// startGPUSampler starts to sample the device of e, and returns a zero gpuSampler if e does not use
-// a GPU. If the GPU cannot be sampled, it returns a note for the log instead of an error.
-func startGPUSampler(e engine.Engine, dir string, rank int) (w gpuSampler, note string, err error) {
-	d, ok := e.(engine.GPUEngine)
-	if !ok {
+// startGPUSampler starts to sample the GPU d, and returns a zero gpuSampler if d is nil. If the GPU
+// cannot be sampled, it returns a note for the log instead of an error.
+func startGPUSampler(d *engine.Accelerator, dir string, rank int) (w gpuSampler, note string, err error) {
+	if d == nil {
 		return gpuSampler{}, "", nil
 	}
 	if w.file, err = newGPUFile(dir, rank); err != nil {
@@ -93,7 +91,7 @@ func (w *gpuSampler) stopAll(ctx context.Context, group collective.Group) (monit
 	n := group.Size()
 	all := make([]float64, 3*n)
 	if d != nil {
-		id := d.UUID()
+		id := d.UUID
 		mine := all[3*group.Rank():]
 		for i, b := range id {
 			mine[i/8] = mine[i/8]*31 + float64(b) // below 2⁵³
@@ -142,47 +140,38 @@ func formatGPUUsage(s monitor.Summary, joules float64) string {
 
 const lossScaleKey = "loss_scale"
 
-// marshalLossScale returns the loss scale of x, which fp16 needs, as JSON, or "" if x has none.
-func marshalLossScale(x engine.Executable) (string, error) {
-	scaler, ok := x.(engine.LossScaler)
-	if !ok {
+// marshalLossScale returns the loss scale, which fp16 needs, as JSON, or "" if there is none.
+func marshalLossScale(can engine.Capabilities) (string, error) {
+	if can.LossScale == nil {
 		return "", nil
 	}
-	s, scaled := scaler.LossScale()
-	if !scaled {
-		return "", nil
-	}
-	text, err := json.Marshal(s)
+	text, err := json.Marshal(can.LossScale())
 	return string(text), err
 }
 
-// restoreLossScale sets the loss scale of x from the JSON in a checkpoint, if x has one. text is
-// empty if the run had another precision, or was made by an early version of Lockstep.
-func restoreLossScale(x engine.Executable, text string) error {
-	scaler, ok := x.(engine.LossScaler)
-	if !ok || text == "" {
-		return nil
-	}
-	if _, scaled := scaler.LossScale(); !scaled {
+// restoreLossScale sets the loss scale from the JSON in a checkpoint, if the precision needs one.
+// text is empty if the run had another precision.
+func restoreLossScale(can engine.Capabilities, text string) error {
+	if can.SetLossScale == nil || text == "" {
 		return nil
 	}
 	var s engine.LossScale
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		return fmt.Errorf("restore loss scale %q: %w", text, err)
 	}
-	return scaler.SetLossScale(s)
+	return can.SetLossScale(s)
 }
 
 // openEngineOrCPU opens the engine for o.Device, or the CPU engine in fp32 if this machine cannot
 // use that GPU, or its processor lacks that precision. note then is a message for the log.
 func openEngineOrCPU(o engine.Options) (e engine.Engine, note string, err error) {
-	e, err = OpenEngine(o, 0)
+	e, err = engine.Open(o, 0)
 	here := engine.DefaultOptions()
 	if _, onGPU := o.CUDA(); err == nil || !onGPU && (o.Device != "cpu" || o.Precision == here.Precision) {
 		return e, "", err
 	}
 	here.Fuse, here.Threads = o.Fuse, o.Threads
-	e, cpuErr := cpu.New(here)
+	e, cpuErr := engine.Open(here, 0)
 	if cpuErr != nil {
 		return nil, "", errors.Join(err, cpuErr)
 	}

@@ -38,13 +38,13 @@ func TestGPUEnergy(t *testing.T) {
 	two := clibtest.New(clibtest.Options{Devices: 2})
 	for _, c := range []struct {
 		name    string
-		engines []engine.Engine
+		engines []*cuda.Engine
 		devices float64 // whose joules are in the sum; 0: none is known
 	}{
-		{"one rank", []engine.Engine{gpuEngine(t, two, 0)}, 1},
-		{"a GPU each", []engine.Engine{gpuEngine(t, two, 0), gpuEngine(t, two, 1)}, 2},
-		{"three ranks on two", []engine.Engine{gpuEngine(t, two, 0), gpuEngine(t, two, 1), gpuEngine(t, two, 2)}, 2},
-		{"one has no library", []engine.Engine{gpuEngine(t, two, 0), gpuEngine(t, clibtest.New(clibtest.Options{Absent: []clib.Name{clib.NVML}}), 0)}, 0},
+		{"one rank", []*cuda.Engine{gpuEngine(t, two, 0)}, 1},
+		{"a GPU each", []*cuda.Engine{gpuEngine(t, two, 0), gpuEngine(t, two, 1)}, 2},
+		{"three ranks on two", []*cuda.Engine{gpuEngine(t, two, 0), gpuEngine(t, two, 1), gpuEngine(t, two, 2)}, 2},
+		{"one has no library", []*cuda.Engine{gpuEngine(t, two, 0), gpuEngine(t, clibtest.New(clibtest.Options{Absent: []clib.Name{clib.NVML}}), 0)}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -53,7 +53,7 @@ func TestGPUEnergy(t *testing.T) {
 			for i, e := range c.engines {
 				var note string
 				var err error
-				if watches[i], note, err = startGPUSampler(e, dir, i); err != nil || (note != "") != (c.devices == 0 && i == 1) {
+				if watches[i], note, err = startGPUSampler(e.Accelerator(), dir, i); err != nil || (note != "") != (c.devices == 0 && i == 1) {
 					t.Fatalf("rank %d: %q, %v", i, note, err)
 				}
 				if note != "" && !strings.Contains(note, "not recorded") {
@@ -91,7 +91,7 @@ func TestGPUEnergy(t *testing.T) {
 func TestGPUFileOfAResumedRun(t *testing.T) {
 	dir := t.TempDir()
 	for _, want := range []string{"gpu-1.csv", "gpu-1.2.csv", "gpu-1.3.csv"} {
-		w, note, err := startGPUSampler(gpuEngine(t, clibtest.New(clibtest.Options{}), 0), dir, 1)
+		w, note, err := startGPUSampler(gpuEngine(t, clibtest.New(clibtest.Options{}), 0).Accelerator(), dir, 1)
 		if err != nil || note != "" || filepath.Base(w.file.Name()) != want {
 			t.Fatalf("%v, %q, %v, want %s", w.file, note, err, want)
 		}
@@ -101,34 +101,30 @@ func TestGPUFileOfAResumedRun(t *testing.T) {
 	}
 }
 
-// scaled is an executable that implements only engine.LossScaler.
-type scaled struct {
-	engine.Executable
-	scale engine.LossScale
-	none  bool
+// scaled returns the Capabilities of an executable with the given loss scale.
+func scaled(s *engine.LossScale) engine.Capabilities {
+	return engine.Capabilities{
+		LossScale:    func() engine.LossScale { return *s },
+		SetLossScale: func(scale engine.LossScale) error { *s = scale; return nil },
+	}
 }
 
-func (s *scaled) LossScale() (engine.LossScale, bool)       { return s.scale, !s.none }
-func (s *scaled) SetLossScale(scale engine.LossScale) error { s.scale = scale; return nil }
-
 func TestLossScaleInCheckpoint(t *testing.T) {
-	before := engine.LossScale{Scale: 4096, GoodSteps: 17, Skipped: 3}
-	text, err := marshalLossScale(&scaled{scale: before})
+	before, after := engine.LossScale{Scale: 4096, GoodSteps: 17, Skipped: 3}, engine.LossScale{}
+	text, err := marshalLossScale(scaled(&before))
 	if err != nil || text == "" {
 		t.Fatal(text, err)
 	}
-	after := &scaled{}
-	if err := restoreLossScale(after, text); err != nil || after.scale != before {
-		t.Errorf("%+v, %v", after.scale, err)
+	if err := restoreLossScale(scaled(&after), text); err != nil || after != before {
+		t.Errorf("%+v, %v", after, err)
 	}
-	other := &scaled{none: true}
-	if err := restoreLossScale(other, text); err != nil || other.scale != (engine.LossScale{}) {
-		t.Errorf("a precision without one: %+v, %v", other.scale, err)
+	if err := restoreLossScale(engine.Capabilities{}, text); err != nil {
+		t.Errorf("a precision without one: %v", err)
 	}
-	if text, err := marshalLossScale(other); text != "" || err != nil {
+	if text, err := marshalLossScale(engine.Capabilities{}); text != "" || err != nil {
 		t.Errorf("a precision without one: %q, %v", text, err)
 	}
-	if err := restoreLossScale(after, "{"); err == nil || !strings.Contains(err.Error(), `loss scale "{"`) {
+	if err := restoreLossScale(scaled(&after), "{"); err == nil || !strings.Contains(err.Error(), `loss scale "{"`) {
 		t.Errorf("damaged: %v", err)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"lockstep/pkg/engine"
-	"lockstep/pkg/engine/cpu"
 	"lockstep/pkg/internal/device"
 	"lockstep/pkg/runs"
 )
@@ -21,9 +20,9 @@ func (t *Trainer) openCommonEngine(ctx context.Context) (engine.Engine, error) {
 		return t.options.Open(t.cfg.Engine, t.options.LocalRank)
 	}
 	if t.cfg.Engine.Device != "cpu" {
-		return OpenEngine(t.cfg.Engine, t.options.LocalRank)
+		return engine.Open(t.cfg.Engine, t.options.LocalRank)
 	}
-	mine, err := cpu.InstructionSets(t.cfg.Engine.Precision)
+	mine, err := engine.InstructionSets(t.cfg.Engine.Precision)
 	if err != nil {
 		return nil, fmt.Errorf("open CPU engine: %w", err)
 	}
@@ -33,9 +32,12 @@ func (t *Trainer) openCommonEngine(ctx context.Context) (engine.Engine, error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("resume: %w", err)
 		}
-		recorded = cpu.ParseInstructionSet(before.Info.Engine)
+		recorded = engine.ParseInstructionSet(before.Info.Engine)
 	}
-	names := cpu.AllInstructionSets()
+	names, err := engine.AllInstructionSets()
+	if err != nil {
+		return nil, fmt.Errorf("open CPU engine: %w", err)
+	}
 	counts := make([]float64, len(names))
 	have := map[string]int{}
 	for _, set := range mine {
@@ -52,17 +54,32 @@ func (t *Trainer) openCommonEngine(ctx context.Context) (engine.Engine, error) {
 	for i, set := range names {
 		have[set] = int(counts[i])
 	}
-	set := cpu.CommonInstructionSet(have, t.group.Size(), recorded)
+	set := commonInstructionSet(names, have, t.group.Size(), recorded)
 	if set == "" {
 		return nil, errors.New("choose a common instruction set: no instruction set is available on all workers: set LOCKSTEP_CPU to the same value for all workers, or unset it")
 	}
-	return cpu.NewWithInstructionSet(t.cfg.Engine, set)
+	o := t.cfg.Engine
+	o.InstructionSet = set
+	return engine.Open(o, t.options.LocalRank)
+}
+
+// commonInstructionSet returns the instruction set that all workers should use. names are all
+// instruction sets, the best first; support contains the number of workers that support each. The
+// result is preferred if all workers support it, else the best set that all workers support, or ""
+// if there is no such set.
+func commonInstructionSet(names []string, support map[string]int, workers int, preferred string) string {
+	for _, set := range append([]string{preferred}, names...) {
+		if set != "" && support[set] == workers {
+			return set
+		}
+	}
+	return ""
 }
 
 // instructionSetNote returns a note for the log if the engine that trained a run and the one that
 // continues or evaluates it use different CPU instruction sets, else "". The arguments are engine names.
 func instructionSetNote(trainedOn, current string) string {
-	if trainedOn == current || cpu.ParseInstructionSet(trainedOn) == "" || cpu.ParseInstructionSet(current) == "" {
+	if trainedOn == current || engine.ParseInstructionSet(trainedOn) == "" || engine.ParseInstructionSet(current) == "" {
 		return ""
 	}
 	return fmt.Sprintf("trained on %s, now on %s: results differ in their last bits", trainedOn, current)
@@ -71,9 +88,10 @@ func instructionSetNote(trainedOn, current string) string {
 // openMatchingEngine opens the engine for o.Device. On the CPU, it uses the instruction set of trainedOn,
 // the name of the run's engine, if this processor supports it. Otherwise note is a message for the log.
 func openMatchingEngine(o engine.Options, trainedOn string) (e engine.Engine, note string, err error) {
-	sets, err := cpu.InstructionSets(o.Precision)
-	if set := cpu.ParseInstructionSet(trainedOn); err == nil && o.Device == "cpu" && slices.Contains(sets, set) {
-		e, err = cpu.NewWithInstructionSet(o, set)
+	sets, err := engine.InstructionSets(o.Precision)
+	if set := engine.ParseInstructionSet(trainedOn); err == nil && o.Device == "cpu" && slices.Contains(sets, set) {
+		o.InstructionSet = set
+		e, err = engine.Open(o, 0)
 		return e, "", err
 	}
 	if e, note, err = openEngineOrCPU(o); err == nil && note == "" {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/pkg/engine/cpu"
+	"lockstep/pkg/engine"
 	"lockstep/pkg/runs"
 )
 
@@ -51,7 +51,7 @@ func TestResumeInstructionSet(t *testing.T) {
 	}
 	missing := "neon"
 	t.Setenv("LOCKSTEP_CPU", "")
-	sets, err := cpu.InstructionSets("fp32")
+	sets, err := engine.InstructionSets("fp32")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,34 @@ func TestResumeInstructionSet(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Replace(string(text), "cpu (go)", "cpu ("+missing+")", 1)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if i := train("", true); cpu.ParseInstructionSet(i.Engine) != sets[0] || !noted() {
+	if i := train("", true); engine.ParseInstructionSet(i.Engine) != sets[0] || !noted() {
 		t.Errorf("resumed on %s, a notice: %v, want %s and one", i.Engine, noted(), sets[0])
+	}
+}
+
+// TestCommonSet checks the choice of the best set that all workers support, or of the
+// preferred one if all support it.
+func TestCommonSet(t *testing.T) {
+	names, err := engine.AllInstructionSets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		have    map[string]int
+		workers int
+		prefer  string
+		want    string
+	}{
+		{map[string]int{"avx512": 2, "avx2": 2, "go": 2}, 2, "", "avx512"},
+		{map[string]int{"avx512": 1, "avx2": 2, "go": 2}, 2, "", "avx2"},
+		{map[string]int{"avx512": 1, "avx2": 2, "go": 2}, 2, "avx512", "avx2"},
+		{map[string]int{"avx512": 3, "avx2": 3, "go": 3}, 3, "avx2", "avx2"},
+		{map[string]int{"avx2": 1, "neon": 1, "go": 2}, 2, "", "go"},
+		{map[string]int{"avx512": 1, "go": 1}, 2, "", ""},
+		{map[string]int{"avx2": 2, "go": 2}, 2, "sse", "avx2"},
+	} {
+		if got := commonInstructionSet(names, c.have, c.workers, c.prefer); got != c.want {
+			t.Errorf("%v of %d workers, preferred %q: got %q, want %q", c.have, c.workers, c.prefer, got, c.want)
+		}
 	}
 }

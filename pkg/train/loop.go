@@ -16,7 +16,6 @@ import (
 	"lockstep/pkg/model"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
-	"lockstep/pkg/strategy/stage"
 )
 
 // Result is the outcome of a run.
@@ -102,11 +101,9 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, 
 		if err := errors.Join(rec.logStart(s), rec.noteClasses(s)); err != nil {
 			return res, err
 		}
-		if n, ok := t.train.(engine.NoticeReporter); ok {
-			for _, notice := range n.Notices() {
-				if err := rec.note(notice); err != nil {
-					return res, err
-				}
+		for _, notice := range t.can.Notices {
+			if err := rec.note(notice); err != nil {
+				return res, err
 			}
 		}
 		if where := t.describeDataPlacement(); where != "" {
@@ -322,20 +319,29 @@ func (t *Trainer) runOptimizerStep(ctx context.Context, feed *batchFeeder, i int
 	correct := 0.0
 	for part := range parts {
 		waiting := time.Now()
-		if !feed.next() {
+		ok, err := t.train.NextBatch(feed)
+		if err != nil {
+			return span, err
+		}
+		if !ok {
 			if err := feed.err(); err != nil {
 				return span, fmt.Errorf("load batches: %w", err)
 			}
 			return span, errors.New("load batches: the loader returned too few batches for the epoch")
 		}
-		t.addWaitToProfile(waiting)
-		image, target := feed.batch()
 		span.Data += time.Since(waiting).Seconds()
-		if err := t.trainBatch(ctx, image, target, t.newStep(part+1, parts, rate), &span); err != nil {
+		if t.started.IsZero() { // the step began when its batch was loaded
+			t.started = waiting
+			if feed.loaded.After(waiting) {
+				t.started = feed.loaded
+			}
+		}
+		targets := feed.takeTargets()
+		if err := t.trainBatch(ctx, t.newStep(part+1, parts, rate), &span); err != nil {
 			return span, err
 		}
-		if feed.needTargets && t.hasOutputs() {
-			n, err := t.countCorrect(feed.batchTargets())
+		if targets != nil && !t.can.NoOutputs {
+			n, err := t.countCorrect(targets)
 			if err != nil {
 				return span, err
 			}
@@ -347,13 +353,6 @@ func (t *Trainer) runOptimizerStep(ctx context.Context, feed *batchFeeder, i int
 	}
 	span.Loss /= float64(parts)
 	return span, nil
-}
-
-// hasOutputs reports whether this rank computes the network's outputs. Of the stages of a
-// pipeline, only the last one does.
-func (t *Trainer) hasOutputs() bool {
-	x, staged := t.train.(*stage.Executable)
-	return !staged || x.HasOutputs()
 }
 
 // countCorrect returns how many samples of the last batch, whose classes are labels, the network
@@ -369,12 +368,20 @@ func (t *Trainer) countCorrect(labels []float32) (float64, error) {
 
 // Step does one optimizer step on a batch of this rank with the given learning rate, and adds its
 // times in seconds and its loss to span, which may be nil. For segmentation, image is [batch,C,H,W]
-// and target [batch,1,H,W]. image is nil if the engine has the batch, for example by prefetching.
+// and target [batch,1,H,W].
 func (t *Trainer) Step(ctx context.Context, image, target []float32, rate float64, span *runs.Step) error {
 	if span == nil {
 		span = &runs.Step{}
 	}
-	return t.trainBatch(ctx, image, target, t.newStep(1, 1, rate), span)
+	t.started = time.Now()
+	if err := t.train.SetInput(model.ImageInput, image); err != nil {
+		return err
+	}
+	if err := t.train.SetInput(model.TargetInput, target); err != nil {
+		return err
+	}
+	span.Data += time.Since(t.started).Seconds()
+	return t.trainBatch(ctx, t.newStep(1, 1, rate), span)
 }
 
 // newStep describes the given batch, counted from 1, of the next optimizer step.
@@ -382,22 +389,9 @@ func (t *Trainer) newStep(batch, batches int, rate float64) strategy.Step {
 	return strategy.Step{Batch: batch, Batches: batches, Update: t.cfg.Optimizer.Update(rate, t.step+1)}
 }
 
-// trainBatch computes the gradients of one batch, and adds its times and loss to span. After the
-// last batch of the step, it also updates the parameters.
-func (t *Trainer) trainBatch(ctx context.Context, image, target []float32, step strategy.Step, span *runs.Step) error {
-	begin := time.Now()
-	if t.started.IsZero() {
-		t.started = begin
-	}
-	if image != nil {
-		if err := t.train.SetInput(model.ImageInput, image); err != nil {
-			return err
-		}
-		if err := t.train.SetInput(model.TargetInput, target); err != nil {
-			return err
-		}
-	}
-	input := time.Since(begin)
+// trainBatch computes the gradients of the batch whose inputs are set, and adds its times and loss
+// to span. After the last batch of the step, it also updates the parameters.
+func (t *Trainer) trainBatch(ctx context.Context, step strategy.Step, span *runs.Step) error {
 	collective.SetStep(t.group, t.step+1)
 	timing, err := t.strategy.Step(ctx, t.train, step)
 	collective.SetStep(t.group, 0)
@@ -408,7 +402,6 @@ func (t *Trainer) trainBatch(ctx context.Context, image, target []float32, step 
 		return err
 	}
 	span.Loss += t.train.Loss()
-	span.Data += input.Seconds()
 	span.Forward += timing.Forward.Seconds()
 	span.Backward += timing.Backward.Seconds()
 	span.Wait += timing.Wait.Seconds()

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	_ "lockstep/pkg/engine/all"
 )
 
 // TestMain makes the test binary a worker process if a test starts it as one. It checks that

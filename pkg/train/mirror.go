@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"lockstep/pkg/engine/cuda"
+	"lockstep/pkg/engine"
 	"lockstep/pkg/model"
 )
 
@@ -92,7 +92,7 @@ func (m MirrorOptions) deviceNames(cfg Config) ([]string, error) {
 	}
 	count := m.Count
 	if kind == "cuda" {
-		n, err := cuda.DeviceCount()
+		n, err := engine.CountGPUs()
 		if err != nil {
 			return nil, err
 		}

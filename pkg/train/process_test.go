@@ -125,8 +125,8 @@ func TestFailingReplicaEndsItsProcess(t *testing.T) {
 	cfg := tiny()
 	cfg.Strategy.Name = strategy.NameMirrored
 	dir := filepath.Join(t.TempDir(), "run")
-	errs := trainProcesses(t.Context(), t, cfg, 1, 3, WorkerOptions{Dir: dir, Strategy: func(ctx context.Context, c strategy.Config, e engine.Engine, g collective.Group) (strategy.Strategy, error) {
-		s, err := strategy.New(ctx, c, e, g)
+	errs := trainProcesses(t.Context(), t, cfg, 1, 3, WorkerOptions{Dir: dir, Strategy: func(ctx context.Context, c strategy.Config, gpu *engine.Accelerator, g collective.Group) (strategy.Strategy, error) {
+		s, err := strategy.New(ctx, c, gpu, g)
 		return &failingStrategy{Strategy: s, rank: g.Rank()}, err
 	}})
 	wantError(t, errs[0], "rank 1: epoch 1: batch 3: out of luck")
@@ -160,8 +160,8 @@ func TestRecordsOfReplicas(t *testing.T) {
 	cfg.TimeoutCollective = "4s"
 	train := func(newStrategy func(strategy.Strategy, int) strategy.Strategy) (errs []error, problems string) {
 		dir := filepath.Join(t.TempDir(), "run")
-		errs = trainProcesses(t.Context(), t, cfg, 2, 1, WorkerOptions{Dir: dir, Strategy: func(ctx context.Context, c strategy.Config, e engine.Engine, g collective.Group) (strategy.Strategy, error) {
-			s, err := strategy.New(ctx, c, e, g)
+		errs = trainProcesses(t.Context(), t, cfg, 2, 1, WorkerOptions{Dir: dir, Strategy: func(ctx context.Context, c strategy.Config, gpu *engine.Accelerator, g collective.Group) (strategy.Strategy, error) {
+			s, err := strategy.New(ctx, c, gpu, g)
 			return newStrategy(s, g.Rank()), err
 		}})
 		run, err := runs.Read(dir)

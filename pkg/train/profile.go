@@ -6,13 +6,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
-	"lockstep/pkg/engine/cpu"
-	"lockstep/pkg/engine/cuda"
+	"lockstep/pkg/engine"
 )
 
-// Profile selects the steps of a run that are profiled; see cuda.Profile and cpu.Profile.
+// Profile selects the steps of a run that are profiled; see engine.Profile.
 type Profile struct {
 	First, Steps int  // first step, counted from 1, and number of steps; 0 steps: no profile
 	Epoch        int  // the epoch, from 1, whose steps First counts; 0: First counts the steps of the run
@@ -58,21 +56,15 @@ func (t *Trainer) startProfile() error {
 		return fmt.Errorf("profile step %d: the resumed run has done %d steps already: choose a later step, or start a new run", first, done)
 	}
 	trace := filepath.Join(t.options.Dir, fmt.Sprintf("trace-%d.json", t.group.Rank()))
-	switch e := t.engine.(type) {
-	case *cuda.Engine:
-		window := cuda.Profile{First: first, Steps: last - first + 1}
-		if p.Trace || p.Epoch > 0 {
+	if t.can.Profile != nil {
+		window := engine.Profile{First: first, Steps: last - first + 1, Rank: t.group.Rank(), World: t.group.Size()}
+		if onCPU := t.can.Accelerator == nil; onCPU || p.Trace || p.Epoch > 0 {
 			if t.options.Dir == "" {
-				return errNoRunFolder
+				return errors.New("write trace of profile: the worker has no run folder")
 			}
 			window.Trace = trace
 		}
-		return e.Profile(window)
-	case *cpu.Engine:
-		if t.options.Dir == "" {
-			return errNoRunFolder
-		}
-		return e.Profile(cpu.Profile{First: first, Steps: last - first + 1, Trace: trace, Rank: t.group.Rank(), World: t.group.Size()})
+		return t.can.Profile(window)
 	}
 	return fmt.Errorf("profile steps %d to %d: the engine %s has no profiler: use --device cpu or cuda; the steps-<rank>.jsonl files of the run folder contain the time of each phase", first, last, t.engine.Name())
 }
@@ -97,12 +89,3 @@ func (p Profile) stepRange(steps, epochs int) (first, last int, err error) {
 	first = p.First + (p.Epoch-1)*steps
 	return first, first + p.Steps - 1, nil
 }
-
-// addWaitToProfile adds the wait for the next step's batch, from since to now, to the CPU engine's profile.
-func (t *Trainer) addWaitToProfile(since time.Time) {
-	if e, ok := t.engine.(*cpu.Engine); ok && t.options.Profile.Steps > 0 {
-		e.RecordWait("load batch", since)
-	}
-}
-
-var errNoRunFolder = errors.New("write trace of profile: the worker has no run folder")

@@ -12,12 +12,10 @@ import (
 	"slices"
 	"time"
 
-	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/buildid"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
-	"lockstep/pkg/strategy/stage"
 )
 
 // recorder writes a worker's files in the run folder: every rank its steps, and rank 0 all
@@ -86,8 +84,8 @@ func (t *Trainer) newRecorder(ctx context.Context) (r *recorder, err error) {
 	}()
 	if t.group.Rank() == 0 {
 		// The other ranks wait for rank 0 below, so they do not disturb the measurement.
-		if e, ok := t.engine.(engine.PeakMeasurer); ok {
-			t.peak = e.PeakFLOPS()
+		if t.can.PeakFLOPS != nil {
+			t.peak = t.can.PeakFLOPS()
 		}
 		err = r.openRunFolder()
 	}
@@ -102,7 +100,7 @@ func (t *Trainer) newRecorder(ctx context.Context) (r *recorder, err error) {
 		return r, err
 	}
 	var note string
-	if r.gpu, note, err = startGPUSampler(t.engine, t.options.Dir, t.group.Rank()); err == nil && note != "" && r.writer != nil {
+	if r.gpu, note, err = startGPUSampler(t.can.Accelerator, t.options.Dir, t.group.Rank()); err == nil && note != "" && r.writer != nil {
 		err = r.note(note)
 	}
 	if err == nil {
@@ -177,7 +175,7 @@ func (t *Trainer) openSteps(ctx context.Context) (*runs.StepWriter, error) {
 
 // addEnergy adds the energy of all ranks' devices to run.json. All ranks must call it.
 func (r *recorder) addEnergy(ctx context.Context) error {
-	if _, ok := r.t.engine.(engine.GPUEngine); !ok || r.steps == nil {
+	if r.t.can.Accelerator == nil || r.steps == nil {
 		return nil
 	}
 	s, joules, err := r.gpu.stopAll(ctx, r.t.group)
@@ -311,8 +309,8 @@ func (t *Trainer) newRunInfo() (runs.Info, error) {
 		return runs.Info{}, err
 	}
 	accelerator := ""
-	if a, ok := t.engine.(engine.GPUEngine); ok {
-		accelerator = a.Accelerator()
+	if a := t.can.Accelerator; a != nil {
+		accelerator = a.Name
 	}
 	return runs.Info{
 		SentFormula: t.sentFormula(),
@@ -401,8 +399,8 @@ func (t *Trainer) describeStrategy() string {
 	if n := t.options.processes; n > 0 && n < t.group.Size() {
 		line += fmt.Sprintf(": %s in %s, global batch %d", english.Count(t.group.Size(), "replica"), english.Count(n, "process"), t.globalBatch())
 	}
-	if x, ok := t.train.(*stage.Executable); ok {
-		line += ", stages of " + x.DescribeStages()
+	if t.can.Stages != "" {
+		line += ", stages of " + t.can.Stages
 	}
 	if reason := t.unrealReason(); reason != "" {
 		line += ": losses and scores are not real: " + reason

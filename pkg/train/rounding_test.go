@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/pkg/engine/cpu"
+	"lockstep/pkg/engine"
 	"lockstep/pkg/runs"
 )
 
@@ -19,7 +19,7 @@ func TestTrainBF16(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	if _, err := cpu.InstructionSets("bf16"); err != nil {
+	if _, err := engine.InstructionSets("bf16"); err != nil {
 		t.Setenv("LOCKSTEP_CPU", "go") // slow, and the same roundings
 	}
 	cfg := tiny()
@@ -54,7 +54,7 @@ func TestTrainBF16(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "run.json"))
-	if err != nil || !strings.Contains(string(text), `"precision": "bf16"`) || cpu.ParseInstructionSet(low.Info.Engine) == "" {
+	if err != nil || !strings.Contains(string(text), `"precision": "bf16"`) || engine.ParseInstructionSet(low.Info.Engine) == "" {
 		t.Errorf("run.json has no precision, or engine %q (%v)", low.Info.Engine, err)
 	}
 	if log, err := os.ReadFile(filepath.Join(dir, "out.log")); err != nil || !strings.Contains(string(log), "precision bf16: ") {

@@ -19,7 +19,7 @@ func (t *Trainer) Staged() *data.Staged { return t.staged }
 // Synchronize waits until the device has completed all steps. A GPU may still compute after Step
 // has returned.
 func (t *Trainer) Synchronize() error {
-	if t.step == 0 || !t.hasOutputs() {
+	if t.step == 0 || t.can.NoOutputs {
 		return nil
 	}
 	_, outputs, err := batchAndOutputSize(t.train.Program())

@@ -323,8 +323,8 @@ func TestStrategiesNameADeadRank(t *testing.T) {
 		done := make(chan bool)
 		for rank, g := range groups {
 			go func() {
-				options := WorkerOptions{Strategy: func(ctx context.Context, c strategy.Config, e engine.Engine, g collective.Group) (strategy.Strategy, error) {
-					s, err := strategy.New(ctx, c, e, g)
+				options := WorkerOptions{Strategy: func(ctx context.Context, c strategy.Config, gpu *engine.Accelerator, g collective.Group) (strategy.Strategy, error) {
+					s, err := strategy.New(ctx, c, gpu, g)
 					return &dyingStrategy{Strategy: s, group: g}, err
 				}}
 				var res Result

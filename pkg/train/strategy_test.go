@@ -221,7 +221,7 @@ func trainAveraging(t *testing.T, cfg Config, exchange func(collective.Group) st
 	t.Helper()
 	var options WorkerOptions
 	if exchange != nil {
-		options.Strategy = func(_ context.Context, _ strategy.Config, _ engine.Engine, g collective.Group) (strategy.Strategy, error) {
+		options.Strategy = func(_ context.Context, _ strategy.Config, _ *engine.Accelerator, g collective.Group) (strategy.Strategy, error) {
 			return exchange(g), nil
 		}
 	}

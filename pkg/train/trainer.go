@@ -13,9 +13,6 @@ import (
 	"lockstep/pkg/collective"
 	"lockstep/pkg/data"
 	"lockstep/pkg/engine"
-	"lockstep/pkg/engine/cpu"
-	"lockstep/pkg/engine/cuda"
-	"lockstep/pkg/engine/reference"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
@@ -23,7 +20,6 @@ import (
 	"lockstep/pkg/optim"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
-	"lockstep/pkg/strategy/stage"
 )
 
 // EvalBatchSize affects memory but not the results of an evaluation, because batch norms then use
@@ -53,11 +49,11 @@ type WorkerOptions struct {
 	// rankSource is the launcher that has set the rank, for run.json; empty: lockstep launch, or none.
 	rankSource string
 
-	// Open opens the engine; nil: OpenEngine. If it is nil, all ranks on CPUs use the same
+	// Open opens the engine; nil: engine.Open. If it is nil, all ranks on CPUs use the same
 	// instruction set.
 	Open func(o engine.Options, localRank int) (engine.Engine, error)
 	// Strategy creates the strategy; nil: strategy.New. Every rank calls it at the same time.
-	Strategy func(ctx context.Context, c strategy.Config, e engine.Engine, group collective.Group) (strategy.Strategy, error)
+	Strategy func(ctx context.Context, c strategy.Config, gpu *engine.Accelerator, group collective.Group) (strategy.Strategy, error)
 	// Sampler chooses the samples of a rank; nil: data.NewSampler.
 	Sampler func(c data.SamplerOptions) (*data.Sampler, error)
 }
@@ -71,6 +67,7 @@ type Trainer struct {
 	lock     *runs.Lock // lock of the run folder, on rank 0 until the writer takes it over
 	engine   engine.Engine
 	train    engine.Executable
+	can      engine.Capabilities // of train
 	eval     engine.Executable
 	strategy strategy.Strategy
 	// strategyState contains the strategy's tensors for the next checkpoint; nil except on rank 0
@@ -165,7 +162,7 @@ func New(ctx context.Context, cfg Config, group collective.Group, options Worker
 	if newStrategy == nil {
 		newStrategy = strategy.New
 	}
-	if t.strategy, err = newStrategy(work, cfg.Strategy, t.engine, group); err != nil {
+	if t.strategy, err = newStrategy(work, cfg.Strategy, t.can.Accelerator, group); err != nil {
 		return t, err
 	}
 	if err = t.setInitialState(ctx); err != nil {
@@ -203,6 +200,7 @@ func (t *Trainer) loadPrograms(ctx context.Context) (err error) {
 	if t.net, t.train, err = t.loadProgram(image, target, t.cfg.Batch, nn.Train, t.eval); err != nil {
 		return err
 	}
+	t.can = t.train.Capabilities()
 	t.stepFLOPs = t.train.Program().StepFLOPs()
 	if t.net.Task() == model.Classification {
 		batch, outputs, err := batchAndOutputSize(t.train.Program())
@@ -227,18 +225,6 @@ func (t *Trainer) loadEvaluation(share engine.Executable) (err error) {
 	return err
 }
 
-// OpenEngine opens the engine for o.Device. "cuda" means the GPU with the number localRank, the
-// worker's rank on its machine.
-func OpenEngine(o engine.Options, localRank int) (engine.Engine, error) {
-	if o.Device == "reference" {
-		return reference.New(o)
-	}
-	if _, ok := o.CUDA(); ok {
-		return cuda.New(o, localRank)
-	}
-	return cpu.New(o)
-}
-
 // loadProgram builds the network for samples of the given shapes, and loads its program with the
 // parameters of share, or with its own if share is nil. With a staged strategy, the training
 // program is the stage of this rank.
@@ -251,15 +237,14 @@ func (t *Trainer) loadProgram(image, target []int, batch int, mode nn.Mode, shar
 	if err != nil {
 		return nil, nil, err
 	}
-	if mode == nn.Train && t.cfg.Strategy.Staged() {
-		exe, err := stage.Load(t.engine, p, share, t.group.Size(), t.group.Rank())
-		if err != nil { // not a nil *stage.Executable in an interface
-			return nil, nil, err
-		}
-		return net, exe, nil
+	if mode == nn.Eval {
+		exe, err := t.engine.Load(p, share)
+		return net, exe, err
 	}
-	t.buckets = max(t.buckets, len(p.Buckets))
-	exe, err := t.engine.Load(p, share)
+	if !t.cfg.Strategy.Staged() {
+		t.buckets = len(p.Buckets)
+	}
+	exe, err := strategy.Load(t.cfg.Strategy, t.engine, p, share, t.group.Size(), t.group.Rank())
 	return net, exe, err
 }
 

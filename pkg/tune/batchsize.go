@@ -348,7 +348,7 @@ func (w *memoryTester) withLoadedPrograms(batch int, do func(training, evaluatio
 	if err != nil {
 		return err
 	}
-	e, err := train.OpenEngine(w.cfg.Engine, 0)
+	e, err := engine.Open(w.cfg.Engine, 0)
 	if err != nil {
 		return err
 	}

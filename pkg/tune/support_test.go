@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	_ "lockstep/pkg/engine/all"
 )
 
 // TestMain fails if goroutines of loaders, engines or trainers are left.

@@ -2,7 +2,6 @@ package verify
 
 import (
 	"context"
-	"fmt"
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/data"
@@ -79,27 +78,24 @@ func useEqualShards(p *train.WorkerOptions) {
 
 // sumGradients makes the exchange return the gradients' sum instead of their mean.
 func sumGradients(p *train.WorkerOptions) {
-	breakExchange(p, func(sync engine.GradSync, workers int) engine.GradSync { return sumSync{inner{sync}, workers} })
+	breakExchange(p, func(sync engine.GradSync, workers int) engine.GradSync { return sumSync{faultySync{sync}, workers} })
 }
 
 // skipBucket makes the exchange skip bucket 0, whose update then uses a single worker's gradients.
 func skipBucket(p *train.WorkerOptions) {
-	breakExchange(p, func(sync engine.GradSync, _ int) engine.GradSync { return partialSync{inner{sync}} })
+	breakExchange(p, func(sync engine.GradSync, _ int) engine.GradSync { return partialSync{faultySync{sync}} })
 }
 
 // skipStatistics makes synchronized batch norms use each worker's own statistics.
 func skipStatistics(p *train.WorkerOptions) {
-	breakExchange(p, func(sync engine.GradSync, _ int) engine.GradSync { return localStatisticsSync{inner{sync}} })
+	breakExchange(p, func(sync engine.GradSync, _ int) engine.GradSync { return localStatisticsSync{faultySync{sync}} })
 }
 
 // breakExchange makes the strategy pass the result of change for its own GradSync to the
 // executable. GPUs then exchange gradients through the host.
 func breakExchange(p *train.WorkerOptions, change func(sync engine.GradSync, workers int) engine.GradSync) {
-	p.Strategy = func(ctx context.Context, c strategy.Config, e engine.Engine, group collective.Group) (strategy.Strategy, error) {
-		if _, gpu := e.(strategy.GPU); gpu {
-			e = nil // NCCL needs the engine
-		}
-		s, err := strategy.New(ctx, c, e, group)
+	p.Strategy = func(ctx context.Context, c strategy.Config, _ *engine.Accelerator, group collective.Group) (strategy.Strategy, error) {
+		s, err := strategy.New(ctx, c, nil, group)
 		if err != nil {
 			return nil, err
 		}
@@ -127,21 +123,19 @@ func (x faultyExecutable) Step(ctx context.Context, sync engine.GradSync, update
 	return x.Executable.Step(ctx, x.change(sync), update)
 }
 
-// inner is a GradSync that passes on statistics of batch norms, if the wrapped one can.
-type inner struct{ engine.GradSync }
+// faultySync is a GradSync whose gradients the engine does not add up itself, which would bypass
+// the fault.
+type faultySync struct{ engine.GradSync }
 
-// ShareStatistics exchanges the statistics, if the wrapped GradSync can.
-func (s inner) ShareStatistics(own []float64) ([]float64, error) {
-	norms, ok := s.GradSync.(engine.NormSync)
-	if !ok {
-		return nil, fmt.Errorf("synchronize batch norms: %T exchanges only gradients", s.GradSync)
-	}
-	return norms.ShareStatistics(own)
+func (s faultySync) Capabilities() engine.SyncCapabilities {
+	c := s.GradSync.Capabilities()
+	c.Accumulation = nil
+	return c
 }
 
 // sumSync replaces the mean of the gradients by their sum.
 type sumSync struct {
-	inner
+	faultySync
 	workers int
 }
 
@@ -152,20 +146,24 @@ func (s sumSync) ReduceBucket(i int, b device.Buffer, stream device.Stream) erro
 	for k := range b.F32 {
 		b.F32[k] *= float32(s.workers)
 	}
-	return s.inner.ReduceBucket(i, b, stream)
+	return s.GradSync.ReduceBucket(i, b, stream)
 }
 
 // partialSync skips bucket 0.
-type partialSync struct{ inner }
+type partialSync struct{ faultySync }
 
 func (s partialSync) ReduceBucket(i int, b device.Buffer, stream device.Stream) error {
 	if i == 0 {
 		return nil
 	}
-	return s.inner.ReduceBucket(i, b, stream)
+	return s.GradSync.ReduceBucket(i, b, stream)
 }
 
 // localStatisticsSync keeps the statistics of batch norms local.
-type localStatisticsSync struct{ inner }
+type localStatisticsSync struct{ faultySync }
 
-func (localStatisticsSync) ShareStatistics(own []float64) ([]float64, error) { return own, nil }
+func (s localStatisticsSync) Capabilities() engine.SyncCapabilities {
+	c := s.faultySync.Capabilities()
+	c.ShareStatistics = func(own []float64) ([]float64, error) { return own, nil }
+	return c
+}

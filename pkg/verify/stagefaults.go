@@ -54,8 +54,8 @@ func keepNorms(p *train.WorkerOptions) {
 }
 
 func breakGroup(p *train.WorkerOptions, change func(g collective.Group) collective.Group) {
-	p.Strategy = func(ctx context.Context, c strategy.Config, e engine.Engine, group collective.Group) (strategy.Strategy, error) {
-		return strategy.New(ctx, c, e, change(group))
+	p.Strategy = func(ctx context.Context, c strategy.Config, gpu *engine.Accelerator, group collective.Group) (strategy.Strategy, error) {
+		return strategy.New(ctx, c, gpu, change(group))
 	}
 }
 

@@ -209,7 +209,7 @@ func (o Options) traceKernels(r *Report, e *cuda.Engine, train func(int) error) 
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 		file = filepath.Join(dir, "trace.json")
 	}
-	if err := e.Profile(cuda.Profile{First: 1, Steps: tracedSteps, Trace: file}); err != nil {
+	if err := e.Profile(engine.Profile{First: 1, Steps: tracedSteps, Trace: file}); err != nil {
 		return err
 	}
 	if err := train(tracedSteps); err != nil {
@@ -228,7 +228,7 @@ func (o Options) traceKernels(r *Report, e *cuda.Engine, train func(int) error) 
 
 // traceGraphKernels measures the kernels of a captured graph with CUPTI.
 func (o Options) traceGraphKernels(r *Report, e *cuda.Engine, train func(int) error) error {
-	if err := e.Profile(cuda.Profile{First: 1, Steps: tracedSteps, Kernels: true}); err != nil {
+	if err := e.ProfileKernels(1, tracedSteps); err != nil {
 		return err
 	}
 	if err := train(tracedSteps); err != nil {

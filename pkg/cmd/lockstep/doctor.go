@@ -18,7 +18,6 @@ import (
 
 	"lockstep/pkg/collective/rendezvous"
 	"lockstep/pkg/engine"
-	"lockstep/pkg/engine/cpu"
 	"lockstep/pkg/internal/buildid"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/topology"
@@ -111,13 +110,13 @@ func runChecks(ctx context.Context) []finding {
 // Go, which also runs in bf16, but is slow and must be asked for.
 func checkProcessor(host runs.Host) finding {
 	f := finding{Name: "processor", Detail: fmt.Sprintf("%s, %s", host.CPU, english.Count(host.Cores, "core"))}
-	sets, err := cpu.InstructionSets(engine.DefaultOptions().Precision)
+	sets, err := engine.InstructionSets(engine.DefaultOptions().Precision)
 	if err != nil {
 		f.Advice = err.Error()
 		return f
 	}
 	f.Detail += ", instruction sets: " + strings.Join(sets, ", ")
-	if rounded, err := cpu.InstructionSets("bf16"); err == nil && rounded[0] != "go" {
+	if rounded, err := engine.InstructionSets("bf16"); err == nil && rounded[0] != "go" {
 		f.Detail += "; with precision bf16: " + strings.Join(slices.DeleteFunc(rounded, func(s string) bool { return s == "go" }), ", ")
 	}
 	if f.OK = sets[0] != "go"; !f.OK {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/pkg/engine/cpu"
+	"lockstep/pkg/engine"
 	"lockstep/pkg/runs"
 )
 
@@ -13,11 +13,11 @@ import (
 func TestDoctorListsInstructionSets(t *testing.T) {
 	t.Setenv("LOCKSTEP_CPU", "")
 	want := ""
-	if sets, err := cpu.InstructionSets("bf16"); err == nil {
+	if sets, err := engine.InstructionSets("bf16"); err == nil {
 		want = "; with precision bf16: " + strings.Join(sets[:len(sets)-1], ", ") // without plain Go
 	}
 	f := checkProcessor(runs.Host{CPU: "a processor", Cores: 2})
-	all, _ := cpu.InstructionSets("fp32")
+	all, _ := engine.InstructionSets("fp32")
 	if want = "a processor, 2 cores, instruction sets: " + strings.Join(all, ", ") + want; f.Detail != want {
 		t.Errorf("detail is %q, want %q", f.Detail, want)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	_ "lockstep/pkg/engine/all" // for training and benchmarks
 	"lockstep/pkg/internal/buildid"
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/process"

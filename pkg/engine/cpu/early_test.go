@@ -22,7 +22,7 @@ type noExchange struct{}
 
 func (noExchange) ReduceBucket(int, device.Buffer, device.Stream) error { return nil }
 func (noExchange) Wait() error                                          { return nil }
-func (noExchange) Capturable() bool                                     { return false }
+func (noExchange) Capabilities() engine.SyncCapabilities                { return engine.SyncCapabilities{} }
 
 // TestEarlyUpdate checks that updates during the backward pass give the same bits as updates
 // after it, if every piece is updated as soon as it is allowed: before each kernel of the

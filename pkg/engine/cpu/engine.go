@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 
@@ -19,16 +20,28 @@ type Engine struct {
 	profile profiler
 }
 
-var (
-	_ engine.Engine       = (*Engine)(nil)
-	_ engine.PeakMeasurer = (*Engine)(nil)
-)
+func init() { //nolint:gochecknoinits // see engine.Register
+	engine.Register(engine.Kind{
+		Device: "cpu", Open: func(o engine.Options, _ int) (engine.Engine, error) { return New(o) },
+		AllInstructionSets: kernel.InstructionSets, InstructionSets: instructionSets, CheckEnvironment: checkVariable,
+	})
+}
 
 // New starts an engine that computes with o.Threads goroutines, including the caller's. It
-// chooses the best instruction set unless the environment variable LOCKSTEP_CPU ("avx512",
-// "avx2", "neon" or "go") selects one.
+// uses the instruction set o.InstructionSet; if that is empty, the one in the environment
+// variable LOCKSTEP_CPU, or else the best one.
 func New(o engine.Options) (engine.Engine, error) {
-	return NewWithInstructionSet(o, os.Getenv(kernel.EnvVar))
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Device != "cpu" {
+		return nil, fmt.Errorf("start cpu engine: got device %q, want cpu", o.Device)
+	}
+	k, err := chooseSet(cmp.Or(o.InstructionSet, os.Getenv(kernel.EnvVar)), o.Precision)
+	if err != nil {
+		return nil, fmt.Errorf("start cpu engine: %w", err)
+	}
+	return &Engine{options: o, kernels: k, threads: threads.New(o.Threads)}, nil
 }
 
 // Name returns "cpu" and the instruction set, for example "cpu (avx2)".

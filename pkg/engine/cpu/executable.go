@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"lockstep/pkg/engine"
@@ -50,14 +51,24 @@ type gradients struct {
 	buckets [][]float32
 }
 
-var (
-	_ engine.Executable     = (*executable)(nil)
-	_ engine.NoticeReporter = (*executable)(nil)
-)
+var _ engine.Executable = (*executable)(nil)
 
 var errClosed = errors.New("the executable or its engine is closed")
 
 func (x *executable) Program() *plan.Program { return x.program }
+
+// Capabilities includes those of the engine.
+func (x *executable) Capabilities() engine.Capabilities {
+	return engine.Capabilities{
+		Notices:    slices.Clone(x.notices),
+		HostMemory: &engine.HostMemory{Buckets: x.bucketMemory, Unpack: x.unpack, Pack: x.pack},
+		PeakFLOPS:  x.engine.PeakFLOPS,
+		Profile:    x.engine.Profile, RecordWait: x.engine.RecordWait, BeginPass: x.engine.BeginPass,
+	}
+}
+
+// NextBatch sets the inputs to those of the next batch of s.
+func (x *executable) NextBatch(s engine.Source) (bool, error) { return engine.SetInputs(x, s) }
 
 // SetInput copies v, which is in logical order, to an input.
 func (x *executable) SetInput(name string, v []float32) error {

@@ -8,9 +8,8 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-var _ engine.HostMemory = (*executable)(nil)
-
-func (x *executable) BucketMemory() []engine.BucketMemory {
+// bucketMemory, unpack and pack implement engine.HostMemory.
+func (x *executable) bucketMemory() []engine.BucketMemory {
 	var all []engine.BucketMemory
 	start := 0
 	for i, b := range x.program.Buckets {
@@ -42,8 +41,7 @@ func (x *executable) parameterRegion(param string, stored device.Buffer) (region
 	return r, nil
 }
 
-// Unpack returns stored values of a parameter in row-major order.
-func (x *executable) Unpack(param string, stored device.Buffer) ([]float64, error) {
+func (x *executable) unpack(param string, stored device.Buffer) ([]float64, error) {
 	r, err := x.parameterRegion(param, stored)
 	if err != nil {
 		return nil, fmt.Errorf("unpack values: %w", err)
@@ -53,8 +51,7 @@ func (x *executable) Unpack(param string, stored device.Buffer) ([]float64, erro
 	return v, nil
 }
 
-// Pack stores v, values of a parameter in row-major order, in stored.
-func (x *executable) Pack(param string, v []float64, stored device.Buffer) error {
+func (x *executable) pack(param string, v []float64, stored device.Buffer) error {
 	r, err := x.parameterRegion(param, stored)
 	if err == nil && len(v) != tensor.Elements(r.shape) {
 		err = fmt.Errorf("got %d values of %q, want %d for shape %v", len(v), param, tensor.Elements(r.shape), r.shape)

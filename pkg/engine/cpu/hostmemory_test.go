@@ -28,14 +28,11 @@ func TestHostMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := e.Load(p, nil)
+	exe, err := e.Load(p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	exe, ok := loaded.(engine.HostMemory)
-	if !ok {
-		t.Fatalf("%T is no HostMemory", loaded)
-	}
+	memory := exe.Capabilities().HostMemory
 	for name, v := range g.InitialValues(1) {
 		if err := exe.Set(name, v); err != nil {
 			t.Fatal(err)
@@ -54,7 +51,7 @@ func TestHostMemory(t *testing.T) {
 	if _, err := exe.Step(t.Context(), nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	buckets, found := exe.BucketMemory(), 0
+	buckets, found := memory.Buckets(), 0
 	if len(buckets) < 2 || len(buckets) != len(p.Buckets) {
 		t.Fatalf("%d buckets, want %d, several", len(buckets), len(p.Buckets))
 	}
@@ -67,10 +64,10 @@ func TestHostMemory(t *testing.T) {
 	if found != len(p.Params) {
 		t.Errorf("found %d parameters, want %d", found, len(p.Params))
 	}
-	if _, err := exe.Unpack("nobody", device.Buffer{}); err == nil {
+	if _, err := exe.Capabilities().HostMemory.Unpack("nobody", device.Buffer{}); err == nil {
 		t.Error("an unknown parameter was unpacked")
 	}
-	if err := exe.Pack(p.Params[0].Name, nil, buckets[0].Gradients); err == nil {
+	if err := exe.Capabilities().HostMemory.Pack(p.Params[0].Name, nil, buckets[0].Gradients); err == nil {
 		t.Error("no values were packed")
 	}
 	if err := exe.Close(); err != nil {
@@ -83,10 +80,10 @@ func TestHostMemory(t *testing.T) {
 
 // checkParameterMemory compares the memory of one parameter and its gradient with what exe
 // returns, and changes the parameter through its memory.
-func checkParameterMemory(t *testing.T, exe engine.HostMemory, b engine.BucketMemory, m engine.ParameterMemory) {
+func checkParameterMemory(t *testing.T, exe engine.Executable, b engine.BucketMemory, m engine.ParameterMemory) {
 	t.Helper()
 	unpack := func(stored device.Buffer) []float64 {
-		v, err := exe.Unpack(m.Name, stored)
+		v, err := exe.Capabilities().HostMemory.Unpack(m.Name, stored)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +100,7 @@ func checkParameterMemory(t *testing.T, exe engine.HostMemory, b engine.BucketMe
 	for i := range want {
 		want[i] = float64(i)
 	}
-	if err := exe.Pack(m.Name, want, m.Weights); err != nil {
+	if err := exe.Capabilities().HostMemory.Pack(m.Name, want, m.Weights); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := exe.Get(m.Name); err != nil || !slices.Equal(got, want) {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cpu/internal/kernel"
 )
 
@@ -11,55 +12,32 @@ import (
 // leaves one set, or an error if the processor lacks it.
 func TestInstructionSets(t *testing.T) {
 	t.Setenv(kernel.EnvVar, "")
-	sets, err := InstructionSets("fp32")
+	sets, err := instructionSets("fp32")
 	if err != nil || len(sets) == 0 || sets[len(sets)-1] != "go" {
 		t.Fatalf("got %v, %v, want sets that end with go", sets, err)
 	}
-	if want := slices.DeleteFunc(AllInstructionSets(), func(s string) bool { return !slices.Contains(sets, s) }); !slices.Equal(sets, want) {
+	if want := slices.DeleteFunc(slices.Clone(kernel.InstructionSets), func(s string) bool { return !slices.Contains(sets, s) }); !slices.Equal(sets, want) {
 		t.Errorf("got %v, want %v: the best first", sets, want)
 	}
 	for _, set := range sets {
-		if e := open(t, set, 1); ParseInstructionSet(e.Name()) != set {
+		if e := open(t, set, 1); engine.ParseInstructionSet(e.Name()) != set {
 			t.Errorf("the engine of %s is named %s", set, e.Name())
 		}
 	}
 	t.Setenv(kernel.EnvVar, "go")
-	if sets, err := InstructionSets("fp32"); err != nil || !slices.Equal(sets, []string{"go"}) {
+	if sets, err := instructionSets("fp32"); err != nil || !slices.Equal(sets, []string{"go"}) {
 		t.Errorf("with %s=go: %v, %v", kernel.EnvVar, sets, err)
 	}
 	t.Setenv(kernel.EnvVar, "sse")
-	if sets, err := InstructionSets("fp32"); err == nil {
+	if sets, err := instructionSets("fp32"); err == nil {
 		t.Errorf("with %s=sse: %v, want an error", kernel.EnvVar, sets)
 	}
 }
 
 func TestSetOf(t *testing.T) {
 	for name, want := range map[string]string{"cpu (avx2)": "avx2", "cpu (go)": "go", "reference (float32)": "", "": ""} {
-		if got := ParseInstructionSet(name); got != want {
+		if got := engine.ParseInstructionSet(name); got != want {
 			t.Errorf("ParseInstructionSet(%q) is %q, want %q", name, got, want)
-		}
-	}
-}
-
-// TestCommonSet checks the choice of the best set that all workers support, or of the
-// preferred one if all support it.
-func TestCommonSet(t *testing.T) {
-	for _, c := range []struct {
-		have    map[string]int
-		workers int
-		prefer  string
-		want    string
-	}{
-		{map[string]int{"avx512": 2, "avx2": 2, "go": 2}, 2, "", "avx512"},
-		{map[string]int{"avx512": 1, "avx2": 2, "go": 2}, 2, "", "avx2"},
-		{map[string]int{"avx512": 1, "avx2": 2, "go": 2}, 2, "avx512", "avx2"},
-		{map[string]int{"avx512": 3, "avx2": 3, "go": 3}, 3, "avx2", "avx2"},
-		{map[string]int{"avx2": 1, "neon": 1, "go": 2}, 2, "", "go"},
-		{map[string]int{"avx512": 1, "go": 1}, 2, "", ""},
-		{map[string]int{"avx2": 2, "go": 2}, 2, "sse", "avx2"},
-	} {
-		if got := CommonInstructionSet(c.have, c.workers, c.prefer); got != c.want {
-			t.Errorf("%v of %d workers, preferred %q: got %q, want %q", c.have, c.workers, c.prefer, got, c.want)
 		}
 	}
 }

@@ -17,35 +17,6 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// Profile describes which training steps to record, and where to write the trace.
-type Profile struct {
-	First int // step, from 1
-	Steps int
-	// Trace is the file to write, in the format of Chrome's trace viewer and Perfetto. It
-	// has one row per thread with the time of every kernel, and rows for steps, data (see
-	// RecordWait), the exchange of gradients, and reductions. Each step has the argument
-	// "synchronizations": how often its threads waited for each other. Recording reads the
-	// clock twice per thread and kernel.
-	Trace string
-	// Rank is the rank of this worker among World workers. A World of 0 means one worker.
-	Rank, World int
-}
-
-// Validate returns an error that describes the first invalid field.
-func (p Profile) Validate() error {
-	switch {
-	case p.First < 1:
-		return fmt.Errorf("validate profile: invalid first step %d: steps are counted from 1", p.First)
-	case p.Steps < 1:
-		return fmt.Errorf("validate profile: invalid number of steps %d: use at least 1", p.Steps)
-	case p.Rank < 0 || p.World < 0:
-		return fmt.Errorf("validate profile: invalid rank %d of %d workers: neither may be negative", p.Rank, p.World)
-	case p.Trace == "":
-		return errors.New("validate profile: no file was given for the trace")
-	}
-	return nil
-}
-
 // KernelTime is the total time of one kernel in a profile.
 type KernelTime struct {
 	Kernel       string // "conv", "adam"
@@ -56,10 +27,16 @@ type KernelTime struct {
 }
 
 // Profile sets which training steps to record. Steps are counted from this call on; only
-// steps with a backward pass count.
-func (e *Engine) Profile(p Profile) error {
+// steps with a backward pass count. The trace has one row per thread with the time of every
+// kernel, and rows for steps, data (see RecordWait), the exchange of gradients, and
+// reductions. Each step has the argument "synchronizations": how often its threads waited for
+// each other. Recording reads the clock twice per thread and kernel.
+func (e *Engine) Profile(p engine.Profile) error {
 	if err := p.Validate(); err != nil {
 		return err
+	}
+	if p.Trace == "" {
+		return errors.New("profile steps: no file was given for the trace")
 	}
 	e.profile.mu.Lock()
 	defer e.profile.mu.Unlock()
@@ -93,7 +70,7 @@ func (e *Engine) KernelTimes() []KernelTime {
 
 type profiler struct {
 	mu     sync.Mutex
-	window Profile
+	window engine.Profile
 	step   int    // the current training step, from 1
 	ahead  []span // of the rows for data and passes, for the next step
 	pass   *span  // nil if none runs
@@ -211,7 +188,7 @@ func (e *Engine) RecordWait(name string, start time.Time) {
 	e.profile.ahead = append(e.profile.ahead, span{name: name, part: partInput, row: rowInput, start: start, took: took})
 }
 
-// BeginPass implements engine.PassRecorder. A backward pass ends with the step of its executable.
+// BeginPass implements engine.Capabilities. A backward pass ends with the step of its executable.
 func (e *Engine) BeginPass(name, part string) (end func()) {
 	if !e.recordsNextStep() {
 		return func() {}
@@ -240,11 +217,14 @@ func (p *profiler) finishPass(list *[]span) {
 // recordReductions records the reductions since stepStart that sync reports, if it does.
 // With accumulated gradients, sync also reports reductions of earlier steps.
 func (x *executable) recordReductions(sync engine.GradSync, stepStart time.Time) {
-	s, ok := sync.(engine.ReductionReporter)
-	if !x.trace.on || !ok {
+	if !x.trace.on {
 		return
 	}
-	for _, r := range s.Reduced() {
+	reduced := sync.Capabilities().Reduced
+	if reduced == nil {
+		return
+	}
+	for _, r := range reduced() {
 		if r.Begin.Before(stepStart) {
 			continue
 		}

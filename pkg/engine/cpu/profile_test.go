@@ -30,7 +30,7 @@ func TestProfile(t *testing.T) {
 	}
 	initialise(t, x, g)
 	file := filepath.Join(t.TempDir(), "run", "trace-0.json")
-	if err := e.Profile(Profile{First: 2, Steps: 2, Trace: file}); err != nil {
+	if err := e.Profile(engine.Profile{First: 2, Steps: 2, Trace: file}); err != nil {
 		t.Fatal(err)
 	}
 	u := optim.Update{Rule: "adam", LearningRate: 1e-3, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, ClipNorm: 1}
@@ -114,7 +114,9 @@ func (s *timedSync) Wait() error {
 	return s.deafSync.Wait()
 }
 
-func (s *timedSync) Reduced() []engine.Reduction { return s.list }
+func (s *timedSync) Capabilities() engine.SyncCapabilities {
+	return engine.SyncCapabilities{Reduced: func() []engine.Reduction { return s.list }}
+}
 
 // TestTraceAddsUp: every span is of a step and lies in it, the spans of a row do
 // not overlap, so that they cannot add up to more than the step; kernels have the
@@ -129,7 +131,7 @@ func TestTraceAddsUp(t *testing.T) {
 		g, p := lowered(t, smallUNet(), 3, nn.Train, plan.Options{Fuse: true, Recompute: true})
 		x := loaded(t, e, p, g)
 		file := filepath.Join(t.TempDir(), "trace-3.json")
-		if err := e.Profile(Profile{First: 1, Steps: 3, Trace: file, Rank: 3, World: 4}); err != nil {
+		if err := e.Profile(engine.Profile{First: 1, Steps: 3, Trace: file, Rank: 3, World: 4}); err != nil {
 			t.Fatal(err)
 		}
 		u := optim.Update{Rule: "sgd", LearningRate: 1e-3}
@@ -228,12 +230,12 @@ func TestProfileErrors(t *testing.T) {
 		t.Fatal("no engine of this package")
 	}
 	for _, c := range []struct {
-		p    Profile
+		p    engine.Profile
 		want string
 	}{
-		{Profile{First: 0, Steps: 1, Trace: "x"}, "invalid first step 0"},
-		{Profile{First: 1, Steps: 0, Trace: "x"}, "invalid number of steps 0"},
-		{Profile{First: 1, Steps: 1}, "no file"},
+		{engine.Profile{First: 0, Steps: 1, Trace: "x"}, "first step is 0"},
+		{engine.Profile{First: 1, Steps: 0, Trace: "x"}, "number of steps is 0"},
+		{engine.Profile{First: 1, Steps: 1}, "no file"},
 	} {
 		if err := e.Profile(c.p); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, not %q", c.p, err, c.want)
@@ -245,7 +247,7 @@ func TestProfileErrors(t *testing.T) {
 	if err := os.WriteFile(taken, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Profile(Profile{First: 1, Steps: 1, Trace: filepath.Join(taken, "trace.json")}); err != nil {
+	if err := e.Profile(engine.Profile{First: 1, Steps: 1, Trace: filepath.Join(taken, "trace.json")}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := x.Step(context.Background(), nil, nil); err == nil || !strings.Contains(err.Error(), "write trace") {

@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"fmt"
-	"slices"
 
 	"lockstep/pkg/engine/cpu/internal/layer"
 )
@@ -20,6 +19,3 @@ func (x *executable) noteRounding(b *layer.Builder) {
 	}
 	x.notices = append(x.notices, notice)
 }
-
-// Notices implements engine.NoticeReporter.
-func (x *executable) Notices() []string { return slices.Clone(x.notices) }

@@ -34,7 +34,8 @@ func openBF16(t testing.TB, set string, threads int, convolution string) engine.
 	}
 	o := engine.DefaultOptions()
 	o.Threads, o.Convolution, o.Precision = threads, convolution, bf16
-	e, err := NewWithInstructionSet(o, set)
+	o.InstructionSet = set
+	e, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +348,7 @@ func TestRoundingReproducible(t *testing.T) {
 				for name := range want {
 					near(t, name, got[name], want[name], 0)
 				}
-				if notices := x.(engine.NoticeReporter).Notices(); len(notices) != 1 || !strings.Contains(notices[0], "precision bf16:") {
+				if notices := x.Capabilities().Notices; len(notices) != 1 || !strings.Contains(notices[0], "precision bf16:") {
 					t.Errorf("notices are %q, want one about bf16", notices)
 				}
 			}
@@ -370,12 +371,13 @@ func TestBF16IsRefused(t *testing.T) {
 	if _, err := New(o); len(kernel.BF16Sets()) == 1 && (err == nil || !strings.Contains(err.Error(), "AVX512_BF16")) {
 		t.Errorf("without AVX512_BF16: error %v", err)
 	}
-	if sets, err := InstructionSets(bf16); (err == nil) != (len(sets) > 1) {
+	if sets, err := instructionSets(bf16); (err == nil) != (len(sets) > 1) {
 		t.Errorf("instruction sets are %v, %v", sets, err)
 	}
 	o.Precision = "fp32"
 	for _, set := range []string{"amx", "avx512_bf16"} {
-		_, err := NewWithInstructionSet(o, set)
+		o.InstructionSet = set
+		_, err := New(o)
 		_, missing := kernel.ChooseBF16Set(set)
 		if want := "is for precision bf16"; err == nil || missing == nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("fp32 with %s: error %v, want %q", set, err, want)
@@ -394,7 +396,7 @@ func TestBF16SlowNotice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := x.(engine.NoticeReporter).Notices(); len(n) != 1 || strings.Contains(n[0], "use precision fp32") != slow {
+		if n := x.Capabilities().Notices; len(n) != 1 || strings.Contains(n[0], "use precision fp32") != slow {
 			t.Errorf("slow %v: notices are %q", slow, n)
 		}
 	}

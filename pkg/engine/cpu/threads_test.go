@@ -11,6 +11,7 @@ import (
 	"slices"
 	"testing"
 
+	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/nn"
 	"lockstep/pkg/optim"
@@ -36,7 +37,7 @@ func TestManyThreads(t *testing.T) {
 		}
 		x := loaded(t, e, p, g)
 		file := filepath.Join(t.TempDir(), "trace-0.json")
-		if err := e.Profile(Profile{First: 1, Steps: steps, Trace: file}); err != nil {
+		if err := e.Profile(engine.Profile{First: 1, Steps: steps, Trace: file}); err != nil {
 			t.Fatal(err)
 		}
 		before := e.threads.Synchronizations()

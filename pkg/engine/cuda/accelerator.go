@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"lockstep/pkg/engine"
@@ -12,13 +13,22 @@ import (
 	"lockstep/pkg/monitor"
 )
 
-var (
-	_ engine.GPUEngine  = (*Engine)(nil)
-	_ engine.LossScaler = (*executable)(nil)
-)
+// Accelerator returns the GPU.
+func (e *Engine) Accelerator() *engine.Accelerator {
+	return &engine.Accelerator{Name: e.gpu.name, UUID: e.gpu.uuid, Watch: e.Watch, NCCL: e.NCCL, Do: e.Do, RunOnNewThread: e.RunOnNewThread}
+}
 
-// Accelerator returns the name of the GPU, such as "NVIDIA H200".
-func (e *Engine) Accelerator() string { return e.gpu.name }
+// Capabilities includes those of the engine.
+func (x *executable) Capabilities() engine.Capabilities {
+	c := engine.Capabilities{
+		Notices: slices.Clone(x.notices), Accelerator: x.engine.Accelerator(),
+		PeakFLOPS: x.engine.PeakFLOPS, Profile: x.engine.Profile, HoldDataset: x.holdDataset,
+	}
+	if x.low == device.F16 {
+		c.LossScale, c.SetLossScale = x.lossScale, x.setLossScale
+	}
+	return c
+}
 
 // Watch writes samples of the GPU's utilization, power, energy, memory and clock to w, one
 // per interval every, taken with NVIDIA's management library (NVML). It returns an error if
@@ -43,22 +53,16 @@ func (e *Engine) Watch(every time.Duration, w io.Writer) (*monitor.Sampler, erro
 	return sampler, nil
 }
 
-// LossScale implements engine.LossScaler.
-func (x *executable) LossScale() (s engine.LossScale, scaled bool) {
-	if x.low != device.F16 {
-		return s, false
-	}
-	return engine.LossScale{Scale: float64(x.last.control.LossScale), GoodSteps: int(x.last.control.GoodSteps), Skipped: int(x.last.control.Skipped)}, true
+// lossScale returns the state of loss scaling in fp16.
+func (x *executable) lossScale() engine.LossScale {
+	return engine.LossScale{Scale: float64(x.last.control.LossScale), GoodSteps: int(x.last.control.GoodSteps), Skipped: int(x.last.control.Skipped)}
 }
 
-// SetLossScale restores a loss scale that LossScale returned. The scale must be a power of
+// setLossScale restores a loss scale that lossScale returned. The scale must be a power of
 // two, so that scaling does not round gradients.
-func (x *executable) SetLossScale(s engine.LossScale) error {
+func (x *executable) setLossScale(s engine.LossScale) error {
 	fraction, _ := math.Frexp(s.Scale)
-	switch {
-	case x.low != device.F16:
-		return fmt.Errorf("set loss scale: precision %s has no loss scale", x.engine.options.Precision)
-	case fraction != 0.5 || float64(float32(s.Scale)) != s.Scale || s.GoodSteps < 0 || s.Skipped < 0:
+	if fraction != 0.5 || float64(float32(s.Scale)) != s.Scale || s.GoodSteps < 0 || s.Skipped < 0 {
 		return fmt.Errorf("set loss scale: invalid %+v: the scale must be a power of two, the counts must not be negative", s)
 	}
 	err := x.do(func() error {

@@ -1,6 +1,6 @@
-// Package cuda is the engine for NVIDIA GPUs. It has been tested only on a simulated GPU
-// (package internal/clib/clibtest; our own kernels are compiled for the CPU): nobody has
-// run it on a real one yet, and we make no claims about its speed.
+// Package cuda is the engine for NVIDIA GPUs. It was not run on a GPU as of 2026-11-30; see
+// logs/gpu for later results. Its tests use a simulated GPU (package internal/clib/clibtest;
+// our own kernels are compiled for the CPU), so we make no claims about its speed.
 //
 //	e, err := cuda.New(engine.Options{Device: "cuda", Precision: "bf16", …}, localRank)
 //	exe, err := e.Load(program, nil)
@@ -54,9 +54,9 @@
 //
 // # Data
 //
-// Inputs are copied through page-locked memory, by SetInput or ahead of the step. A
-// training set of bytes can be kept on the GPU (HoldDataset): then a step needs only the
-// numbers of its samples (SelectSamples), and its graph crops, flips, rotates and brightens
+// Inputs are copied through page-locked memory, by SetInput, or by NextBatch and ahead of the
+// step. A training set of bytes can be kept on the GPU (engine.Capabilities.HoldDataset): then
+// a step needs only the indexes of its samples, which NextBatch copies, and its graph crops, flips, rotates and brightens
 // them as pkg/data does, with bit-identical results.
 //
 // # Optimizers

@@ -27,7 +27,9 @@ type Engine struct {
 	tuneBudget time.Duration // autotune.Budget, except in tests
 }
 
-var _ engine.PeakMeasurer = (*Engine)(nil)
+func init() { //nolint:gochecknoinits // see engine.Register
+	engine.Register(engine.Kind{Device: "cuda", Open: New, CheckProgram: checkProgram, CountDevices: countDevices})
+}
 
 // New starts an engine on the GPU that o.Device names. If o.Device is "cuda" without a
 // number, it uses GPU number localRank modulo the number of GPUs, where localRank is the
@@ -47,8 +49,8 @@ func New(o engine.Options, localRank int) (engine.Engine, error) {
 	return NewWithLibraries(libraries, os.Getenv, o, localRank)
 }
 
-// DeviceCount returns the number of GPUs that this process may use.
-func DeviceCount() (int, error) {
+// countDevices returns the number of GPUs that this process may use.
+func countDevices() (int, error) {
 	libraries, err := stack.Open(clib.NewSearch(clib.Environment{}))
 	if err != nil {
 		return 0, fmt.Errorf("count GPUs: %w", err)
@@ -146,9 +148,6 @@ func (e *Engine) DeviceProperties() (text string, err error) {
 	})
 	return text, err
 }
-
-// UUID returns the GPU's universally unique identifier.
-func (e *Engine) UUID() [16]byte { return e.gpu.uuid }
 
 // RunOnNewThread runs f on a new thread in which the GPU's context is current, and waits
 // for f. The thread then ends. f runs concurrently with the engine's thread.

@@ -165,12 +165,12 @@ func TestUnsupportedOperation(t *testing.T) {
 	}
 	_, binary := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
 	_, loadErr := openOn(t, cudatest.NewMachine(t, clibtest.Options{}), gpuOptions("fp32")).Load(p, nil)
-	for _, err := range []error{CheckProgram(p), loadErr} {
+	for _, err := range []error{checkProgram(p), loadErr} {
 		if want := `device cuda does not support operation pixel_cross_entropy (layer "loss.0")`; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "use device cpu") {
 			t.Errorf("got error %v, want %q", err, want)
 		}
 	}
-	if err := CheckProgram(binary); err != nil {
+	if err := checkProgram(binary); err != nil {
 		t.Error(err)
 	}
 }

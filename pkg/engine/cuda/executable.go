@@ -3,8 +3,8 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"slices"
 
+	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
 	driver "lockstep/pkg/internal/clib/cuda"
@@ -78,11 +78,19 @@ type updateLayout struct {
 // inputFeed contains an executable's inputs and the sources of their values.
 type inputFeed struct {
 	inputs []*input
-	ahead  func() map[string][]float32 // returns the inputs of the next step, see SetPrefetch
-	fed    driver.Event                // recorded after the copies of a step's inputs
+	fed    driver.Event // recorded after the copies of a step's inputs
+
+	source engine.Source // has the batch after that of the next step; nil: none, or batches of sample indexes
+	ahead  nextBatch     // the batch that the last step took from source
 
 	dataset                  *residentDataset // the training set on the GPU, or nil
 	images, targets, samples memoryBlock      // memory of dataset
+}
+
+// nextBatch is a batch that a step has taken from a source for the step after it.
+type nextBatch struct {
+	taken bool // whether the step has asked the source
+	ok    bool // whether the source had a batch; its inputs are copied to the GPU
 }
 
 type stepTimes struct {
@@ -148,8 +156,6 @@ func (x *executable) Output(name string, dst []float32) error {
 	}
 	return nil
 }
-
-func (x *executable) Notices() []string { return slices.Clone(x.notices) }
 
 // MemoryBytes includes parameters, states and slots that are shared with other executables.
 func (x *executable) MemoryBytes() int64 {

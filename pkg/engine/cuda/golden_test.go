@@ -53,7 +53,7 @@ func TestCalls(t *testing.T) {
 				t.Fatalf("loaded a %T", loaded)
 			}
 			if c.sync == "resident" {
-				if err := x.HoldDataset(model.ImageInput, model.TargetInput, drawnSet(4, 1, 8, 8).resident(5)); err != nil {
+				if err := x.holdDataset(model.ImageInput, model.TargetInput, drawnSet(4, 1, 8, 8).resident(5)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -70,7 +70,7 @@ func TestCalls(t *testing.T) {
 			group := collective.Single()
 			switch c.sync {
 			case "nccl":
-				s, err := strategy.NewNCCL(context.Background(), e, group, strategy.NCCLOptions{})
+				s, err := strategy.NewNCCL(context.Background(), e.Accelerator(), group, strategy.NCCLOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -88,7 +88,7 @@ func TestCalls(t *testing.T) {
 			}
 			step := func(i int) {
 				if c.sync == "resident" {
-					if err := x.SelectSamples(i, []int{i % 4, 1}); err != nil {
+					if err := x.selectSamples(i, []int{i % 4, 1}); err != nil {
 						t.Fatal(err)
 					}
 				} else {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"lockstep/pkg/engine"
 	"lockstep/pkg/engine/cuda/internal/number"
 	"lockstep/pkg/engine/cuda/kernels"
 	driver "lockstep/pkg/internal/clib/cuda"
@@ -147,10 +148,43 @@ func (x *executable) checkClassIndexes(in *input, v []float32) error {
 	return plan.CheckClasses(x.program, in.id, v)
 }
 
-// SetPrefetch calls next on the engine's thread, so next must not call the engine.
-func (x *executable) SetPrefetch(next func() map[string][]float32) {
-	_ = x.do(func() error { // on a closed executable there is nothing to do
-		x.data.ahead = next
+// NextBatch makes the next batch of s the inputs of the next step. If the batch contains
+// values, the next step takes the batch after it from s and copies it to the GPU. s is called
+// on the engine's thread then, so it must not call the engine.
+func (x *executable) NextBatch(s engine.Source) (ok bool, err error) {
+	var ahead nextBatch
+	err = x.do(func() error {
+		if x.data.source == s {
+			ahead = x.data.ahead
+		}
+		x.data.source, x.data.ahead = nil, nextBatch{}
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("set inputs: %w", err)
+	}
+	if ahead.taken {
+		return ahead.ok, x.takeAhead(s)
+	}
+	b, ok := s.Next()
+	if !ok {
+		return false, nil
+	}
+	if b.Samples != nil {
+		return true, x.selectSamples(b.Epoch, b.Samples)
+	}
+	for name, v := range b.Inputs {
+		if err := x.SetInput(name, v); err != nil {
+			return false, err
+		}
+	}
+	return true, x.takeAhead(s)
+}
+
+// takeAhead makes the next step take a batch from s.
+func (x *executable) takeAhead(s engine.Source) error {
+	return x.do(func() error {
+		x.data.source = s
 		return nil
 	})
 }
@@ -168,13 +202,14 @@ func (x *executable) copyInput(in *input, slot int, v []float32) error {
 }
 
 func (x *executable) copyNextInputs() error {
-	if x.data.ahead == nil {
+	if x.data.source == nil || x.data.ahead.taken {
 		return nil
 	}
-	values := x.data.ahead()
+	b, ok := x.data.source.Next()
+	x.data.ahead = nextBatch{true, ok}
 	for _, in := range x.data.inputs {
 		name := x.program.Tensors[in.id].Name
-		v, ok := values[name]
+		v, ok := b.Inputs[name]
 		if !ok {
 			continue
 		}

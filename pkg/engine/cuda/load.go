@@ -14,9 +14,9 @@ import (
 // torch.amp.GradScaler.
 const initialLossScale = 65536
 
-// CheckProgram returns an error if p has an operation that this engine cannot run on any GPU. It
+// checkProgram returns an error if p has an operation that this engine cannot run on any GPU. It
 // needs no GPU.
-func CheckProgram(p *plan.Program) error {
+func checkProgram(p *plan.Program) error {
 	for _, k := range p.Kernels {
 		if k.Op == plan.OpPixelCrossEntropy || k.Op == plan.OpPixelCrossEntropyBackward {
 			return fmt.Errorf("device cuda does not support operation %s (layer %q), the loss over several classes per pixel: use device cpu", k.Op, k.Name)
@@ -33,7 +33,7 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (x *executable, 
 	if err := plan.Validate(p); err != nil {
 		return nil, err
 	}
-	if err := CheckProgram(p); err != nil {
+	if err := checkProgram(p); err != nil {
 		return nil, err
 	}
 	if e.gpu.lost != nil {

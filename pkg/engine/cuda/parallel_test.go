@@ -65,7 +65,7 @@ func onTheirOwn(t *testing.T, n int, o engine.Options, options strategy.NCCLOpti
 		ranks[i] = rank{group: g, engine: openRank(t, machine(t, clibtest.Options{Network: net, Devices: n}), o, i)}
 	}
 	together(t, n, func(i int) (err error) {
-		ranks[i].sync, err = strategy.NewNCCL(context.Background(), ranks[i].engine, ranks[i].group, options)
+		ranks[i].sync, err = strategy.NewNCCL(context.Background(), ranks[i].engine.Accelerator(), ranks[i].group, options)
 		return err
 	})
 	return ranks
@@ -204,7 +204,7 @@ func TestNCCLRefusesASharedGPU(t *testing.T) {
 	groups := collective.InProcess(2)
 	engines := []*Engine{openOn(t, m, gpuOptions("fp32")), openOn(t, m, gpuOptions("fp32"))}
 	together(t, 2, func(i int) error {
-		_, err := strategy.NewNCCL(context.Background(), engines[i], groups[i], strategy.NCCLOptions{})
+		_, err := strategy.NewNCCL(context.Background(), engines[i].Accelerator(), groups[i], strategy.NCCLOptions{})
 		if !errors.Is(err, strategy.ErrSharedGPU) || !strings.Contains(err.Error(), "ranks 0 and 1") {
 			return fmt.Errorf("NewNCCL says %w", err)
 		}

@@ -16,69 +16,51 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// Profile describes a window of training steps to profile. NVIDIA's profilers record the
-// window if they were started with this capture range (nsys profile -c cudaProfilerApi).
-// For these profilers, the ranges "step 12", "data copy in 12", "forward", "backward" and
-// "optimizer" are always marked with NVTX.
-type Profile struct {
-	First int // first step of the window, counted from 1; steps 1 and 2 load kernels and capture the graph
-	Steps int // number of steps in the window
-	// Trace is the path of the trace file, in the format of Chrome's trace viewer and
-	// Perfetto. It contains the times of all commands, with one row per stream. The steps
-	// of the window run without graphs and with events between commands, so they take
-	// longer than usual. Nobody has verified on a GPU that each time covers only its own
-	// kernel.
-	Trace string
-	// Kernels requests the time of each kernel from CUPTI, for KernelTimes. Steps run as
-	// usual, and kernels inside CUDA graphs are included; for this the graphs are captured
-	// again. It cannot be combined with Trace or with NVIDIA's profilers, which use CUPTI
-	// themselves.
-	Kernels bool
-}
-
-// Validate returns an error for the first invalid field.
-func (p Profile) Validate() error {
-	switch {
-	case p.First < 1:
-		return fmt.Errorf("validate profile: first step is %d, want at least 1", p.First)
-	case p.Steps < 1:
-		return fmt.Errorf("validate profile: number of steps is %d, want at least 1", p.Steps)
-	case p.Kernels && p.Trace != "":
-		return errors.New("validate profile: Trace and Kernels cannot be combined, because traced steps run without graphs")
-	}
-	return nil
-}
-
 // KernelTime is the total time of one kernel, or of one cuDNN plan, in a profile.
 type KernelTime struct {
-	Kernel       string  // "bn_apply_bf16", "cudnn conv"; with Profile.Kernels the name of the kernel function
-	Layer        string  // "down.0.a.norm"; empty with Profile.Kernels
-	Part         string  // "forward", "backward", "optimizer", "input", "exchange"; with Profile.Kernels "graph", or "launched" outside of graphs
+	Kernel       string  // "bn_apply_bf16", "cudnn conv"; with ProfileKernels the name of the kernel function
+	Layer        string  // "down.0.a.norm"; empty with ProfileKernels
+	Part         string  // "forward", "backward", "optimizer", "input", "exchange"; with ProfileKernels "graph", or "launched" outside of graphs
 	Calls        int     // number of calls
 	Milliseconds float64 // total time of all calls
 }
 
 // Profile sets the window of training steps to profile. It must be called before the first
-// step. The error wraps a *clib.NotFoundError if p.Kernels is set and CUPTI is not
-// available.
-func (e *Engine) Profile(p Profile) error {
+// step; steps 1 and 2 load kernels and capture the graph. For NVIDIA's profilers, the ranges
+// "step 12", "data copy in 12", "forward", "backward" and "optimizer" are always marked with
+// NVTX. A trace contains the times of all commands, with one row per stream; to measure them,
+// the steps run with events between commands. Nobody has verified on a GPU that each time
+// covers only its own kernel.
+func (e *Engine) Profile(p engine.Profile) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
 	return e.thread.do(func() error {
-		next := profiler{window: p, recordings: e.gpu.profile.recordings}
-		if p.Kernels {
-			var err error
-			if next.cupti, err = e.gpu.stack.CUPTI(); err != nil {
-				return fmt.Errorf("profile kernels: %w", err)
-			}
-		}
-		e.gpu.profile = next
+		e.gpu.profile = profiler{window: p, recordings: e.gpu.profile.recordings}
 		return nil
 	})
 }
 
-// KernelTimes returns the kernel times of the last profile that had Trace or Kernels set,
+// ProfileKernels is like Profile, but requests the time of each kernel from CUPTI, for
+// KernelTimes. Steps run as usual, and kernels inside CUDA graphs are included; for this the
+// graphs are captured again. NVIDIA's profilers cannot run at the same time, because they use
+// CUPTI themselves. The error wraps a *clib.NotFoundError if CUPTI is not available.
+func (e *Engine) ProfileKernels(first, steps int) error {
+	p := engine.Profile{First: first, Steps: steps}
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	return e.thread.do(func() error {
+		library, err := e.gpu.stack.CUPTI()
+		if err != nil {
+			return fmt.Errorf("profile kernels: %w", err)
+		}
+		e.gpu.profile = profiler{window: p, recordings: e.gpu.profile.recordings, cupti: library}
+		return nil
+	})
+}
+
+// KernelTimes returns the kernel times of the last profile with a trace or ProfileKernels,
 // in descending order of time.
 func (e *Engine) KernelTimes() (list []KernelTime, err error) {
 	err = e.thread.do(func() error {
@@ -89,13 +71,13 @@ func (e *Engine) KernelTimes() (list []KernelTime, err error) {
 }
 
 type profiler struct {
-	window Profile
+	window engine.Profile
 	step   int  // current step, from 1
 	on     bool // the window is open
 	tracer *tracer
-	cupti  *cupti.Library // nil if Kernels is not set
+	cupti  *cupti.Library // nil without ProfileKernels
 	done   []timedCommand
-	// recordings is the number of windows with Kernels set so far. CUPTI must observe the
+	// recordings is the number of windows of ProfileKernels so far. CUPTI must observe the
 	// creation of a graph, so graphs that were captured before such a window are captured
 	// again.
 	recordings int
@@ -269,11 +251,14 @@ func (g *gpu) recordSpan(name, layer, part string, s driver.Stream, f func() err
 // skips exchanges of earlier steps.
 func (g *gpu) traceReductions(sync engine.GradSync, begin time.Time) {
 	t := g.profile.tracer
-	s, ok := sync.(engine.ReductionReporter)
-	if t == nil || !ok {
+	if t == nil || sync == nil {
 		return
 	}
-	for _, r := range s.Reduced() {
+	reduced := sync.Capabilities().Reduced
+	if reduced == nil {
+		return
+	}
+	for _, r := range reduced() {
 		if r.Begin.Before(begin) {
 			continue
 		}

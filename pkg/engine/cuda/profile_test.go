@@ -35,14 +35,14 @@ func TestProfile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, bad := range []Profile{{}, {First: 1}, {Steps: 2}} {
+	for _, bad := range []engine.Profile{{}, {First: 1}, {Steps: 2}} {
 		if err := e.Profile(bad); err == nil {
 			t.Errorf("%+v is taken", bad)
 		}
 	}
 	file := filepath.Join(t.TempDir(), "below", "trace.json")
 	old := openTrace(t, file)
-	if err := e.Profile(Profile{First: 3, Steps: 2, Trace: file}); err != nil {
+	if err := e.Profile(engine.Profile{First: 3, Steps: 2, Trace: file}); err != nil {
 		t.Fatal(err)
 	}
 	m.ResetCalls()
@@ -149,7 +149,7 @@ func tracedRanks(t *testing.T, ranks []rank) map[string]int {
 		t.Fatalf("the test needs several buckets, not %d", len(p.Buckets))
 	}
 	file := filepath.Join(t.TempDir(), "trace.json")
-	if err := ranks[0].engine.Profile(Profile{First: 3, Steps: 2, Trace: file}); err != nil {
+	if err := ranks[0].engine.Profile(engine.Profile{First: 3, Steps: 2, Trace: file}); err != nil {
 		t.Fatal(err)
 	}
 	together(t, len(ranks), func(i int) error {
@@ -262,7 +262,7 @@ func TestKernels(t *testing.T) {
 	}
 	train(4)
 	m.ResetCalls()
-	if err := e.Profile(Profile{First: 2, Steps: 3, Kernels: true}); err != nil {
+	if err := e.ProfileKernels(2, 3); err != nil {
 		t.Fatal(err)
 	}
 	train(6)
@@ -305,12 +305,9 @@ func TestKernels(t *testing.T) {
 		t.Errorf("CUPTI did not see %v, and %d plans", launched, plans)
 	}
 
-	if err := (Profile{First: 1, Steps: 1, Kernels: true, Trace: "x"}).Validate(); err == nil || !strings.Contains(err.Error(), "cannot be combined") {
-		t.Errorf("a trace of kernels: %v", err)
-	}
 	e = openOn(t, clibtest.New(clibtest.Options{Absent: []clib.Name{clib.CUPTI}}), gpuOptions("bf16"))
 	var missing *clib.NotFoundError
-	if err := e.Profile(Profile{First: 1, Steps: 1, Kernels: true}); !errors.As(err, &missing) || missing.Library != clib.CUPTI {
+	if err := e.ProfileKernels(1, 1); !errors.As(err, &missing) || missing.Library != clib.CUPTI {
 		t.Errorf("without CUPTI: %v", err)
 	}
 }
@@ -343,7 +340,7 @@ func TestKernelsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	feed(t, x, 1)
-	if err := e.Profile(Profile{First: 1, Steps: 1, Kernels: true}); err != nil {
+	if err := e.ProfileKernels(1, 1); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := x.Step(t.Context(), nil, adam(1)); !errors.Is(err, cupti.InsufficientPrivileges) || !strings.Contains(err.Error(), "NVreg_RestrictProfilingToAdminUsers") {
@@ -370,7 +367,7 @@ func TestTracedStepIsHeldBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Profile(Profile{First: 3, Steps: 1, Trace: filepath.Join(t.TempDir(), "trace.json")}); err != nil {
+	if err := e.Profile(engine.Profile{First: 3, Steps: 1, Trace: filepath.Join(t.TempDir(), "trace.json")}); err != nil {
 		t.Fatal(err)
 	}
 	for i := 1; i <= 4; i++ {

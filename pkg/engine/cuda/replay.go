@@ -19,7 +19,7 @@ type replayKey struct {
 	// syncNorms is true if batch norms are synchronized, by deviceSync, or on the host if
 	// deviceSync is nil.
 	syncNorms  bool
-	deviceSync engine.DeviceNormSync
+	deviceSync engine.GradSync
 	buffers    uint64 // which input buffers it reads, see executable.nextBufferBits
 	dataset    bool   // it reads the data set on the GPU
 }

@@ -12,8 +12,6 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-var _ engine.DatasetHolder = (*executable)(nil)
-
 // residentDataset is a training set in GPU memory. The kernels of a step crop, augment and
 // convert its samples. For each step the host only sends the indexes of the samples, and
 // the epoch in the control block.
@@ -28,7 +26,8 @@ type residentDataset struct {
 	host          pinnedMemory // two int32 per sample of the batch: its index in the set, then its index in memory
 }
 
-func (x *executable) HoldDataset(image, target string, set engine.DeviceDataset) error {
+// holdDataset copies set to the GPU, for batches of sample indexes.
+func (x *executable) holdDataset(image, target string, set engine.DeviceDataset) error {
 	err := x.do(func() error {
 		r, err := x.newResidentDataset(image, target, set)
 		if err != nil {
@@ -170,11 +169,11 @@ func (x *executable) releaseDataset() error {
 	return errors.Join(errs...)
 }
 
-func (x *executable) SelectSamples(epoch int, indexes []int) error {
+func (x *executable) selectSamples(epoch int, indexes []int) error {
 	err := x.do(func() error {
 		r := x.data.dataset
 		if r == nil {
-			return errors.New("there is no training set on the GPU: call HoldDataset first")
+			return errors.New("there is no training set on the GPU: copy it there first")
 		}
 		if n := x.memory.locations[r.image.id].rows(); len(indexes) != n {
 			return fmt.Errorf("got %d samples, want a batch of %d", len(indexes), n)

@@ -77,7 +77,7 @@ func TestResident(t *testing.T) {
 				poison(t, x[i])
 				initialise(t, x[i], g)
 				if i > 0 {
-					if err := x[i].(engine.DatasetHolder).HoldDataset(model.ImageInput, model.TargetInput, set.resident(seed)); err != nil {
+					if err := x[i].Capabilities().HoldDataset(model.ImageInput, model.TargetInput, set.resident(seed)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -88,7 +88,7 @@ func TestResident(t *testing.T) {
 					step++
 					for i := range x {
 						if i == 1 || i == 2 && step%3 != 0 {
-							err = x[i].(engine.DatasetHolder).SelectSamples(epoch, it.Batch().Indices)
+							_, err = x[i].NextBatch(&one{Samples: it.Batch().Indices, Epoch: epoch})
 						} else if err = x[i].SetInput(model.ImageInput, it.Batch().Image); err == nil {
 							err = x[i].SetInput(model.TargetInput, it.Batch().Target)
 						}
@@ -119,6 +119,11 @@ func TestResident(t *testing.T) {
 	}
 }
 
+// one is a Source of one batch.
+type one engine.Batch
+
+func (b *one) Next() (engine.Batch, bool) { return engine.Batch(*b), true }
+
 // TestResidentErrors checks the errors for invalid data sets and samples.
 func TestResidentErrors(t *testing.T) {
 	set := drawnSet(4, 1, 8, 8)
@@ -128,8 +133,12 @@ func TestResidentErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := x.(engine.DatasetHolder)
-	if err := r.SelectSamples(0, []int{0, 1}); err == nil || !strings.Contains(err.Error(), "call HoldDataset first") {
+	r := x.Capabilities()
+	choose := func(samples ...int) error {
+		_, err := x.NextBatch(&one{Samples: samples})
+		return err
+	}
+	if err := choose(0, 1); err == nil || !strings.Contains(err.Error(), "copy it there first") {
 		t.Errorf("nothing is held: %v", err)
 	}
 	for want, change := range map[string]func(*engine.DeviceDataset){
@@ -162,7 +171,7 @@ func TestResidentErrors(t *testing.T) {
 		if got := x.MemoryBytes(); got != want {
 			t.Errorf("it takes %d bytes, not %d", got, want)
 		}
-		if err := r.SelectSamples(0, []int{0, 3}); err != nil {
+		if err := choose(0, 3); err != nil {
 			t.Fatal(err)
 		}
 		for step := 1; step <= 3; step++ {
@@ -173,7 +182,7 @@ func TestResidentErrors(t *testing.T) {
 		want = x.MemoryBytes() // with Adam's slots
 	}
 	for want, indexes := range map[string][]int{"got 1 samples, want a batch of 2": {0}, "unknown sample 4: the training set has 4 samples": {0, 4}, "unknown sample -1": {-1, 0}} {
-		if err := r.SelectSamples(0, indexes); err == nil || !strings.Contains(err.Error(), want) {
+		if err := choose(indexes...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("samples says %v, not %q", err, want)
 		}
 	}

@@ -221,5 +221,6 @@ func TestAccumulateOrder(t *testing.T) {
 
 type lastOfTwo struct{ engine.GradSync }
 
-func (lastOfTwo) Part() (int, int, engine.GradSync) { return 2, 2, nil }
-func (lastOfTwo) Accumulated()                      {}
+func (lastOfTwo) Capabilities() engine.SyncCapabilities {
+	return engine.SyncCapabilities{Accumulation: &engine.Accumulation{Step: 2, Steps: 2, Done: func() {}}}
+}

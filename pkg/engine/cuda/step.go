@@ -60,27 +60,30 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 		return err
 	}
 	statisticsSync := sync // exchanges statistics, after every batch of an update
-	if a, ok := statisticsSync.(engine.AccumulatingSync); ok {
-		_, _, statisticsSync = a.Part()
+	if a := accumulationOf(sync); a != nil {
+		statisticsSync = a.Mean
 	}
 	if len(x.exchange.buckets) == 0 {
 		sync = nil
 	}
 	var batch microbatch
-	if a, ok := sync.(engine.AccumulatingSync); ok {
-		defer a.Accumulated()
+	if a := accumulationOf(sync); a != nil {
+		defer a.Done()
 		if batch, sync = nextMicrobatch(a); batch.kind == lastBatch && x.exchange.sums.ptr == 0 {
 			return errors.New("got the last batch of an update before its first batch: run the batches in order")
 		}
 	}
-	syncNorms, deviceSync, err := x.resolveStatisticsSync(statisticsSync)
+	syncNorms, onDevice, err := x.resolveStatisticsSync(statisticsSync)
 	if err != nil {
 		return err
 	}
-	split := sync != nil && !sync.Capturable() || syncNorms && deviceSync == nil
-	key := replayKey{rule: withoutStepValues(update), microbatch: batch, split: split, syncNorms: syncNorms, deviceSync: deviceSync, buffers: x.nextBufferBits(), dataset: x.usesDataset()}
+	split := sync != nil && !sync.Capabilities().Enqueues || syncNorms && !onDevice
+	key := replayKey{rule: withoutStepValues(update), microbatch: batch, split: split, syncNorms: syncNorms, buffers: x.nextBufferBits(), dataset: x.usesDataset()}
 	if !split {
 		key.sync = sync
+	}
+	if onDevice {
+		key.deviceSync = statisticsSync
 	}
 	p := x.schedule.replays[key]
 	if p == nil {
@@ -120,8 +123,8 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	switch {
 	case split:
 		err = x.runSplitStep(ctx, p, sync, statisticsSync, t)
-	case deviceSync != nil:
-		err = x.runUnsplitStep(ctx, p, deviceSync, t)
+	case onDevice:
+		err = x.runUnsplitStep(ctx, p, statisticsSync, t)
 	default:
 		err = x.runUnsplitStep(ctx, p, sync, t)
 	}
@@ -135,16 +138,23 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	return nil
 }
 
+// accumulationOf returns nil if sync does not accumulate gradients, or is nil.
+func accumulationOf(sync engine.GradSync) *engine.Accumulation {
+	if sync == nil {
+		return nil
+	}
+	return sync.Capabilities().Accumulation
+}
+
 // nextMicrobatch returns which batch of an update the next step computes and, if it is the
 // update's last batch, the GradSync that exchanges the gradients.
-func nextMicrobatch(a engine.AccumulatingSync) (microbatch, engine.GradSync) {
-	at, parts, inner := a.Part()
+func nextMicrobatch(a *engine.Accumulation) (microbatch, engine.GradSync) {
 	switch {
-	case parts <= 1:
-		return microbatch{}, inner
-	case at >= parts:
-		return microbatch{lastBatch, parts}, inner
-	case at == 1:
+	case a.Steps <= 1:
+		return microbatch{}, a.Mean
+	case a.Step >= a.Steps:
+		return microbatch{lastBatch, a.Steps}, a.Mean
+	case a.Step == 1:
 		return microbatch{kind: firstBatch}, nil
 	}
 	return microbatch{kind: middleBatch}, nil
@@ -267,18 +277,13 @@ func (x *executable) backwardCommands(key replayKey) (list []command, err error)
 	return append(list, &waitForExchangeCall{x.exchange.join}), nil
 }
 
-// stepWatcher is a GradSync that can end a step that waits for a lost rank. Watch starts to
-// watch a step. The function stop ends the watch, and returns the error with which the
-// GradSync ended the step, or nil.
-type stepWatcher interface {
-	Watch(ctx context.Context) (stop func() error)
-}
-
 // runUnsplitStep runs a step in which the host has nothing to do between the commands.
 func (x *executable) runUnsplitStep(ctx context.Context, p *replay, sync engine.GradSync, t *engine.Timing) error {
 	stop := func() error { return nil }
-	if w, ok := sync.(stepWatcher); ok {
-		stop = w.Watch(ctx)
+	if sync != nil {
+		if watch := sync.Capabilities().Watch; watch != nil {
+			stop = watch(ctx)
+		}
 	}
 	err := x.launchUnsplit(p.sections[0])
 	if watchErr := stop(); watchErr != nil {

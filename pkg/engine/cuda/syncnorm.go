@@ -35,7 +35,7 @@ import (
 // demands: when it runs for the second time.
 //
 // On the host, where ranks share a GPU or NCCL is missing, a step is split at each
-// synchronization: the vector is copied to page-locked memory, engine.NormSync exchanges
+// synchronization: the vector is copied to page-locked memory, GradSync exchanges
 // it, and the sum is copied back. The commands between two synchronizations are a graph.
 // Per batch norm and step this costs two more launches, two copies and a wait of the host,
 // during which the GPU is idle; see runSplitStep.
@@ -59,7 +59,7 @@ type normSyncCall struct {
 	layer     string
 	vector    driver.Ptr
 	doubles   int
-	exchanger engine.DeviceNormSync
+	exchanger engine.GradSync
 	fork      driver.Event
 	join      driver.Event
 }
@@ -92,7 +92,7 @@ func (c *normSyncCall) beginExchange(g *gpu, s driver.Stream) error {
 }
 
 func (c *normSyncCall) enqueue(g *gpu) error {
-	if err := c.exchanger.SumStatistics(device.Buffer{Pointer: uintptr(c.vector), Type: device.F64, Elements: c.doubles}, device.Stream{Handle: uintptr(g.exchange)}); err != nil {
+	if err := c.exchanger.Capabilities().SumStatistics(device.Buffer{Pointer: uintptr(c.vector), Type: device.F64, Elements: c.doubles}, device.Stream{Handle: uintptr(g.exchange)}); err != nil {
 		return fmt.Errorf("batch norm %s: exchange statistics: %w", c.layer, err)
 	}
 	return nil
@@ -211,20 +211,21 @@ func joinCommands(synchronization command, before, after []command, errs ...erro
 
 // resolveStatisticsSync determines how a step whose gradients sync exchanges also exchanges
 // statistics. synced is false if the program has no synchronized batch norm or there is only
-// one worker. Otherwise device exchanges the statistics between GPUs, or they are exchanged
-// on the host if device is nil.
-func (x *executable) resolveStatisticsSync(sync engine.GradSync) (synced bool, device engine.DeviceNormSync, err error) {
+// one worker. Otherwise sync exchanges them between GPUs if onDevice is set, or else on the
+// host.
+func (x *executable) resolveStatisticsSync(sync engine.GradSync) (synced, onDevice bool, err error) {
 	if sync == nil || !x.program.HasSyncBatchNorm() {
-		return false, nil, nil
+		return false, false, nil
 	}
-	if d, ok := sync.(engine.DeviceNormSync); ok && sync.Capturable() {
-		return true, d, nil
+	c := sync.Capabilities()
+	if c.SumStatistics != nil && c.Enqueues {
+		return true, true, nil
 	}
 	if err := x.exchange.norms.statistics.BeginStep(sync); err != nil {
-		return false, nil, err
+		return false, false, err
 	}
 	// An exchange on the host cannot be captured in a graph, unless nothing is exchanged.
-	return !sync.Capturable(), nil, nil
+	return !c.Enqueues, false, nil
 }
 
 func (x *executable) taskCommands(task int, key replayKey) []command {

@@ -31,7 +31,13 @@ type dying struct {
 
 var errKilled = errors.New("killed")
 
-func (d *dying) SumStatistics(v device.Buffer, s device.Stream) error {
+func (d *dying) Capabilities() engine.SyncCapabilities {
+	c := d.NCCL.Capabilities()
+	c.SumStatistics = d.sumStatistics
+	return c
+}
+
+func (d *dying) sumStatistics(v device.Buffer, s device.Stream) error {
 	if d.after--; d.after < 0 {
 		return errKilled
 	}
@@ -125,7 +131,13 @@ type leaving struct {
 	after int // statistics
 }
 
-func (l *leaving) ShareStatistics(own []float64) ([]float64, error) {
+func (l *leaving) Capabilities() engine.SyncCapabilities {
+	c := l.DDP.Capabilities()
+	c.ShareStatistics = l.shareStatistics
+	return c
+}
+
+func (l *leaving) shareStatistics(own []float64) ([]float64, error) {
 	if l.after--; l.after < 0 {
 		// Close refuses while DDP finishes the exchange of a bucket.
 		err := l.group.Close()
@@ -137,9 +149,6 @@ func (l *leaving) ShareStatistics(own []float64) ([]float64, error) {
 	return l.DDP.ShareStatistics(own)
 }
 
-// gradientsAlone is a strategy that exchanges no statistics.
-type gradientsAlone struct{ engine.GradSync }
-
 // TestSynchronisedErrors: a strategy without statistics is refused, and a step that
 // fails leaves everything as it was.
 func TestSynchronisedErrors(t *testing.T) {
@@ -147,7 +156,7 @@ func TestSynchronisedErrors(t *testing.T) {
 	x := loaded(t, open(t, gpuOptions("fp32")), p, g)
 	before := snapshot(t, x)
 	u := &optim.Update{Rule: "sgd", LearningRate: 1}
-	for _, sync := range []engine.GradSync{quietSync{}, gradientsAlone{quietSync{}}, strategy.NewAccumulator(quietSync{})} {
+	for _, sync := range []engine.GradSync{quietSync{}, strategy.NewAccumulator(quietSync{})} {
 		if _, err := x.Step(context.Background(), sync, u); err == nil || !strings.Contains(err.Error(), "synchronize batch norms: ") || !strings.Contains(err.Error(), "use sync_batchnorm=false") {
 			t.Errorf("%T: %v", sync, err)
 		}
@@ -182,7 +191,11 @@ func (s *sharing) ReduceBucket(i int, b device.Buffer, _ device.Stream) error {
 	return nil
 }
 
-func (s *sharing) ShareStatistics(own []float64) ([]float64, error) {
+func (s *sharing) Capabilities() engine.SyncCapabilities {
+	return engine.SyncCapabilities{ShareStatistics: s.shareStatistics}
+}
+
+func (s *sharing) shareStatistics(own []float64) ([]float64, error) {
 	s.order = append(s.order, "statistics")
 	return slices.Repeat(own, s.ranks), nil
 }
@@ -319,7 +332,7 @@ func TestSynchronisedTrace(t *testing.T) {
 					return err
 				}
 				initialise(t, x, g)
-				window := Profile{First: 3, Steps: 1}
+				window := engine.Profile{First: 3, Steps: 1}
 				if i == 0 {
 					window.Trace = file
 				}

@@ -193,12 +193,20 @@ func ranksBy(t *testing.T, kind string, n int, o engine.Options, alone bool) []r
 // ownNorms is NCCL which leaves statistics as they are.
 type ownNorms struct{ *strategy.NCCL }
 
-func (ownNorms) SumStatistics(device.Buffer, device.Stream) error { return nil }
+func (s ownNorms) Capabilities() engine.SyncCapabilities {
+	c := s.NCCL.Capabilities()
+	c.SumStatistics = func(device.Buffer, device.Stream) error { return nil }
+	return c
+}
 
 // ownNormsOnHost is DDP which leaves statistics as they are.
 type ownNormsOnHost struct{ *strategy.DDP }
 
-func (ownNormsOnHost) ShareStatistics(own []float64) ([]float64, error) { return own, nil }
+func (s ownNormsOnHost) Capabilities() engine.SyncCapabilities {
+	c := s.DDP.Capabilities()
+	c.ShareStatistics = func(own []float64) ([]float64, error) { return own, nil }
+	return c
+}
 
 // smoothNet has batch norms and no decisions, which a last bit would turn.
 func smoothNet(t testing.TB, batch int, o plan.Options) (*nn.Graph, *plan.Program) {

@@ -210,7 +210,7 @@ func TestVolumesAreConfirmed(t *testing.T) {
 					t.Errorf("%s, wrong %v: engine %d was chosen for %s", precision, wrong, known.Engine, key)
 				}
 			}
-			if n := x.Notices(); (len(n) > 0) != all || all && (len(n) != len(e.cache.Choices()) || !strings.Contains(n[0], "no two of cuDNN's algorithms give the same result of the 3-D convolution")) {
+			if n := x.Capabilities().Notices; (len(n) > 0) != all || all && (len(n) != len(e.cache.Choices()) || !strings.Contains(n[0], "no two of cuDNN's algorithms give the same result of the 3-D convolution")) {
 				t.Errorf("%s: notices %q of %d convolutions", precision, n, len(e.cache.Choices()))
 			}
 			if err := x.Close(); err != nil {
@@ -244,7 +244,7 @@ func TestNoRepeatableAlgorithm(t *testing.T) {
 		}
 		_, p := programOf(t, trainedUNet(), 2, nn.Train, plan.Options{Fuse: true})
 		x := loadedOn(t, e, p)
-		if n := x.Notices(); len(n) != len(x.schedule.picks) || !strings.Contains(n[0], "has no algorithm for the convolution") {
+		if n := x.Capabilities().Notices; len(n) != len(x.schedule.picks) || !strings.Contains(n[0], "has no algorithm for the convolution") {
 			t.Errorf("%s: %d notices for %d convolutions: %q", convolution, len(n), len(x.schedule.picks), n)
 		}
 		if err := errors.Join(x.Close(), e.Close()); err != nil {

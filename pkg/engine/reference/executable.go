@@ -40,16 +40,18 @@ func (x *executable[T]) MemoryBytes() int64 {
 
 func (x *executable[T]) SetInput(name string, v []float32) error { return setInput(x, name, v) }
 
+func (x *executable[T]) NextBatch(s engine.Source) (bool, error) { return engine.SetInputs(x, s) }
+
 func (x *executable[T]) Output(name string, dst []float32) error { return readOutput(x, name, dst) }
 
-func (x *executable[T]) SetInputBuffer(name string, v device.Buffer) error {
+func (x *executable[T]) setInputBuffer(name string, v device.Buffer) error {
 	if v.F64 != nil {
 		return setInput(x, name, v.F64)
 	}
 	return setInput(x, name, v.F32)
 }
 
-func (x *executable[T]) OutputBuffer(name string, dst device.Buffer) error {
+func (x *executable[T]) outputBuffer(name string, dst device.Buffer) error {
 	if dst.F64 != nil {
 		return readOutput(x, name, dst.F64)
 	}

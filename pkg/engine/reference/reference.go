@@ -23,6 +23,10 @@ import (
 
 type number interface{ float32 | float64 }
 
+func init() { //nolint:gochecknoinits // see engine.Register
+	engine.Register(engine.Kind{Device: "reference", Open: func(o engine.Options, _ int) (engine.Engine, error) { return New(o) }})
+}
+
 // New returns a reference engine with the precision fp32, fp64, bf16 or fp16. The engine
 // uses one thread.
 func New(o engine.Options) (engine.Engine, error) {

@@ -42,8 +42,8 @@ func (r *recorder) ReduceBucket(i int, b device.Buffer, _ device.Stream) error {
 	}
 	return nil
 }
-func (r *recorder) Wait() error      { r.wait++; return nil }
-func (r *recorder) Capturable() bool { return false }
+func (r *recorder) Wait() error                           { r.wait++; return nil }
+func (r *recorder) Capabilities() engine.SyncCapabilities { return engine.SyncCapabilities{} }
 
 // TestBucketsAreHandedOver: each bucket once, in order, as one run of memory
 // that the optimiser reads after Wait.

@@ -21,8 +21,9 @@ type Runner struct {
 	schedule string
 	sync     engine.GradSync // gets the gradients of the parameters
 	sent     func(bytes int)
-	profile  engine.PassRecorder // nil: the engine has none
-	senders  []*sender           // by rank; nil for this rank
+	senders  []*sender // by rank; nil for this rank
+
+	beginPass func(name, part string) (end func()) // see engine.Capabilities; nil without a profiler
 
 	passes   []passOfBatch // remaining passes of the current optimizer step
 	running  map[int]*microBatch
@@ -44,29 +45,27 @@ func NewRunner(ctx context.Context, cancel context.CancelFunc, group collective.
 	return r
 }
 
-// Profile makes e record the passes and the waits of this stage, if it can.
-func (r *Runner) Profile(e engine.Engine) { r.profile, _ = e.(engine.PassRecorder) }
-
-// beginPass begins a span of the profile and returns the function that ends it. what describes the
+// beginSpan begins a span of the profile and returns the function that ends it. what describes the
 // span, as a format with the number of the micro-batch.
-func (r *Runner) beginPass(part, what string, batch int) (end func()) {
-	if r.profile == nil {
+func (r *Runner) beginSpan(part, what string, batch int) (end func()) {
+	if r.beginPass == nil {
 		return func() {}
 	}
-	return r.profile.BeginPass(fmt.Sprintf(what, batch), part)
+	return r.beginPass(fmt.Sprintf(what, batch), part)
 }
 
 // BeginFinalWait begins the span of the profile in which this stage waits for the others at the end
 // of an optimizer step, and returns the function that ends it.
 func (r *Runner) BeginFinalWait() (end func()) {
-	if r.profile == nil {
+	if r.beginPass == nil {
 		return func() {}
 	}
-	return r.profile.BeginPass("wait for the end of the other stages", "exchange")
+	return r.beginPass("wait for the end of the other stages", "exchange")
 }
 
 // Start allocates the memory of the messages that stage x receives.
 func (r *Runner) Start(x *Executable) {
+	r.beginPass = x.backward.can.BeginPass
 	for _, ids := range x.stages[x.stage].Gradients {
 		message, parts := x.newMessage(ids)
 		r.messages = append(r.messages, message)
@@ -141,7 +140,7 @@ func (r *Runner) runForward(ctx context.Context, x *Executable, batch int, t *en
 		return err
 	}
 	begin := time.Now()
-	defer r.beginPass("forward", "forward of micro-batch %d", batch)()
+	defer r.beginSpan("forward", "forward of micro-batch %d", batch)()
 	err := x.runForward(ctx, b)
 	if err != nil {
 		return fmt.Errorf("micro-batch %d: %w", batch, err)
@@ -166,7 +165,7 @@ func (r *Runner) runBackward(ctx context.Context, x *Executable, batch int, t *e
 		return err
 	}
 	begin := time.Now()
-	defer r.beginPass("backward", "backward of micro-batch %d", batch)()
+	defer r.beginSpan("backward", "backward of micro-batch %d", batch)()
 	b := r.running[batch]
 	delete(r.running, batch)
 	if err := x.runBackward(ctx, b, r.received, r.sync); err != nil {
@@ -193,7 +192,7 @@ func (r *Runner) receive(ids [][]int, messages []device.Buffer, what string, bat
 	begin := time.Now()
 	defer func() { t.Wait += time.Since(begin) }()
 	if slices.ContainsFunc(ids, func(list []int) bool { return len(list) > 0 }) {
-		defer r.beginPass("exchange", "wait for "+what, batch)()
+		defer r.beginSpan("exchange", "wait for "+what, batch)()
 	}
 	for from, list := range ids {
 		if len(list) == 0 {

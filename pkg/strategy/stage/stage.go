@@ -28,7 +28,7 @@ type Executable struct {
 	program           *plan.Program     // of the whole network
 	stages            []plan.Stage
 	stage             int
-	forward, backward engine.Executable
+	forward, backward pass
 	// Tensors of the whole program, by ID: inputs of the passes that other programs compute,
 	// and results of the forward pass that other programs read.
 	forwardInputs, backwardInputs, results []int
@@ -38,6 +38,20 @@ type Executable struct {
 	free   []*microBatch
 	sum    float64 // of the losses of the current optimizer step's batches; 0 except in the last stage
 	loss   float64 // see Loss
+}
+
+// pass is the executable of one pass, and what it can do.
+type pass struct {
+	engine.Executable
+	can engine.Capabilities
+}
+
+func loadPass(e engine.Engine, p *plan.Program, whole engine.Executable) (pass, error) {
+	exe, err := e.Load(p, whole)
+	if err != nil {
+		return pass{}, err
+	}
+	return pass{exe, exe.Capabilities()}, nil
 }
 
 // microBatch has the tensors that a stage keeps between its two passes of a micro-batch.
@@ -57,10 +71,10 @@ func Load(e engine.Engine, p *plan.Program, whole engine.Executable, stages, sta
 	}
 	own := all[stage]
 	x := &Executable{whole: whole, program: p, stages: all, stage: stage, double: e.Options().Precision == "fp64", inputs: map[string][]float32{}}
-	if x.forward, err = e.Load(own.Forward, whole); err != nil {
+	if x.forward, err = loadPass(e, own.Forward, whole); err != nil {
 		return nil, fmt.Errorf("load forward pass of stage %d: %w", stage, err)
 	}
-	if x.backward, err = e.Load(own.Backward, whole); err != nil {
+	if x.backward, err = loadPass(e, own.Backward, whole); err != nil {
 		return nil, errors.Join(fmt.Errorf("load backward pass of stage %d: %w", stage, err), x.forward.Close())
 	}
 	x.findTensors()
@@ -111,10 +125,23 @@ func (x *Executable) SentBytes() int {
 
 // Backward returns the executable of the backward pass, which has the memory of the stage's
 // parameters and gradients.
-func (x *Executable) Backward() engine.Executable { return x.backward }
+func (x *Executable) Backward() engine.Executable { return x.backward.Executable }
 
 // Program returns the whole network's program.
 func (x *Executable) Program() *plan.Program { return x.program }
+
+// Capabilities are those of the engine, and the stages.
+func (x *Executable) Capabilities() engine.Capabilities {
+	own := x.forward.can
+	return engine.Capabilities{
+		Stages: x.describeStages(), NoOutputs: !x.HasOutputs(),
+		Accelerator: own.Accelerator, PeakFLOPS: own.PeakFLOPS,
+		Profile: own.Profile, RecordWait: own.RecordWait, BeginPass: own.BeginPass,
+	}
+}
+
+// NextBatch sets the inputs to those of the next batch of s.
+func (x *Executable) NextBatch(s engine.Source) (bool, error) { return engine.SetInputs(x, s) }
 
 // SetInput copies v to an input of the next batch, if this stage reads it.
 func (x *Executable) SetInput(name string, v []float32) error {
@@ -153,9 +180,9 @@ func (x *Executable) Loss() float64 { return x.loss }
 // outputs.
 func (x *Executable) HasOutputs() bool { return x.stage == len(x.stages)-1 }
 
-// DescribeStages describes how the network is divided, such as "layers 1 to 4 (48 %), 5 to 9
+// describeStages describes how the network is divided, such as "layers 1 to 4 (48 %), 5 to 9
 // (52 % of the operations)".
-func (x *Executable) DescribeStages() string {
+func (x *Executable) describeStages() string {
 	var list []string
 	total := x.program.StepFLOPs()
 	for _, s := range x.stages {
@@ -313,17 +340,17 @@ func (x *Executable) runBackward(ctx context.Context, b *microBatch, gradients m
 }
 
 // setInputs takes the values of the inputs ids from tensors or more.
-func (*Executable) setInputs(exe engine.Executable, ids []int, tensors, more map[int]device.Buffer) error {
+func (*Executable) setInputs(p pass, ids []int, tensors, more map[int]device.Buffer) error {
 	for _, id := range ids {
 		v, ok := tensors[id]
 		if !ok {
 			v = more[id]
 		}
 		var err error
-		if c, ok := exe.(engine.BufferCopier); ok {
-			err = c.SetInputBuffer(plan.InputName(id), v)
+		if p.can.SetInputBuffer != nil {
+			err = p.can.SetInputBuffer(plan.InputName(id), v)
 		} else {
-			err = exe.SetInput(plan.InputName(id), v.F32)
+			err = p.SetInput(plan.InputName(id), v.F32)
 		}
 		if err != nil {
 			return err
@@ -332,9 +359,9 @@ func (*Executable) setInputs(exe engine.Executable, ids []int, tensors, more map
 	return nil
 }
 
-func readOutput(exe engine.Executable, name string, dst device.Buffer) error {
-	if c, ok := exe.(engine.BufferCopier); ok {
-		return c.OutputBuffer(name, dst)
+func readOutput(p pass, name string, dst device.Buffer) error {
+	if p.can.OutputBuffer != nil {
+		return p.can.OutputBuffer(name, dst)
 	}
-	return exe.Output(name, dst.F32)
+	return p.Output(name, dst.F32)
 }

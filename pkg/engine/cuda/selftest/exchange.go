@@ -31,8 +31,11 @@ func (r oneRankSync) ReduceBucket(i int, b device.Buffer, s device.Stream) error
 	return nil
 }
 
-func (oneRankSync) Wait() error      { return nil }
-func (oneRankSync) Capturable() bool { return true }
+func (oneRankSync) Wait() error { return nil }
+
+func (oneRankSync) Capabilities() engine.SyncCapabilities {
+	return engine.SyncCapabilities{Enqueues: true}
+}
 
 // checkExchange checks those parts of an NCCL exchange that need only one GPU: creating a
 // communicator, exchanging buckets in a stream during the backward pass, and capturing the

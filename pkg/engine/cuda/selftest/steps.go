@@ -16,18 +16,16 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// localAccumulator is an engine.AccumulatingSync without other ranks. It accumulates the
-// gradients of the reference engine on the host.
+// localAccumulator is a GradSync of one rank that accumulates gradients. It accumulates those
+// of the reference engine on the host.
 type localAccumulator struct {
 	part, parts int
 	sums        [][]float64
 }
 
-func (a *localAccumulator) Part() (part, parts int, inner engine.GradSync) {
-	return a.part, a.parts, nil
+func (a *localAccumulator) Capabilities() engine.SyncCapabilities {
+	return engine.SyncCapabilities{Accumulation: &engine.Accumulation{Step: a.part, Steps: a.parts, Done: func() { a.part++ }}}
 }
-func (a *localAccumulator) Accumulated()     { a.part++ }
-func (a *localAccumulator) Capturable() bool { return false }
 
 // ReduceBucket adds bucket i of the gradients of the reference engine, which are float64, to the
 // sums. In the last step of an update, it replaces b by the mean over the update's steps.

@@ -218,8 +218,6 @@ type hostSync struct {
 	group collective.Group
 }
 
-var _ engine.NormSync = (*hostSync)(nil)
-
 func (h *hostSync) ReduceBucket(_ int, b device.Buffer, _ device.Stream) error {
 	if err := h.group.AllReduce(h.ctx, b); err != nil {
 		return err
@@ -230,14 +228,17 @@ func (h *hostSync) ReduceBucket(_ int, b device.Buffer, _ device.Stream) error {
 	return nil
 }
 
-func (h *hostSync) ShareStatistics(own []float64) ([]float64, error) {
+func (h *hostSync) shareStatistics(own []float64) ([]float64, error) {
 	all := make([]float64, len(own)*h.group.Size())
 	copy(all[len(own)*h.group.Rank():], own)
 	return all, h.group.AllGather(h.ctx, device.Buffer{F64: all})
 }
 
-func (h *hostSync) Wait() error      { return nil }
-func (h *hostSync) Capturable() bool { return false }
+func (h *hostSync) Wait() error { return nil }
+
+func (h *hostSync) Capabilities() engine.SyncCapabilities {
+	return engine.SyncCapabilities{ShareStatistics: h.shareStatistics}
+}
 
 func (t *tester) trainNCCLRank(l *nccl.Library, graph bool, g *nn.Graph, p *plan.Program, seed uint64) (all trainingResults, err error) {
 	e, err := t.startEngine(func(o *engine.Options) { o.Graph = graph })
@@ -264,9 +265,11 @@ func (t *tester) trainNCCLRank(l *nccl.Library, graph bool, g *nn.Graph, p *plan
 // oneRankNormSync is a oneRankSync that also exchanges statistics, which must not change.
 type oneRankNormSync struct{ oneRankSync }
 
-var _ engine.DeviceNormSync = (*oneRankNormSync)(nil)
+func (r *oneRankNormSync) Capabilities() engine.SyncCapabilities {
+	return engine.SyncCapabilities{Enqueues: true, SumStatistics: r.sumStatistics}
+}
 
-func (r *oneRankNormSync) SumStatistics(v device.Buffer, s device.Stream) error {
+func (r *oneRankNormSync) sumStatistics(v device.Buffer, s device.Stream) error {
 	p := driver.Ptr(v.Pointer)
 	return r.lib.AllReduce(p, p, int64(v.Len()), nccl.Float64, nccl.Sum, r.comm, driver.Stream(s.Handle))
 }

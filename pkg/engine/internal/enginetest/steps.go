@@ -35,8 +35,8 @@ func (s *RecordingSync) ReduceBucket(i int, b device.Buffer, _ device.Stream) er
 // Wait counts its calls in s.Waits.
 func (s *RecordingSync) Wait() error { s.Waits++; return nil }
 
-// Capturable returns false.
-func (s *RecordingSync) Capturable() bool { return false }
+// Capabilities are none.
+func (s *RecordingSync) Capabilities() engine.SyncCapabilities { return engine.SyncCapabilities{} }
 
 // NoOpSync is a GradSync that does nothing.
 type NoOpSync struct{}
@@ -47,8 +47,8 @@ func (NoOpSync) ReduceBucket(int, device.Buffer, device.Stream) error { return n
 // Wait does nothing.
 func (NoOpSync) Wait() error { return nil }
 
-// Capturable returns false.
-func (NoOpSync) Capturable() bool { return false }
+// Capabilities are none.
+func (NoOpSync) Capabilities() engine.SyncCapabilities { return engine.SyncCapabilities{} }
 
 // doublingSync doubles every gradient in Wait, as two workers with equal gradients do.
 type doublingSync struct{ RecordingSync }

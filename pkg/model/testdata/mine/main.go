@@ -6,6 +6,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	_ "lockstep/pkg/engine/all" // the engines that it can train on
 	"lockstep/pkg/nn"
 	"lockstep/pkg/train"
 )

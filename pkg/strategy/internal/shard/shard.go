@@ -24,7 +24,7 @@ const SlotPrefix = "optimizer."
 // optimizer's slots for them. The ranges may be empty.
 type Shard struct {
 	Buckets []engine.BucketMemory
-	exe     engine.HostMemory
+	memory  *engine.HostMemory
 	owned   [][2]int                   // by bucket: this rank's range [lo, hi)
 	pieces  []piece                    // all parameters, in the same order on every rank
 	slots   map[string][]device.Buffer // by the slot's name and by bucket: its values in the owned range
@@ -45,7 +45,7 @@ func (s *Shard) Start(exe engine.Executable, own func(n int) (lo, hi int)) error
 	if err != nil {
 		return err
 	}
-	*s = Shard{exe: memory, Buckets: memory.BucketMemory(), slots: map[string][]device.Buffer{}}
+	*s = Shard{memory: memory, Buckets: memory.Buckets(), slots: map[string][]device.Buffer{}}
 	for _, b := range s.Buckets {
 		lo, hi := own(b.Gradients.Len())
 		s.owned = append(s.owned, [2]int{lo, hi})
@@ -114,11 +114,11 @@ func (s *Shard) Separate() {
 	s.listPieces()
 }
 
-// MemoryOf returns exe as an engine.HostMemory, or an error that says why a strategy
-// cannot update the parameters of exe itself.
-func MemoryOf(exe engine.Executable) (engine.HostMemory, error) {
-	memory, ok := exe.(engine.HostMemory)
-	if !ok {
+// MemoryOf returns the host memory of exe, or an error that says why a strategy cannot update
+// the parameters of exe itself.
+func MemoryOf(exe engine.Executable) (*engine.HostMemory, error) {
+	memory := exe.Capabilities().HostMemory
+	if memory == nil {
 		return nil, errors.New("update parameters: the engine does not share the memory of its parameters: use device cpu or reference, or strategy ddp")
 	}
 	return memory, nil
@@ -216,7 +216,7 @@ func (s *Shard) CollectSlots(exchange func(b device.Buffer) error) (map[string][
 				return nil, fmt.Errorf("collect optimizer slot %s of bucket %d: %w", name, i, err)
 			}
 			for _, p := range b.Parameters {
-				v, err := s.exe.Unpack(p.Name, stage.Slice(p.Offset, p.Offset+p.Weights.Len()))
+				v, err := s.memory.Unpack(p.Name, stage.Slice(p.Offset, p.Offset+p.Weights.Len()))
 				if err != nil {
 					return nil, err
 				}
@@ -242,7 +242,7 @@ func (s *Shard) RestoreSlots(saved map[string][]float64) error {
 				stage := s.staging.Slice(p.Offset, p.Offset+p.Weights.Len())
 				clear(stage.F32) // Pack does not write padding
 				clear(stage.F64)
-				if err := s.exe.Pack(param, v, stage); err != nil {
+				if err := s.memory.Pack(param, v, stage); err != nil {
 					return fmt.Errorf("restore %s: %w", key, err)
 				}
 				values := s.Slot(slot) // on every rank, so that all ranks have the same slots

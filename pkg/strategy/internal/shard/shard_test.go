@@ -7,11 +7,8 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// paddedMemory is the memory of an executable whose parameters end with padding.
-type paddedMemory struct{ engine.HostMemory }
-
-// Pack leaves the padding at the end of stored unchanged, like the CPU engine.
-func (paddedMemory) Pack(_ string, v []float64, stored device.Buffer) error {
+// packPadded leaves the padding at the end of stored unchanged, like the CPU engine.
+func packPadded(_ string, v []float64, stored device.Buffer) error {
 	copy(stored.F64, v)
 	return nil
 }
@@ -19,7 +16,7 @@ func (paddedMemory) Pack(_ string, v []float64, stored device.Buffer) error {
 // TestRestoredPaddingIsZero: the slots of a parameter with padding have no values of a
 // parameter of another bucket, whose memory has the same place in the staging buffer.
 func TestRestoredPaddingIsZero(t *testing.T) {
-	s := Shard{exe: paddedMemory{}, slots: map[string][]device.Buffer{}}
+	s := Shard{memory: &engine.HostMemory{Pack: packPadded}, slots: map[string][]device.Buffer{}}
 	for _, name := range []string{"full", "padded"} {
 		buffer := device.Buffer{F64: make([]float64, 4)}
 		s.Buckets = append(s.Buckets, engine.BucketMemory{Gradients: buffer, Parameters: []engine.ParameterMemory{{Name: name, Weights: buffer}}})
