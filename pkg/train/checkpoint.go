@@ -9,54 +9,43 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
-	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
+	"lockstep/pkg/train/internal/checkpoint"
 	"lockstep/pkg/weights"
 )
 
-const checkpointFormat = "lockstep checkpoint 1"
-
 // ErrNoCheckpoint is the error that OpenPredictor wraps if a run folder has no checkpoint.
-var ErrNoCheckpoint = errors.New("no checkpoint")
+var ErrNoCheckpoint = checkpoint.ErrNone
 
+// snapshot is a checkpoint that may be written later.
 type snapshot struct {
-	name     string // path of the checkpoint, relative to the run folder
-	tensors  []weights.Tensor
-	metadata map[string]string
+	checkpoint.Checkpoint
+	tensors []weights.Tensor
 }
 
 // takeSnapshot copies all persistent tensors on rank 0. On the other ranks, the result has
-// only the checkpoint's name.
-func (t *Trainer) takeSnapshot() (snapshot, error) {
-	s := snapshot{name: checkpointPlace{epochs: t.epoch}.path()}
+// only the checkpoint's place.
+func (t *Trainer) takeSnapshot() (s snapshot, err error) {
+	s.Epochs, s.Step, s.Network = t.epoch, t.step, t.net.Name()
 	if t.group.Rank() != 0 {
 		return s, nil
 	}
-	counts, err := json.Marshal(t.untrained)
-	if err != nil {
-		return s, err
-	}
-	s.metadata = map[string]string{
-		"format": checkpointFormat, "model": t.net.Name(),
-		"epoch": strconv.Itoa(t.epoch), "step": strconv.Itoa(t.step), "untrained": string(counts),
+	if t.untrained != nil {
+		if s.Untrained, err = json.Marshal(t.untrained); err != nil {
+			return s, err
+		}
 	}
 	if t.average != nil {
-		s.metadata["averages"] = strconv.Itoa(t.average.updates)
+		s.HasAverages, s.AverageUpdates = true, t.average.updates
 	}
-	scale, err := marshalLossScale(t.can)
-	if err != nil {
+	if s.LossScale, err = marshalLossScale(t.can); err != nil {
 		return s, err
-	}
-	if scale != "" {
-		s.metadata[lossScaleKey] = scale
 	}
 	s.tensors, err = t.persistentTensors()
 	t.strategyState = nil // the snapshot has it
@@ -88,7 +77,7 @@ func (t *Trainer) saveLastEpoch(rec *recorder) error {
 	if s == nil {
 		return nil
 	}
-	t.unsaved, rec.saved = nil, s.name
+	t.unsaved, rec.saved = nil, s.Place.Path()
 	return t.writeCheckpoint(rec, *s)
 }
 
@@ -105,19 +94,19 @@ func (t *Trainer) writeCheckpoint(rec *recorder, s snapshot) error {
 		}
 	}
 	// Not MkdirAll: a run folder that was deleted must not come back without its files.
-	if err := os.Mkdir(filepath.Join(t.options.Dir, checkpointDir), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(filepath.Join(t.options.Dir, checkpoint.Folder), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := weights.Write(filepath.Join(t.options.Dir, s.name), s.tensors, s.metadata); err != nil {
+	if err := s.Write(t.options.Dir, s.tensors); err != nil {
 		return err
 	}
-	t.saved = s.name
+	t.saved = s.Place.Path()
 	// Record the new checkpoint before an older one is deleted, so that the recorded one, or a
 	// newer one, always exists.
-	if err := rec.writer.UpdateInfo(func(i *runs.Info) { i.Checkpoint = s.name }); err != nil {
+	if err := rec.writer.UpdateInfo(func(i *runs.Info) { i.Checkpoint = t.saved }); err != nil {
 		return err
 	}
-	return t.deleteOldCheckpoints()
+	return checkpoint.DeleteOld(t.options.Dir, t.saved, t.cfg.Checkpoint.Keep)
 }
 
 // persistentTensors returns the parameters, the running statistics, the optimizer's state, and the
@@ -137,7 +126,7 @@ func (t *Trainer) persistentTensors() ([]weights.Tensor, error) {
 	}
 	names := t.train.Names()
 	for _, name := range names {
-		slot, _, isState := cutSlot(name)
+		slot, _, isState := checkpoint.CutSlot(name)
 		if _, ok := values[name]; ok || isState && !slices.Contains(slots, slot) {
 			continue
 		}
@@ -158,8 +147,8 @@ func (t *Trainer) persistentTensors() ([]weights.Tensor, error) {
 		if !ok {
 			continue
 		}
-		of := tensorOfRank(name)
-		if _, param, isState := cutSlot(of); isState {
+		of := checkpoint.TensorOfRank(name)
+		if _, param, isState := checkpoint.CutSlot(of); isState {
 			of = param
 		}
 		if strings.HasPrefix(of, strategy.CompressionPrefix) {
@@ -191,21 +180,21 @@ func (t *Trainer) restoreCheckpoint(ctx context.Context, before *runs.Run) error
 	var all []string
 	var err error
 	if before != nil {
-		all, err = listRunCheckpoints(*before)
+		all, err = checkpoint.ListOfRun(*before, savedEvery(before.Info))
 	}
-	if errors.Is(err, ErrNoCheckpoint) && before.Info.Status == runs.StatusDone && lastEpoch(before.Epochs) >= t.cfg.Epochs {
+	if errors.Is(err, ErrNoCheckpoint) && before.Info.Status == runs.StatusDone && checkpoint.LastEpoch(before.Epochs) >= t.cfg.Epochs {
 		t.finished, all, err = before, nil, nil
 	}
 	if err != nil {
 		return fmt.Errorf("resume %s: %w", t.options.Dir, err)
 	}
 	if len(all) == 0 { // the run ended before its first checkpoint, was never started, or is finished
-		if err := t.checkSameCheckpoint(ctx, checkpoint{}); err != nil {
+		if err := t.checkSameCheckpoint(ctx, checkpoint.Checkpoint{}); err != nil {
 			return err
 		}
 		return t.initParameters(ctx)
 	}
-	file, damaged, err := readNewestUndamaged(ctx, t.options.Dir, all, t.net.Name())
+	file, damaged, err := checkpoint.ReadNewest(ctx, t.options.Dir, all, t.net.Name())
 	if err != nil {
 		return fmt.Errorf("resume %s: %w", t.options.Dir, err)
 	}
@@ -217,57 +206,84 @@ func (t *Trainer) restoreCheckpoint(ctx context.Context, before *runs.Run) error
 	if err := t.checkSameCheckpoint(ctx, file); err != nil {
 		return err
 	}
-	if err := t.renameDamaged(damaged); err != nil {
-		return err
-	}
-	if file.epoch > t.cfg.Epochs {
-		return fmt.Errorf("resume %s: the run has %s already, but epochs is %d: set epochs to at least %d", t.options.Dir, english.Count(file.epoch, "epoch"), t.cfg.Epochs, file.epoch)
-	}
-	if p := file.progress; p.steps > 0 {
-		switch {
-		case file.epoch+1 > t.cfg.Epochs:
-			return fmt.Errorf("resume %s: the checkpoint is in epoch %d, but epochs is %d: set epochs to at least %[2]d", t.options.Dir, file.epoch+1, t.cfg.Epochs)
-		case p.steps > t.stepsPerEpoch() || len(p.losses) != t.group.Size():
-			return fmt.Errorf("resume %s: checkpoint %s was saved after step %d of an epoch with %d workers, but this run has %d steps per epoch and %d workers: use another run folder",
-				t.options.Dir, file.path, p.steps, len(p.losses), t.stepsPerEpoch(), t.group.Size())
+	if t.group.Rank() == 0 {
+		notes, err := checkpoint.RenameDamaged(damaged, t.saved)
+		if t.notes = append(t.notes, notes...); err != nil {
+			return fmt.Errorf("resume %s: %w", t.options.Dir, err)
 		}
 	}
-	t.epoch, t.step, t.untrained, t.progress, t.resumed = file.epoch, file.step, file.untrained, file.progress, &file
-	if err := file.checkTensors(t.train); err != nil { // Strategy.Start restores them
+	if file.Epochs > t.cfg.Epochs {
+		return fmt.Errorf("resume %s: the run has %s already, but epochs is %d: set epochs to at least %d", t.options.Dir, english.Count(file.Epochs, "epoch"), t.cfg.Epochs, file.Epochs)
+	}
+	if file.Steps > 0 {
+		switch {
+		case file.Epochs+1 > t.cfg.Epochs:
+			return fmt.Errorf("resume %s: the checkpoint is in epoch %d, but epochs is %d: set epochs to at least %[2]d", t.options.Dir, file.Epochs+1, t.cfg.Epochs)
+		case file.Steps > t.stepsPerEpoch() || len(file.Losses) != t.group.Size():
+			return fmt.Errorf("resume %s: checkpoint %s was saved after step %d of an epoch with %d workers, but this run has %d steps per epoch and %d workers: use another run folder",
+				t.options.Dir, file.Path, file.Steps, len(file.Losses), t.stepsPerEpoch(), t.group.Size())
+		}
+	}
+	t.epoch, t.step, t.progress, t.resumed = file.Epochs, file.Step, progressOf(file), &file
+	if file.Untrained != nil {
+		if err := json.Unmarshal(file.Untrained, &t.untrained); err != nil {
+			return fmt.Errorf("checkpoint %s: invalid untrained scores: %w", file.Path, err)
+		}
+	}
+	if err := file.CheckTensors(t.train); err != nil { // Strategy.Start restores them
 		return err
 	}
-	if err := restoreLossScale(t.can, file.lossScale); err != nil {
-		return fmt.Errorf("checkpoint %s: %w", file.path, err)
+	if err := restoreLossScale(t.can, file.LossScale); err != nil {
+		return fmt.Errorf("checkpoint %s: %w", file.Path, err)
 	}
 	return nil
 }
 
-// readNewestUndamaged reads the newest undamaged checkpoint of the run folder dir. all are the paths of
-// the checkpoints, oldest first. damaged are the errors of the checkpoints newer than file, newest first.
-func readNewestUndamaged(ctx context.Context, dir string, all []string, modelName string) (file checkpoint, damaged []*weights.DamagedError, err error) {
-	for _, name := range slices.Backward(all) {
-		if file, err = readCheckpoint(ctx, filepath.Join(dir, name)); err == nil {
-			err = file.checkNetwork(modelName)
+// checkRecord returns an error if a file that the run wrote before it saved c is missing, because a
+// resumed run would replace it by a shorter one.
+func (t *Trainer) checkRecord(c checkpoint.Checkpoint) error {
+	var names []string
+	if c.Epochs > 0 {
+		names = append(names, "epochs.csv")
+		var untrained Scores
+		if json.Unmarshal(c.Untrained, &untrained) == nil && untrained.Classes != nil {
+			names = append(names, "classes.csv")
 		}
-		var d *weights.DamagedError
-		if !errors.As(err, &d) {
-			return file, damaged, err
-		}
-		damaged = append(damaged, d)
 	}
-	return checkpoint{}, nil, fmt.Errorf("all checkpoints are damaged: %w; restore a copy of one, or train again in another run folder", damaged[0])
+	if c.Step > 0 {
+		for rank := range t.group.Size() {
+			names = append(names, fmt.Sprintf("steps-%d.jsonl", rank))
+		}
+	}
+	for _, name := range names {
+		path := filepath.Join(t.options.Dir, name)
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("resume %s: %s is missing, although the run has a checkpoint of step %d: restore the file from a copy; if there is none, create an empty file of that name to continue without its lines",
+				t.options.Dir, path, c.Step)
+		}
+	}
+	return nil
+}
+
+// savedEvery returns the number of epochs between two checkpoints of a run, or 0 if it is unknown.
+func savedEvery(i runs.Info) int {
+	c, err := ConfigOf(i)
+	if err != nil {
+		return 0
+	}
+	return c.Checkpoint.Every
 }
 
 // checkSameCheckpoint returns an error on all ranks unless all resume from the same checkpoint. c
 // is this rank's checkpoint. All ranks must call it.
-func (t *Trainer) checkSameCheckpoint(ctx context.Context, c checkpoint) error {
+func (t *Trainer) checkSameCheckpoint(ctx context.Context, c checkpoint.Checkpoint) error {
 	size, rank := t.group.Size(), t.group.Rank()
 	if size == 1 {
 		return nil
 	}
 	const perRank = 3
 	all := make([]float64, perRank*size)
-	copy(all[perRank*rank:], []float64{float64(c.epoch), float64(c.step), float64(c.progress.steps)})
+	copy(all[perRank*rank:], []float64{float64(c.Epochs), float64(c.Step), float64(c.Steps)})
 	if err := t.allReduce(ctx, all); err != nil {
 		return err
 	}
@@ -275,120 +291,6 @@ func (t *Trainer) checkSameCheckpoint(ctx context.Context, c checkpoint) error {
 		if of := all[perRank*r : perRank*(r+1)]; !slices.Equal(of, all[:perRank]) {
 			return fmt.Errorf("resume %s: rank 0 has a checkpoint of step %.0f, but rank %d has one of step %.0f: give all ranks the same run folder",
 				t.options.Dir, all[1], r, of[1])
-		}
-	}
-	return nil
-}
-
-type checkpoint struct {
-	path           string
-	network        string // name of the network
-	epoch, step    int
-	progress       progress // progress within the epoch after epoch
-	untrained      *Scores  // scores of the untrained network; nil if not recorded
-	tensors        map[string][]float64
-	hasAverages    bool   // the checkpoint contains averaged parameters
-	averageUpdates int    // number of updates of the averages
-	lossScale      string // loss scale of fp16 as JSON; empty if there is none
-}
-
-func readCheckpoint(ctx context.Context, path string) (checkpoint, error) {
-	file, err := weights.ReadContext(ctx, path)
-	if err != nil {
-		return checkpoint{}, err
-	}
-	meta := file.Metadata
-	if got := meta["format"]; got != "" && got != checkpointFormat {
-		return checkpoint{}, fmt.Errorf("checkpoint %s: got format %q, want %q: use the version of lockstep that wrote it, or another run folder", path, got, checkpointFormat)
-	}
-	c := checkpoint{path: path, network: meta["model"], tensors: map[string][]float64{}, lossScale: meta[lossScaleKey]}
-	if c.epoch, err = strconv.Atoi(meta["epoch"]); err != nil {
-		return c, newMetadataError(path, "epoch", err)
-	}
-	if c.step, err = strconv.Atoi(meta["step"]); err != nil {
-		return c, newMetadataError(path, "step", err)
-	}
-	if c.progress, err = readProgress(c.epoch, meta); err != nil {
-		return c, newMetadataError(path, "progress", err)
-	}
-	if want := (checkpointPlace{c.epoch, c.progress.steps}).path(); filepath.Base(want) != filepath.Base(path) {
-		return c, fmt.Errorf("checkpoint %s: the file contains the checkpoint %s: give it that name, or move it out of the folder", path, filepath.Base(want))
-	}
-	if u, ok := meta["averages"]; ok {
-		c.hasAverages = true
-		if c.averageUpdates, err = strconv.Atoi(u); err != nil {
-			return c, newMetadataError(path, "averages", err)
-		}
-	}
-	if s := meta["untrained"]; s != "" && s != "null" {
-		c.untrained = new(Scores)
-		if err := json.Unmarshal([]byte(s), c.untrained); err != nil {
-			return c, newMetadataError(path, "untrained scores", err)
-		}
-	}
-	for _, w := range file.Tensors {
-		c.tensors[w.Name] = w.Float64s()
-	}
-	return c, nil
-}
-
-// checkNetwork returns an error if c belongs to a network with another name.
-func (c checkpoint) checkNetwork(name string) error {
-	if c.network != name {
-		return fmt.Errorf("checkpoint %s: got network %q, want %q: use the config that the checkpoint was trained with", c.path, c.network, name)
-	}
-	return nil
-}
-
-// newMetadataError returns the error, with advice, for an undamaged checkpoint with an invalid
-// value of key in its metadata.
-func newMetadataError(path, key string, err error) error {
-	return fmt.Errorf("checkpoint %s: invalid %s: %w; this version of lockstep cannot read it: use the version that wrote it, or delete the file to continue from the checkpoint before it", path, key, err)
-}
-
-// checkTensors returns an error if c lacks a parameter or a running statistic of x, or has a
-// tensor that x does not have.
-func (c checkpoint) checkTensors(x engine.Executable) error {
-	for _, t := range x.Program().Tensors {
-		if t.Role == plan.Parameter || t.Role == plan.State {
-			if _, ok := c.tensors[t.Name]; !ok {
-				return fmt.Errorf("checkpoint %s lacks %s, a tensor of the network: use the config that the checkpoint was trained with", c.path, t.Name)
-			}
-		}
-	}
-	known := x.Names()
-	for _, name := range slices.Sorted(maps.Keys(c.tensors)) {
-		ofStrategy := tensorOfRank(name) != name && strings.HasPrefix(tensorOfRank(name), strategy.CompressionPrefix)
-		if !ofStrategy && !strings.HasPrefix(name, averagePrefix) && !slices.Contains(known, tensorOfRank(name)) {
-			return fmt.Errorf("checkpoint %s has %s, which is no tensor of the network: use the config that the checkpoint was trained with", c.path, name)
-		}
-	}
-	return nil
-}
-
-// tensorOfRank removes the prefix of strategy.RankPrefix, if any, from a tensor's name.
-func tensorOfRank(name string) string {
-	if _, of, found := strings.Cut(name, "/"); found && ofOtherRank.MatchString(name) {
-		return of
-	}
-	return name
-}
-
-// ofOtherRank matches names of tensors of ranks other than 0; see strategy.RankPrefix.
-var ofOtherRank = regexp.MustCompile(`^rank[0-9]+/`)
-
-// applyTo sets the tensors of x, an evaluation program. It returns an error if c lacks a parameter
-// or a running statistic of x.
-func (c checkpoint) applyTo(x engine.Executable) error {
-	if err := c.checkTensors(x); err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.tensors)) {
-		if isSlot(name) || strings.HasPrefix(name, averagePrefix) || ofOtherRank.MatchString(name) {
-			continue
-		}
-		if err := x.Set(name, c.tensors[name]); err != nil {
-			return fmt.Errorf("checkpoint %s: %w", c.path, err)
 		}
 	}
 	return nil
@@ -402,17 +304,3 @@ func (t *Trainer) runningStatNames() []string {
 	}
 	return names
 }
-
-const slotPrefix = "optimizer."
-
-// cutSlot splits optimizer.SLOT.PARAMETER, the name of a state tensor of the optimizer. ok is false
-// for other names.
-func cutSlot(name string) (slot, param string, ok bool) {
-	if !isSlot(name) {
-		return "", "", false
-	}
-	slot, param, _ = strings.Cut(strings.TrimPrefix(name, slotPrefix), ".")
-	return slot, param, true
-}
-
-func isSlot(name string) bool { return strings.HasPrefix(name, slotPrefix) }

@@ -11,49 +11,8 @@ import (
 	"testing"
 
 	"lockstep/pkg/runs"
+	"lockstep/pkg/train/internal/checkpoint"
 )
-
-// TestCheckpointOrder: the numbers in the names of checkpoints are compared as numbers. Other
-// names are no checkpoints.
-func TestCheckpointOrder(t *testing.T) {
-	dir := t.TempDir()
-	want := []string{
-		"epoch-0002.safetensors", "epoch-9999-step-999999.safetensors", "epoch-9999-step-1000000.safetensors", "epoch-9999.safetensors",
-		"epoch-10000-step-000001.safetensors", "epoch-10000.safetensors", "epoch-100000.safetensors",
-	}
-	others := []string{
-		"epoch-best.safetensors", "epoch-2.safetensors", "epoch-0003.safetensors.damaged", "epoch-0003 (copy).safetensors",
-		"epoch-99999999999999999999.safetensors", "epoch-0001-step-000000.safetensors",
-	}
-	if err := os.Mkdir(filepath.Join(dir, checkpointDir), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range slices.Concat(want, others) {
-		writeText(t, filepath.Join(dir, checkpointDir, name), "")
-	}
-	if got := namesIn(t, dir); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-// TestManyDigits: a run keeps its newest checkpoint, also if its name is before others in
-// alphabetical order.
-func TestManyDigits(t *testing.T) {
-	tr := &Trainer{options: WorkerOptions{Dir: t.TempDir()}, saved: filepath.Join(checkpointDir, "epoch-10000.safetensors")}
-	tr.cfg.Checkpoint.Keep = 2
-	if err := os.Mkdir(filepath.Join(tr.options.Dir, checkpointDir), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"epoch-9998", "epoch-9999", "epoch-10000", "epoch-10001"} { // the last one is of another run
-		writeText(t, filepath.Join(tr.options.Dir, checkpointDir, name+".safetensors"), "")
-	}
-	if err := tr.deleteOldCheckpoints(); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := namesIn(t, tr.options.Dir), []string{"epoch-9999.safetensors", "epoch-10000.safetensors", "epoch-10001.safetensors"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
 
 // TestLeftOverCheckpoint: a checkpoint that was in the folder before the run began is kept under
 // another name. The run neither deletes its own checkpoints because of it nor continues from it.
@@ -64,8 +23,8 @@ func TestLeftOverCheckpoint(t *testing.T) {
 	if _, err := trainAll(t, cfg, 1, WorkerOptions{Dir: other}); err != nil {
 		t.Fatal(err)
 	}
-	leftOver := filepath.Join(dir, checkpointDir, "epoch-0050.safetensors")
-	copyFile(t, filepath.Join(other, checkpointDir, "epoch-0003.safetensors"), leftOver)
+	leftOver := filepath.Join(dir, checkpoint.Folder, "epoch-0050.safetensors")
+	copyFile(t, filepath.Join(other, checkpoint.Folder, "epoch-0003.safetensors"), leftOver)
 	cfg.Epochs = 2
 	if _, err := trainAll(t, cfg, 1, WorkerOptions{Dir: dir}); err != nil {
 		t.Fatal(err)
@@ -76,7 +35,7 @@ func TestLeftOverCheckpoint(t *testing.T) {
 	wantLog(t, dir, "note: checkpoint epoch-0050.safetensors was in the folder before this run began; it is kept as epoch-0050.safetensors.other-run and not used")
 
 	// One that is put there later is refused.
-	if err := os.Rename(leftOver+otherRunSuffix, leftOver); err != nil {
+	if err := os.Rename(leftOver+checkpoint.OtherRunSuffix, leftOver); err != nil {
 		t.Fatal(err)
 	}
 	cfg.Epochs = 3
@@ -86,7 +45,7 @@ func TestLeftOverCheckpoint(t *testing.T) {
 	wantError(t, err, leftOver+" is not of this run")
 
 	// So is one with a name that the run may have written.
-	name := filepath.Join(dir, checkpointDir, "epoch-0002.safetensors")
+	name := filepath.Join(dir, checkpoint.Folder, "epoch-0002.safetensors")
 	if err := os.Rename(leftOver, name); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +127,7 @@ func TestNoCheckpointYet(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A failed run saves its last epoch, unlike a killed one.
-	if err := os.RemoveAll(filepath.Join(dir, checkpointDir)); err != nil {
+	if err := os.RemoveAll(filepath.Join(dir, checkpoint.Folder)); err != nil {
 		t.Fatal(err)
 	}
 	editInfo(t, dir, func(i *runs.Info) { i.Checkpoint = "" })
@@ -177,41 +136,6 @@ func TestNoCheckpointYet(t *testing.T) {
 	}
 	if replayed(t, dir) != replayed(t, whole) {
 		t.Error("the resumed run has another outcome")
-	}
-}
-
-// TestLastSaved: which checkpoint a run has saved, according to its record. Without
-// one, as in the recorded runs, the rows of the epochs tell.
-func TestLastSaved(t *testing.T) {
-	for _, tt := range []struct {
-		recorded, test string
-		every, epochs  int
-		want           checkpointPlace
-	}{
-		{"checkpoints/epoch-0003-step-000004.safetensors", "checkpoints/epoch-0002.safetensors", 1, 2, checkpointPlace{2, 4}},
-		{"", "", 1, 0, checkpointPlace{}},
-		{"", "", 1, 1, checkpointPlace{}}, // it may have been killed between the row and the checkpoint
-		{"", "", 1, 2, checkpointPlace{1, 0}},
-		{"", "", 5, 5, checkpointPlace{}},
-		{"", "", 5, 12, checkpointPlace{10, 0}},
-		{"", "checkpoints/epoch-0012.safetensors", 5, 12, checkpointPlace{12, 0}},
-	} {
-		run := runs.Run{Info: runs.Info{Checkpoint: tt.recorded}}
-		cfg := tiny()
-		cfg.Checkpoint.Every = tt.every
-		var err error
-		if run.Info.Config, err = cfg.jsonDocument(); err != nil {
-			t.Fatal(err)
-		}
-		if tt.test != "" {
-			run.Info.Test = &runs.Test{Checkpoint: tt.test}
-		}
-		for e := range tt.epochs {
-			run.Epochs = append(run.Epochs, runs.Epoch{Epoch: e + 1})
-		}
-		if got := lastSaved(run); got != tt.want {
-			t.Errorf("%+v: got %+v", tt, got)
-		}
 	}
 }
 
@@ -224,7 +148,7 @@ func TestLinkedCheckpoints(t *testing.T) {
 	run := func(name string) string { return filepath.Join(root, name) }
 	link := func(name, to string) {
 		t.Helper()
-		if err := errors.Join(os.MkdirAll(run(name), 0o755), os.Symlink(to, filepath.Join(run(name), checkpointDir))); err != nil {
+		if err := errors.Join(os.MkdirAll(run(name), 0o755), os.Symlink(to, filepath.Join(run(name), checkpoint.Folder))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -243,7 +167,7 @@ func TestLinkedCheckpoints(t *testing.T) {
 	if _, err := trainAll(t, cfg, 1, WorkerOptions{Dir: run("c")}); err != nil { // without a link
 		t.Fatal(err)
 	}
-	link("d", filepath.Join(run("c"), checkpointDir))
+	link("d", filepath.Join(run("c"), checkpoint.Folder))
 	_, err = trainAll(t, cfg, 1, WorkerOptions{Dir: run("d")})
 	wantError(t, err, fmt.Sprintf("runs %s and %s have the same folder of checkpoints", run("c"), run("d")))
 
@@ -294,13 +218,6 @@ func wantLog(t *testing.T, dir, want string) {
 	}
 }
 
-func writeText(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
 	text, err := os.ReadFile(from)
@@ -309,34 +226,5 @@ func copyFile(t *testing.T, from, to string) {
 	}
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestListRunCheckpoints: a run has recorded three epochs and the checkpoint of the third one. Each case
-// lists the files in its folder of checkpoints.
-func TestListRunCheckpoints(t *testing.T) {
-	const second, third, fourth = "epoch-0002.safetensors ", "epoch-0003.safetensors ", "epoch-0004.safetensors "
-	const thirdDamaged = "epoch-0003.safetensors.damaged "
-	for _, tt := range []struct{ names, want string }{
-		{second + third, ""},
-		{second + third + "epoch-0004-step-000002.safetensors", ""}, // killed before run.json was written
-		{second + thirdDamaged, ""},                                 // likewise, after it was resumed
-		{thirdDamaged, "is missing"},
-		{second, "is missing"},
-		{"", "is missing"},
-		{third + fourth, "is not of this run"},
-	} {
-		run := runs.Run{Dir: t.TempDir(), Info: runs.Info{Checkpoint: "checkpoints/epoch-0003.safetensors"}, Epochs: []runs.Epoch{{Epoch: 1}, {Epoch: 2}, {Epoch: 3}}}
-		if err := os.Mkdir(filepath.Join(run.Dir, checkpointDir), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		for name := range strings.FieldsSeq(tt.names) {
-			writeText(t, filepath.Join(run.Dir, checkpointDir, name), "")
-		}
-		_, err := listRunCheckpoints(run)
-		if tt.want == "" && err == nil {
-			continue
-		}
-		wantError(t, err, tt.want)
 	}
 }

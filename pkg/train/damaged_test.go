@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/runs"
+	"lockstep/pkg/train/internal/checkpoint"
 	"lockstep/pkg/weights"
 )
 
@@ -63,7 +64,7 @@ func TestDamagedCheckpoint(t *testing.T) {
 			if _, err := trainAll(t, short, 2, options); err != nil {
 				t.Fatal(err)
 			}
-			newest := filepath.Join(options.Dir, checkpointDir, "epoch-0002.safetensors")
+			newest := filepath.Join(options.Dir, checkpoint.Folder, "epoch-0002.safetensors")
 			damage(t, newest)
 
 			checks, err := VerifyRun(t.Context(), options.Dir, "")
@@ -133,7 +134,7 @@ func TestDamagedWithinAnEpoch(t *testing.T) {
 			if !slices.Equal(names, tt.left) {
 				t.Fatalf("checkpoints %v, want %v", names, tt.left)
 			}
-			damages["flipped bit"](t, filepath.Join(options.Dir, checkpointDir, names[len(names)-1]))
+			damages["flipped bit"](t, filepath.Join(options.Dir, checkpoint.Folder, names[len(names)-1]))
 			options.Resume = true
 			if _, err := trainAll(t, cfg, 1, options); err != nil {
 				t.Fatal(err)
@@ -154,7 +155,7 @@ func TestNoWholeCheckpoint(t *testing.T) {
 	if _, err := trainAll(t, cfg, 2, options); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(options.Dir, checkpointDir, "epoch-0001.safetensors")
+	path := filepath.Join(options.Dir, checkpoint.Folder, "epoch-0001.safetensors")
 	damages["zeroed tail"](t, path)
 	cfg.Epochs, options.Resume = 2, true
 	_, err := trainAll(t, cfg, 2, options)
@@ -183,7 +184,7 @@ func TestCheckpointWithoutChecksums(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range namesIn(t, options.Dir) {
-		path := filepath.Join(options.Dir, checkpointDir, name)
+		path := filepath.Join(options.Dir, checkpoint.Folder, name)
 		file, err := weights.Read(path)
 		if err != nil {
 			t.Fatal(err)
@@ -216,7 +217,7 @@ func TestUnknownCheckpointFormat(t *testing.T) {
 	if _, err := trainAll(t, cfg, 1, options); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(options.Dir, checkpointDir, "epoch-0001.safetensors")
+	path := filepath.Join(options.Dir, checkpoint.Folder, "epoch-0001.safetensors")
 	f, err := weights.Read(path)
 	if err != nil {
 		t.Fatal(err)

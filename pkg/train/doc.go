@@ -13,14 +13,14 @@
 //	t, err := train.New(ctx, cfg, collective.InProcess(1)[0], train.WorkerOptions{})
 //	result, err := t.Run(ctx)
 //
-// The package is larger than others because the methods of Trainer share its state: the
-// executables, the group and the progress of the run. Each file covers one topic:
+// The package is larger than others, because the methods of Trainer share its state: the
+// executables, the group and the position in the run. What does not need it is in internal:
+// checkpoint (files of checkpoints), ranks (agreement of the ranks) and gpuwatch. Each file
+// covers one topic:
 //   - configs: config.go, named.go
-//   - starting a worker: main.go, worker.go, check.go, replicas.go, mirror.go, procs.go
-//   - training: trainer.go, loop.go, steps.go, feeder.go, ema.go
-//   - scores: evaluate.go, scores.go, predictor.go, picture.go
-//   - engines and devices: device.go, gpu.go, instructions.go, profile.go
-//   - run folder: record.go, outlog.go, runlock.go, throughput.go, loadmeter.go
-//   - checkpoints: checkpoint.go, progress.go, resume.go
-//   - equal configs and data on all ranks: samevalues.go, staging.go
+//   - starting a worker: main.go, worker.go, process.go, processors.go, check.go, replicas.go, mirror.go
+//   - set-up: trainer.go, programs.go, engine.go, staging.go, samedata.go, profile.go
+//   - training: loop.go, exchange.go, feeder.go, steps.go, ema.go
+//   - evaluation: evaluate.go, scores.go, final.go, predictor.go, picture.go, variants.go
+//   - saving: record.go, outlog.go, loadmeter.go, checkpoint.go, progress.go, resume.go
 package train

@@ -56,15 +56,15 @@ func newAverage(c AverageConfig, exe engine.Executable) (*movingAverage, error) 
 
 // startAverage starts the moving average, or restores it from the checkpoint of a resumed run.
 func (t *Trainer) startAverage() (err error) {
-	if t.average, err = newAverage(t.cfg.EMA, t.train); err != nil || t.average == nil || t.resumed == nil || !t.resumed.hasAverages {
+	if t.average, err = newAverage(t.cfg.EMA, t.train); err != nil || t.average == nil || t.resumed == nil || !t.resumed.HasAverages {
 		t.resumed = nil // its tensors are not needed anymore
 		return err
 	}
-	t.average.updates = t.resumed.averageUpdates
+	t.average.updates = t.resumed.AverageUpdates
 	for _, name := range t.average.names {
-		v, ok := t.resumed.tensors[averagePrefix+name]
+		v, ok := t.resumed.Tensors[averagePrefix+name]
 		if !ok || len(v) != len(t.average.values[name]) {
-			return fmt.Errorf("checkpoint %s: average of %s: got %d values, want %d", t.resumed.path, name, len(v), len(t.average.values[name]))
+			return fmt.Errorf("checkpoint %s: average of %s: got %d values, want %d", t.resumed.Path, name, len(v), len(t.average.values[name]))
 		}
 		t.average.values[name] = v
 	}

@@ -16,6 +16,7 @@ import (
 	"lockstep/pkg/metric"
 	"lockstep/pkg/nn"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/train/internal/ranks"
 )
 
 // NewImageScores returns empty scores of complete images, for a segmentation with the given number
@@ -55,7 +56,7 @@ func (t *Trainer) scoreFinal(ctx context.Context, r *recorder) error {
 	}
 	begin := time.Now()
 	s := NewImageScores(t.planes())
-	err := runOnAllRanks(ctx, t.group, "score the test images", func(ctx context.Context) error {
+	err := ranks.Run(ctx, t.group, "score the test images", func(ctx context.Context) error {
 		return t.addFinalImages(ctx, ds, &s)
 	})
 	if err != nil {

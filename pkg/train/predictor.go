@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	"slices"
 
+	"lockstep/pkg/data"
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/plan"
 	"lockstep/pkg/model"
 	"lockstep/pkg/nn"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/train/internal/checkpoint"
 	"lockstep/pkg/weights"
 )
 
@@ -26,7 +28,7 @@ type Trained struct {
 	Note       string // message that the engine differs from the engine of the training; empty if it does not
 	Config     Config
 	Test       *runs.Test // the scores in run.json; nil if there are none
-	file       checkpoint
+	file       checkpoint.Checkpoint
 	engine     engine.Engine
 }
 
@@ -70,7 +72,7 @@ func readTrained(ctx context.Context, dir string, scored bool) (t *Trained, trai
 	if t.Config, err = ConfigOf(run.Info); err != nil {
 		return nil, "", fmt.Errorf("open %s: %w", dir, err)
 	}
-	all, err := listRunCheckpoints(run)
+	all, err := checkpoint.ListOfRun(run, savedEvery(run.Info))
 	if err != nil {
 		return nil, "", fmt.Errorf("open %s: %w", dir, err)
 	}
@@ -85,10 +87,10 @@ func readTrained(ctx context.Context, dir string, scored bool) (t *Trained, trai
 	default:
 		t.Test = nil
 	}
-	if t.file, err = readCheckpoint(ctx, filepath.Join(dir, t.Checkpoint)); err != nil {
+	if t.file, err = checkpoint.Read(ctx, filepath.Join(dir, t.Checkpoint)); err != nil {
 		return nil, "", err
 	}
-	t.Epoch = t.file.epoch
+	t.Epoch = t.file.Epochs
 	return t, run.Info.Engine, nil
 }
 
@@ -98,7 +100,7 @@ func (t *Trained) Program(batch int, image, target []int) (*plan.Program, model.
 	if err != nil {
 		return nil, "", err
 	}
-	if err := t.file.checkNetwork(net.Name()); err != nil {
+	if err := t.file.CheckNetwork(net.Name()); err != nil {
 		return nil, "", err
 	}
 	g, err := net.Graph(batch, nn.Eval)
@@ -115,7 +117,7 @@ func (t *Trained) Load(p *plan.Program) (engine.Executable, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.file.applyTo(exe); err != nil {
+	if err := t.file.ApplyTo(exe); err != nil {
 		return nil, errors.Join(err, exe.Close())
 	}
 	return exe, nil
@@ -131,22 +133,22 @@ func (t *Trained) Network(ctx context.Context) (model.Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	return net, t.file.checkNetwork(net.Name())
+	return net, t.file.CheckNetwork(net.Name())
 }
 
 // Weights returns the parameters and running statistics of g, a graph of the network, from the
 // checkpoint, rounded to float32. averages replaces the parameters by their moving averages.
 func (t *Trained) Weights(g *nn.Graph, averages bool) ([]weights.Tensor, error) {
-	if averages && !t.file.hasAverages {
-		return nil, fmt.Errorf("checkpoint %s has no averaged parameters: use a run with ema.decay, or the trained parameters", t.file.path)
+	if averages && !t.file.HasAverages {
+		return nil, fmt.Errorf("checkpoint %s has no averaged parameters: use a run with ema.decay, or the trained parameters", t.file.Path)
 	}
 	var all []weights.Tensor
 	add := func(prefix string, list []nn.Variable) error {
 		for _, v := range list {
-			values, ok := t.file.tensors[prefix+v.Name]
+			values, ok := t.file.Tensors[prefix+v.Name]
 			if !ok || len(values) != v.Elements() {
 				return fmt.Errorf("checkpoint %s: tensor %s has %d values, but the network needs %d: was the network trained on images of another size?",
-					t.file.path, prefix+v.Name, len(values), v.Elements())
+					t.file.Path, prefix+v.Name, len(values), v.Elements())
 			}
 			w := weights.Tensor{Name: v.Name, Shape: v.Shape, F32: make([]float32, len(values))}
 			for i, x := range values {
@@ -271,4 +273,45 @@ func (p *Predictor) Close() error {
 		err = p.exe.Close()
 	}
 	return errors.Join(err, p.trained.Close())
+}
+
+// maxNetworkSide limits the size of the images that Config.Network tries, in pixels.
+const maxNetworkSide = 1 << 12
+
+// Network returns the network of c for the samples of c's data, of which it reads only the outline.
+// If the data are pictures that cannot be read, it assumes the smallest square ones that the
+// network accepts: the weights of most networks do not depend on their size.
+func (c Config) Network(ctx context.Context) (model.Network, error) {
+	c, err := c.ForData()
+	if err != nil {
+		return nil, err
+	}
+	outline, err := data.Outline(ctx, c.Data)
+	if err == nil {
+		var net model.Network
+		if net, err = c.Model.Network(outline.Train.ImageShape(), outline.Train.TargetShape()); err == nil {
+			return net, nil
+		}
+	}
+	channels := max(1, c.Data.InputChannels)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case c.Model.Spec != nil:
+		return c.Model.Spec.Network(nil, nil)
+	case c.Data.Task() == data.TaskClassification:
+		channels = 3
+	case c.Data.Task() == data.TaskRegression || c.Data.Kind == data.KindStacks:
+		return nil, err
+	}
+	for side := 1; side <= maxNetworkSide; side *= 2 {
+		target := []int{1, side, side}
+		if c.Data.Task() == data.TaskClassification {
+			target = []int{1}
+		}
+		if net, last := c.Model.Network([]int{channels, side, side}, target); last == nil {
+			return net, nil
+		}
+	}
+	return nil, err
 }

@@ -2,14 +2,13 @@ package train
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"lockstep/pkg/internal/process"
 	"lockstep/pkg/model"
+	"lockstep/pkg/train/internal/checkpoint"
 )
 
 type progress struct {
@@ -137,44 +136,21 @@ func (t *Trainer) saveMidEpoch(rec *recorder) error {
 		return err
 	}
 	p := t.progress
-	s.name = checkpointPlace{epochs: p.epoch, steps: p.steps}.path()
-	if t.group.Rank() == 0 {
-		losses, err := json.Marshal(p.losses)
-		if err != nil {
-			return err
-		}
-		s.metadata["epoch"] = strconv.Itoa(p.epoch)
-		s.metadata["epoch_steps"] = strconv.Itoa(p.steps)
-		s.metadata["epoch_seconds"] = strconv.FormatFloat(p.seconds, 'g', -1, 64)
-		s.metadata["epoch_losses"] = string(losses)
-		if t.net.Task() == model.Classification {
-			s.metadata["epoch_right"] = strconv.FormatFloat(p.right, 'g', -1, 64)
-		}
+	s.Place, s.Seconds, s.Losses = checkpoint.Place{Epochs: p.epoch, Steps: p.steps}, p.seconds, p.losses
+	if t.net.Task() == model.Classification {
+		s.Right = &p.right
 	}
 	return t.writeCheckpoint(rec, s)
 }
 
-// readProgress reads the progress within an epoch from a checkpoint's metadata: zero at the end of
-// an epoch.
-func readProgress(epoch int, metadata map[string]string) (p progress, err error) {
-	steps, ok := metadata["epoch_steps"]
-	if !ok {
-		return progress{}, nil
+// progressOf returns the progress within an epoch at which c was saved: zero at the end of an epoch.
+func progressOf(c checkpoint.Checkpoint) progress {
+	if c.Steps == 0 {
+		return progress{}
 	}
-	p.epoch = epoch
-	if p.steps, err = strconv.Atoi(steps); err != nil {
-		return p, fmt.Errorf("epoch_steps: %w", err)
+	p := progress{epoch: c.Epochs, steps: c.Steps, seconds: c.Seconds, losses: c.Losses}
+	if c.Right != nil {
+		p.right = *c.Right
 	}
-	if p.seconds, err = strconv.ParseFloat(metadata["epoch_seconds"], 64); err != nil {
-		return p, fmt.Errorf("epoch_seconds: %w", err)
-	}
-	if err := json.Unmarshal([]byte(metadata["epoch_losses"]), &p.losses); err != nil {
-		return p, fmt.Errorf("epoch_losses: %w", err)
-	}
-	if right, ok := metadata["epoch_right"]; ok {
-		if p.right, err = strconv.ParseFloat(right, 64); err != nil {
-			return p, fmt.Errorf("epoch_right: %w", err)
-		}
-	}
-	return p, nil
+	return p
 }

@@ -14,6 +14,7 @@ import (
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/train/internal/checkpoint"
 	"lockstep/pkg/weights"
 )
 
@@ -101,7 +102,7 @@ func interruptedAt(t *testing.T, cfg Config, workers int, options WorkerOptions,
 
 func namesIn(t *testing.T, dir string) []string {
 	t.Helper()
-	all, err := listCheckpoints(dir)
+	all, err := checkpoint.List(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,9 @@ import (
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/monitor"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/train/internal/checkpoint"
+	"lockstep/pkg/train/internal/gpuwatch"
+	"lockstep/pkg/train/internal/ranks"
 )
 
 // recorder writes a worker's files in the run folder: every rank its steps, and rank 0 all
@@ -25,7 +28,7 @@ type recorder struct {
 	writer    *runs.Writer           // rank 0
 	steps     *runs.StepWriter       // every rank
 	events    *runs.EventWriter      // rank 0
-	gpu       gpuSampler             // every rank that has one
+	gpu       gpuwatch.Sampler       // every rank that has one
 	meter     *monitor.LoadMeter     // rank 0; nil if the load cannot be measured
 	lastLoad  *runs.Load             // load during the last epoch; nil if not measured
 	usage     *monitor.UsageRecorder // nil if this rank records no usage
@@ -90,7 +93,7 @@ func (t *Trainer) newRecorder(ctx context.Context) (r *recorder, err error) {
 		err = r.openRunFolder()
 	}
 	// No rank writes before rank 0 has created the folder. If that failed, all ranks end.
-	if err := t.shareRank0Error(ctx, err); err != nil {
+	if err := ranks.ShareRank0Error(ctx, t.group, err); err != nil {
 		return r, err
 	}
 	if r.steps, err = t.openSteps(ctx); err != nil {
@@ -100,7 +103,7 @@ func (t *Trainer) newRecorder(ctx context.Context) (r *recorder, err error) {
 		return r, err
 	}
 	var note string
-	if r.gpu, note, err = startGPUSampler(t.can.Accelerator, t.options.Dir, t.group.Rank()); err == nil && note != "" && r.writer != nil {
+	if r.gpu, note, err = gpuwatch.Start(t.can.Accelerator, t.options.Dir, t.group.Rank()); err == nil && note != "" && r.writer != nil {
 		err = r.note(note)
 	}
 	if err == nil {
@@ -115,11 +118,7 @@ func (r *recorder) startUsage() (err error) {
 	if !r.t.options.usage {
 		return nil
 	}
-	var gpu func() monitor.GPUSample
-	if r.gpu.sampler != nil {
-		gpu = r.gpu.sampler.Last
-	}
-	if r.usage, err = monitor.StartUsage(r.t.options.Dir, r.t.group.Rank(), os.Getpid(), gpu); err != nil {
+	if r.usage, err = monitor.StartUsage(r.t.options.Dir, r.t.group.Rank(), os.Getpid(), r.gpu.Last()); err != nil {
 		return r.logUsageEnd(err)
 	}
 	return nil
@@ -178,11 +177,11 @@ func (r *recorder) addEnergy(ctx context.Context) error {
 	if r.t.can.Accelerator == nil || r.steps == nil {
 		return nil
 	}
-	s, joules, err := r.gpu.stopAll(ctx, r.t.group)
+	s, joules, err := r.gpu.StopAll(ctx, r.t.group)
 	if err != nil || r.writer == nil {
 		return err
 	}
-	if line := formatGPUUsage(s, joules); line != "" {
+	if line := gpuwatch.Format(s, joules); line != "" {
 		if err := r.log("%s", line); err != nil {
 			return err
 		}
@@ -262,7 +261,7 @@ func (r *recorder) logFolderProblems(before runs.Run, steps []int) error {
 	if n := len(notes) - maxLoggedProblems; n > 0 {
 		notes = append(notes[:maxLoggedProblems], fmt.Sprintf("%s more in %s", english.Count(n, "problem"), t.options.Dir))
 	}
-	if last := lastEpoch(r.epochs); last < t.epoch {
+	if last := checkpoint.LastEpoch(r.epochs); last < t.epoch {
 		notes = append(notes, fmt.Sprintf("%s ends with epoch %d, but the checkpoint is of epoch %d: rows are missing", before.File, last, t.epoch))
 	}
 	for rank, last := range steps {
@@ -276,14 +275,6 @@ func (r *recorder) logFolderProblems(before runs.Run, steps []int) error {
 		}
 	}
 	return nil
-}
-
-func lastEpoch(epochs []runs.Epoch) int {
-	last := 0
-	for _, e := range epochs {
-		last = max(last, e.Epoch)
-	}
-	return last
 }
 
 // openLogs writes the first lines of out.log, with the notes so far, and opens the file of
@@ -438,7 +429,7 @@ func (r *recorder) writeEpoch(row runs.Epoch, classes []runs.NamedScores) error 
 			return err
 		}
 	}
-	if err := r.gpu.checkFile(); err != nil {
+	if err := r.gpu.CheckFile(); err != nil {
 		return err
 	}
 	if err := r.logUsageEnd(r.usage.Err()); err != nil {
@@ -529,7 +520,7 @@ func (r *recorder) close(ctx context.Context, err error) error {
 		err = uerr
 	}
 	var lost *runs.LostError
-	if _, gpuErr := r.gpu.stop(); !errors.As(err, &lost) || !errors.As(gpuErr, &lost) { // report one deleted file only
+	if _, gpuErr := r.gpu.Stop(); !errors.As(err, &lost) || !errors.As(gpuErr, &lost) { // report one deleted file only
 		err = errors.Join(err, gpuErr)
 	}
 	if r.steps != nil {

@@ -2,6 +2,8 @@ package train
 
 import (
 	"cmp"
+	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +17,8 @@ import (
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
+	"lockstep/pkg/train/internal/checkpoint"
+	"lockstep/pkg/train/internal/ranks"
 )
 
 // keysChangeableOnResume are the config keys that affect neither the results of the training nor its speed.
@@ -149,3 +153,86 @@ var optionalKeys = sync.OnceValue(func() map[string]bool {
 	delete(keys, "strategy") // see withStrategySettings
 	return keys
 })
+
+// keysThatMayDiffer are the config keys that may differ between ranks: the data's paths and the
+// device (see checkSameConfig for its kind). The folder in data.stage may differ too, but must be
+// set on all ranks or on none.
+var keysThatMayDiffer = [...]string{"data.path", "data.test_path", "engine.device"}
+
+// sharedConfig returns the values in the config doc that must be equal on all ranks, by key, such
+// as "data.augment.flip".
+func sharedConfig(doc map[string]any) map[string]any {
+	flat := map[string]any{}
+	flatten(doc, "", flat)
+	for _, key := range keysThatMayDiffer {
+		delete(flat, key)
+	}
+	if folder, ok := flat["data.stage"].(string); ok {
+		flat["data.stage"] = folder != ""
+	}
+	return flat
+}
+
+// flatten adds the values in doc and its nested maps to flat. Their keys are at followed by the
+// path in doc.
+func flatten(doc map[string]any, at string, flat map[string]any) {
+	for k, v := range doc {
+		if inner, ok := v.(map[string]any); ok {
+			flatten(inner, at+k+".", flat)
+		} else {
+			flat[at+k] = v
+		}
+	}
+}
+
+// ConfigHash returns the hash in steps-<rank>.jsonl of doc, the config in run.json. Keys that may
+// differ between ranks do not affect it.
+func ConfigHash(doc map[string]any) (string, error) {
+	hash, _, err := ranks.HashJSON(sharedConfig(doc))
+	return hex.EncodeToString(hash[:]), err
+}
+
+// checkSameConfig returns an error on every rank if a rank's config differs from rank 0's in a key
+// that must be equal. All ranks must call it.
+func (t *Trainer) checkSameConfig(ctx context.Context) error {
+	doc, err := t.cfg.jsonDocument()
+	if err != nil {
+		return err
+	}
+	shared := sharedConfig(withStrategySettings(doc))
+	// Engines of different kinds exchange different values. The kind is no part of ConfigHash, which
+	// run folders have recorded without it.
+	kind, _, _ := strings.Cut(t.cfg.Engine.Device, ":")
+	shared["engine.device"] = kind
+	return ranks.CheckSame(ctx, t.group, "has another config than", shared,
+		"give all workers the same config (only "+strings.Join(keysThatMayDiffer[:2], ", ")+", the number of a GPU in engine.device and the folder of data.stage may differ)")
+}
+
+// lockRunFolder locks the run folder and its folder of checkpoints on rank 0 against other processes.
+// isNew makes it rename the checkpoints of other runs. A failure is an error on every rank.
+func (t *Trainer) lockRunFolder(ctx context.Context, isNew bool) (err error) {
+	if t.options.Dir == "" {
+		return nil
+	}
+	if t.group.Rank() == 0 {
+		if t.lock, err = runs.Acquire(t.options.Dir, t.options.Resume); err == nil {
+			err = checkpoint.Claim(ctx, t.options.Dir)
+		}
+		if err == nil && isNew {
+			var notes []string
+			notes, err = checkpoint.RenameOthers(t.options.Dir)
+			t.notes = append(t.notes, notes...)
+		}
+	}
+	return ranks.ShareRank0Error(ctx, t.group, err)
+}
+
+// checkNotOwned returns a *runs.OwnedError if another process has locked the run folder dir. It
+// only lets a worker fail early; lockRunFolder excludes other processes.
+func checkNotOwned(dir string) error {
+	owner, alive, err := runs.OwnerOf(dir)
+	if err != nil || !alive {
+		return err
+	}
+	return &runs.OwnedError{Dir: dir, Owner: owner}
+}

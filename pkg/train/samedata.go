@@ -9,6 +9,7 @@ import (
 	"lockstep/pkg/data"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/train/internal/ranks"
 )
 
 // fingerprintData sets t.dataHash and t.dataRecord, if another rank or a run folder needs them. All
@@ -69,7 +70,7 @@ func (t *Trainer) logIfSlow(line string) (stop func()) {
 func (t *Trainer) fingerprintFiles(ctx context.Context) (f data.Fingerprint, err error) {
 	defer t.logIfSlow("reading all files of the data, for their fingerprint; the next run finds it in the user's cache folder")()
 	for _, first := range []bool{true, false} {
-		err := runOnAllRanks(ctx, t.group, "fingerprint data", func(ctx context.Context) (err error) {
+		err := ranks.Run(ctx, t.group, "fingerprint data", func(ctx context.Context) (err error) {
 			if (t.options.LocalRank == 0) == first {
 				f, err = t.samples.Fingerprint(ctx, t.cfg.Data)
 			}
@@ -85,7 +86,7 @@ func (t *Trainer) fingerprintFiles(ctx context.Context) (f data.Fingerprint, err
 // checkSameData returns an error on every rank if any rank's data, apart from their paths, differ
 // from rank 0's. All ranks must call it.
 func (t *Trainer) checkSameData(ctx context.Context) error {
-	return t.checkSameValues(ctx, "has other data than", map[string]any{
+	return ranks.CheckSame(ctx, t.group, "has other data than", map[string]any{
 		"training samples": float64(t.samples.Train.Len()), "held-out samples": float64(t.samples.Test.Len()),
 		"files": float64(t.dataRecord.Files), "bytes": float64(t.dataRecord.Bytes), "fingerprint": t.dataHash,
 	}, "give all workers the same data")

@@ -210,7 +210,7 @@ func TestFingerprintEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, group := range collective.InProcess(1) {
-		tr := &Trainer{cfg: cfg, group: group, samples: samples, options: WorkerOptions{Dir: t.TempDir()}}
+		tr := &Trainer{cfg: cfg, group: group, trainingData: trainingData{samples: samples}, options: WorkerOptions{Dir: t.TempDir()}}
 		if err := tr.fingerprintData(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want a canceled context", err)
 		}

@@ -1,16 +1,12 @@
 package train
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
-	"lockstep/pkg/collective"
 	"lockstep/pkg/data"
 )
 
@@ -44,31 +40,6 @@ func TestStagedReplicas(t *testing.T) {
 	cfg.Data.Stage = filepath.Join(folder, "none")
 	if _, err := Replicas(t.Context(), cfg, nil, 2); err == nil || !strings.Contains(err.Error(), "the folder does not exist on this machine") {
 		t.Errorf("a stage that is not there: %v", err)
-	}
-}
-
-// TestAgree: a rank that is still copying stops waiting when another rank has failed.
-func TestAgree(t *testing.T) {
-	ended, still := make(chan struct{}), make(chan struct{})
-	close(ended)
-	failure := errors.New("no room")
-	var never error
-	errs := make([]error, 2)
-	var wg sync.WaitGroup
-	for rank, g := range collective.InProcess(2) {
-		wg.Go(func() {
-			if rank == 0 {
-				errs[rank] = waitForAllRanks(t.Context(), g, "stage data", still, &never)
-			} else {
-				errs[rank] = waitForAllRanks(t.Context(), g, "stage data", ended, &failure)
-			}
-		})
-	}
-	wg.Wait()
-	for rank, err := range errs {
-		if got := fmt.Sprint(err); got != "stage data: failed on 1 of 2 ranks, see their error messages" {
-			t.Errorf("rank %d: %s", rank, got)
-		}
 	}
 }
 

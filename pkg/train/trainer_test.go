@@ -17,6 +17,7 @@ import (
 	"lockstep/pkg/engine"
 	"lockstep/pkg/nn"
 	"lockstep/pkg/runs"
+	"lockstep/pkg/train/internal/checkpoint"
 	"lockstep/pkg/weights"
 )
 
@@ -152,7 +153,7 @@ func TestResumeFromNothing(t *testing.T) {
 		if err != nil || run.Info.Status != runs.StatusDone || len(run.Epochs) != 1 {
 			t.Fatalf("%+v, %v", run, err)
 		}
-		if err := os.RemoveAll(filepath.Join(dir, checkpointDir)); err != nil {
+		if err := os.RemoveAll(filepath.Join(dir, checkpoint.Folder)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -160,7 +161,7 @@ func TestResumeFromNothing(t *testing.T) {
 
 func tensorsOf(t *testing.T, dir string) map[string][]float64 {
 	t.Helper()
-	f, err := weights.Read(filepath.Join(dir, checkpointDir, "epoch-0004.safetensors"))
+	f, err := weights.Read(filepath.Join(dir, checkpoint.Folder, "epoch-0004.safetensors"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +264,7 @@ func TestCheckpointsAreFewAndWhole(t *testing.T) {
 	if _, err := trainAll(t, tiny(), 1, WorkerOptions{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
-	files, err := os.ReadDir(filepath.Join(dir, checkpointDir))
+	files, err := os.ReadDir(filepath.Join(dir, checkpoint.Folder))
 	if err != nil {
 		t.Fatal(err)
 	}

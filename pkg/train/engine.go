@@ -2,10 +2,12 @@ package train
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 
 	"lockstep/pkg/engine"
 	"lockstep/pkg/internal/device"
@@ -98,4 +100,43 @@ func openMatchingEngine(o engine.Options, trainedOn string) (e engine.Engine, no
 		note = instructionSetNote(trainedOn, e.Name())
 	}
 	return e, note, err
+}
+
+// marshalLossScale returns the loss scale, which fp16 needs, as JSON, or "" if there is none.
+func marshalLossScale(can engine.Capabilities) (string, error) {
+	if can.LossScale == nil {
+		return "", nil
+	}
+	text, err := json.Marshal(can.LossScale())
+	return string(text), err
+}
+
+// restoreLossScale sets the loss scale from the JSON in a checkpoint, if the precision needs one.
+// text is empty if the run had another precision.
+func restoreLossScale(can engine.Capabilities, text string) error {
+	if can.SetLossScale == nil || text == "" {
+		return nil
+	}
+	var s engine.LossScale
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return fmt.Errorf("restore loss scale %q: %w", text, err)
+	}
+	return can.SetLossScale(s)
+}
+
+// openEngineOrCPU opens the engine for o.Device, or the CPU engine in fp32 if this machine cannot
+// use that GPU, or its processor lacks that precision. note then is a message for the log.
+func openEngineOrCPU(o engine.Options) (e engine.Engine, note string, err error) {
+	e, err = engine.Open(o, 0)
+	here := engine.DefaultOptions()
+	if _, onGPU := o.CUDA(); err == nil || !onGPU && (o.Device != "cpu" || o.Precision == here.Precision) {
+		return e, "", err
+	}
+	here.Fuse, here.Threads = o.Fuse, o.Threads
+	e, cpuErr := engine.Open(here, 0)
+	if cpuErr != nil {
+		return nil, "", errors.Join(err, cpuErr)
+	}
+	reason, _, _ := strings.Cut(err.Error(), "\n")
+	return e, fmt.Sprintf("trained on %s (%s), which cannot be used here: computed on the CPU in fp32 instead (%s)", o.Device, o.Precision, reason), nil
 }

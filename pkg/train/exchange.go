@@ -1,12 +1,63 @@
 package train
 
 import (
+	"context"
 	"fmt"
+	"path/filepath"
+	"strings"
 
 	"lockstep/pkg/collective"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/strategy"
 )
+
+// exchange is what a worker does together with the others in each step.
+type exchange struct {
+	strategy   strategy.Strategy
+	cancelWork context.CancelFunc // cancels the exchange of gradients
+	sent       uint64             // value of collective.Sent at the last call of countSent
+	// optimizerBytes contains the size of each rank's part of the optimizer's state; nil if every
+	// rank has the complete state, of completeOptimizerBytes.
+	optimizerBytes         []int64
+	completeOptimizerBytes int64
+}
+
+// startStrategy restores the checkpoint's tensors, if the run is resumed, makes the state of the
+// workers consistent, and starts the timeline, if the config asks for one.
+func (t *Trainer) startStrategy(ctx context.Context) error {
+	if w, ok := t.strategy.(strategy.TimelineWriter); ok && t.cfg.Strategy.Timeline && t.options.Dir != "" {
+		if err := w.StartTimeline(filepath.Join(t.options.Dir, "trace-horovod.json")); err != nil {
+			return err
+		}
+	}
+	if t.resumed != nil {
+		if err := t.strategy.Start(ctx, t.train, t.resumed.Tensors); err != nil {
+			return fmt.Errorf("checkpoint %s: %w", t.resumed.Path, err)
+		}
+	} else if err := t.strategy.Start(ctx, t.train, nil); err != nil {
+		return fmt.Errorf("broadcast initial state: %w", err)
+	}
+	return t.measureOptimizer(ctx)
+}
+
+// measureOptimizer sets t.optimizerBytes if the strategy divides the optimizer's state.
+func (t *Trainer) measureOptimizer(ctx context.Context) error {
+	s, ok := t.strategy.(strategy.OptimizerSharder)
+	if !ok {
+		return nil
+	}
+	own, complete := s.OptimizerBytes(t.cfg.Optimizer.Update(0, 1))
+	all := make([]float64, t.group.Size())
+	all[t.group.Rank()] = float64(own)
+	if err := t.allReduce(ctx, all); err != nil {
+		return fmt.Errorf("compare the memory of the ranks: %w", err)
+	}
+	for _, v := range all {
+		t.optimizerBytes = append(t.optimizerBytes, int64(v))
+	}
+	t.completeOptimizerBytes = complete
+	return nil
+}
 
 // exchanged sums what the workers have exchanged in the steps of an epoch.
 type exchanged struct {
@@ -91,4 +142,30 @@ func (r *recorder) logExchanged() error {
 	}
 	steps := float64(t.group.Size() * t.stepsPerEpoch())
 	return r.log("  staleness: %.2f updates on average, at most %.0f", x.staleness/steps, x.oldest)
+}
+
+// measureBubbles returns a log line with the part of the epoch's steps in which each stage of a pipeline
+// was idle, or "" for other strategies and for a single stage. All ranks must call it after each epoch.
+func (t *Trainer) measureBubbles(ctx context.Context) (string, error) {
+	m, ok := t.strategy.(strategy.BubbleMeasurer)
+	if !ok || t.group.Size() == 1 {
+		return "", nil
+	}
+	own := m.TakeBubble()
+	idle := make([]float64, t.group.Size())
+	if own.Total > 0 {
+		idle[t.group.Rank()] = own.Idle.Seconds() / own.Total.Seconds()
+	}
+	if err := t.allReduce(ctx, idle); err != nil {
+		return "", err
+	}
+	return formatBubbles(idle, own.Formula), nil
+}
+
+func formatBubbles(idle []float64, formula float64) string {
+	var list []string
+	for _, part := range idle {
+		list = append(list, fmt.Sprintf("%.1f %%", 100*part))
+	}
+	return fmt.Sprintf("pipeline bubble: the stages were idle for %s of the steps; (S−1)/(M+S−1) is %.1f %%", strings.Join(list, ", "), 100*formula)
 }

@@ -1,0 +1,288 @@
+// Package checkpoint reads and writes the checkpoints of a run folder, and manages their files.
+package checkpoint
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/internal/english"
+	"lockstep/pkg/internal/safeopen"
+	"lockstep/pkg/internal/wholefile"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/weights"
+)
+
+// ErrNone is the error that ListOfRun wraps if the newest checkpoint is missing.
+var ErrNone = errors.New("no checkpoint")
+
+// Folder is the folder of the checkpoints in a run folder.
+const Folder = "checkpoints"
+
+// Suffixes for checkpoints set aside when a run is started or resumed. Lockstep neither reads nor
+// deletes such files.
+const (
+	DamagedSuffix  = ".damaged"
+	OtherRunSuffix = ".other-run" // the checkpoint was in the folder before the run was started
+)
+
+// Place is the point of a run at which a checkpoint was saved.
+type Place struct {
+	Epochs int // complete epochs
+	Steps  int // complete steps of the next epoch; 0 at the end of an epoch
+}
+
+// Path returns the path of the checkpoint relative to the run folder.
+func (p Place) Path() string {
+	name := fmt.Sprintf("epoch-%04d.safetensors", p.Epochs)
+	if p.Steps > 0 {
+		name = fmt.Sprintf("epoch-%04d-step-%06d.safetensors", p.Epochs+1, p.Steps)
+	}
+	return filepath.Join(Folder, name)
+}
+
+// compare returns a negative number if p is before q, and 0 if they are equal.
+func (p Place) compare(q Place) int {
+	return cmp.Or(cmp.Compare(p.Epochs, q.Epochs), cmp.Compare(p.Steps, q.Steps))
+}
+
+// namePattern has two groups: the epoch, and the step if the checkpoint is within an epoch.
+var namePattern = regexp.MustCompile(`^epoch-(\d+)(?:-step-(\d+))?\.safetensors$`)
+
+// ParsePath is the inverse of Path. ok is false for names that Path does not return.
+func ParsePath(path string) (p Place, ok bool) {
+	m := namePattern.FindStringSubmatch(filepath.Base(path))
+	if m == nil {
+		return p, false
+	}
+	p.Epochs, _ = strconv.Atoi(m[1]) // a number that is too large is not equal to its name below
+	if m[2] != "" {
+		p.Steps, _ = strconv.Atoi(m[2])
+		p.Epochs--
+	}
+	return p, filepath.Base(p.Path()) == filepath.Base(path)
+}
+
+// List returns the paths of the checkpoints in the run folder dir, relative to dir,
+// oldest first. It omits files whose name Lockstep does not write.
+func List(dir string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(dir, Folder))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var found []string
+	for _, e := range entries {
+		if _, ok := ParsePath(e.Name()); ok {
+			found = append(found, filepath.Join(Folder, e.Name()))
+		}
+	}
+	slices.SortFunc(found, func(a, b string) int {
+		p, _ := ParsePath(a)
+		q, _ := ParsePath(b)
+		return p.compare(q)
+	})
+	return found, nil
+}
+
+// LastEpoch returns the largest number of an epoch in the rows of a run, or 0 if there are none.
+func LastEpoch(rows []runs.Epoch) int {
+	last := 0
+	for _, e := range rows {
+		last = max(last, e.Epoch)
+	}
+	return last
+}
+
+// LastSaved returns the place of the newest checkpoint that the run is known to have saved, or the
+// zero place. If run.json does not record it, as in the recorded runs, it follows from the rows of
+// epochs: each was written after the checkpoints of all earlier epochs. every is the number of epochs
+// between two checkpoints in the run's config; 0: unknown.
+func LastSaved(run runs.Run, every int) Place {
+	last, _ := ParsePath(run.Info.Checkpoint)
+	if run.Info.Checkpoint != "" {
+		return last
+	}
+	if test := run.Info.Test; test != nil {
+		last, _ = ParsePath(test.Checkpoint)
+	}
+	if every > 0 {
+		before := LastEpoch(run.Epochs) - 1
+		last.Epochs = max(last.Epochs, before-before%every)
+	}
+	return last
+}
+
+// ListOfRun returns what List does. It returns an error if the newest checkpoint, by LastSaved, is
+// missing (an ErrNone), or if there is one that the run cannot have saved.
+func ListOfRun(run runs.Run, every int) ([]string, error) {
+	all, err := List(run.Dir)
+	if err != nil {
+		return nil, err
+	}
+	saved, newest := LastSaved(run, every), Place{}
+	if len(all) > 0 {
+		newest, _ = ParsePath(all[len(all)-1])
+	}
+	if last := LastEpoch(run.Epochs); newest.Epochs > last && newest.compare(saved) > 0 {
+		return nil, fmt.Errorf("%s is not of this run, whose record ends with epoch %d: move the file out of the folder; if rows of epochs.csv were lost, restore them from a copy",
+			filepath.Join(run.Dir, newest.Path()), last)
+	}
+	if newest.compare(saved) >= 0 || len(all) > 0 && isSetAside(run.Dir, saved) {
+		return all, nil
+	}
+	advice := "restore it from a copy, or train again in another run folder"
+	if len(all) > 0 {
+		advice = fmt.Sprintf("restore it from a copy; if there is none, create an empty file of that name, and --resume continues from %s", filepath.Base(newest.Path()))
+	}
+	return all, &missingCheckpointError{path: filepath.Join(run.Dir, saved.Path()), epochs: LastEpoch(run.Epochs), advice: advice}
+}
+
+type missingCheckpointError struct {
+	path   string // of the checkpoint
+	epochs int    // in the record of the run
+	advice string
+}
+
+func (e *missingCheckpointError) Error() string {
+	return fmt.Sprintf("%s is missing, the newest checkpoint of a run that has recorded %s: %s", e.path, english.Count(e.epochs, "epoch"), e.advice)
+}
+
+func (e *missingCheckpointError) Is(target error) bool { return target == ErrNone }
+
+// isSetAside reports whether the checkpoint of place p was damaged and renamed, by a resumed run
+// that was ended before it recorded the checkpoint from which it continued.
+func isSetAside(dir string, p Place) bool {
+	_, err := os.Lstat(filepath.Join(dir, p.Path()) + DamagedSuffix)
+	return err == nil
+}
+
+// DeleteOld deletes all end-of-epoch checkpoints of the run folder dir but the newest keep ones, or none
+// of them if keep is 0. It keeps a checkpoint within an epoch while it is one of the two
+// newest, because the newest may be damaged. After that epoch, it deletes the checkpoint if there
+// is an end-of-epoch checkpoint of an earlier epoch.
+//
+// A checkpoint newer than saved, the one just saved, does not belong to this run. It is neither counted nor
+// deleted.
+func DeleteOld(dir, saved string, keep int) error {
+	all, err := List(dir)
+	if err != nil {
+		return err
+	}
+	all = all[:slices.Index(all, saved)+1]
+	within := func(name string) bool {
+		p, _ := ParsePath(name)
+		return p.Steps > 0
+	}
+	var drop, whole []string
+	for i, name := range all {
+		switch after := all[i+1:]; {
+		case !within(name):
+			whole = append(whole, name)
+		case len(after) > 1, len(after) == 1 && !within(after[0]) && len(whole) > 0:
+			drop = append(drop, name)
+		}
+	}
+	if keep > 0 && len(whole) > keep {
+		drop = append(drop, whole[:len(whole)-keep]...)
+	}
+	for _, name := range drop {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RenameDamaged appends DamagedSuffix to the damaged checkpoints, and returns a note for each. saved is
+// the checkpoint from which the run continues.
+func RenameDamaged(damaged []*weights.DamagedError, saved string) (notes []string, err error) {
+	for _, d := range damaged {
+		if err := os.Rename(d.Path, d.Path+DamagedSuffix); err != nil {
+			return notes, fmt.Errorf("rename damaged checkpoint: %w", err)
+		}
+		notes = append(notes, fmt.Sprintf("checkpoint %s is damaged (%v); it is kept as %s, and the run continues from %s",
+			filepath.Base(d.Path), d.Err, filepath.Base(d.Path)+DamagedSuffix, filepath.Base(saved)))
+	}
+	return notes, nil
+}
+
+// RenameOthers appends OtherRunSuffix to the checkpoints that are in dir, the folder of a run that has
+// not begun, and returns a note for each.
+func RenameOthers(dir string) (notes []string, err error) {
+	all, err := List(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range all {
+		path := filepath.Join(dir, name)
+		to := path + OtherRunSuffix
+		for i := 2; ; i++ {
+			if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
+				break
+			}
+			to = fmt.Sprintf("%s%s-%d", path, OtherRunSuffix, i)
+		}
+		if err := os.Rename(path, to); err != nil {
+			return notes, fmt.Errorf("rename checkpoint of another run: %w", err)
+		}
+		notes = append(notes, fmt.Sprintf("checkpoint %s was in the folder before this run began; it is kept as %s and not used", filepath.Base(path), filepath.Base(to)))
+	}
+	return notes, nil
+}
+
+// ownerFile is a file in a folder of checkpoints to which a run folder has a link. It
+// contains the path of the run folder.
+const ownerFile = "run-folder.txt"
+
+// maxOwnerFileBytes limits what is read into memory of a ownerFile.
+const maxOwnerFileBytes = 1 << 16
+
+// Claim returns an error if another run has the same folder of checkpoints as the run folder dir, which
+// is possible if checkpoints is a link.
+func Claim(ctx context.Context, dir string) error {
+	own, err := filepath.EvalSymlinks(dir)
+	if err == nil {
+		own, err = filepath.Abs(own)
+	}
+	if err != nil {
+		return err
+	}
+	link := filepath.Join(dir, Folder)
+	folder, err := filepath.EvalSymlinks(link)
+	if errors.Is(err, fs.ErrNotExist) {
+		if to, err := os.Readlink(link); err == nil {
+			return fmt.Errorf("%s is a link to %s, which does not exist: create that folder, or remove the link", link, to)
+		}
+		return nil
+	}
+	if err == nil {
+		folder, err = filepath.Abs(folder)
+	}
+	if err != nil || folder == filepath.Join(own, Folder) {
+		return err
+	}
+	path := filepath.Join(folder, ownerFile)
+	text, err := safeopen.ReadUserFile(ctx, path, maxOwnerFileBytes)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	recorded := strings.TrimSpace(string(text))
+	for _, other := range []string{filepath.Dir(folder), recorded} {
+		theirs, err := filepath.EvalSymlinks(filepath.Join(other, Folder))
+		if _, ierr := runs.ReadInfo(other); err == nil && ierr == nil && theirs == folder && other != own {
+			return fmt.Errorf("runs %s and %s have the same folder of checkpoints, %s: give each run a folder of its own", other, dir, folder)
+		}
+	}
+	if recorded == own {
+		return nil
+	}
+	return wholefile.WriteBytes(path, []byte(own+"\n"), 0o644)
+}

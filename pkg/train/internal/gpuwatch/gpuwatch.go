@@ -1,0 +1,147 @@
+// Package gpuwatch records the utilization and power of a worker's GPU in the run folder.
+package gpuwatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"lockstep/pkg/collective"
+	"lockstep/pkg/engine"
+	"lockstep/pkg/internal/device"
+	"lockstep/pkg/monitor"
+	"lockstep/pkg/runs"
+)
+
+const sampleInterval = time.Second
+
+// Sampler samples the utilization and power of a worker's GPU into gpu-<rank>.csv of the run
+// folder. The zero value does nothing.
+type Sampler struct {
+	device  *engine.Accelerator
+	sampler *monitor.Sampler
+	file    *os.File
+}
+
+// Start starts to sample the GPU d, and returns a zero Sampler if d is nil. If the GPU
+// cannot be sampled, it returns a note for the log instead of an error.
+func Start(d *engine.Accelerator, dir string, rank int) (w Sampler, note string, err error) {
+	if d == nil {
+		return Sampler{}, "", nil
+	}
+	if w.file, err = newFile(dir, rank); err != nil {
+		return Sampler{}, "", err
+	}
+	sampler, problem := d.Watch(sampleInterval, w.file)
+	if problem != nil {
+		name := w.file.Name()
+		return Sampler{}, fmt.Sprintf("use and power of the GPU are not recorded: %v", problem), errors.Join(w.file.Close(), os.Remove(name))
+	}
+	w.device, w.sampler = d, sampler
+	return w, "", nil
+}
+
+// newFile creates gpu-<rank>.csv in dir, or gpu-<rank>.2.csv and so on for a resumed run.
+func newFile(dir string, rank int) (*os.File, error) {
+	for part := 1; ; part++ {
+		name := fmt.Sprintf("gpu-%d.csv", rank)
+		if part > 1 {
+			name = fmt.Sprintf("gpu-%d.%d.csv", rank, part)
+		}
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if !errors.Is(err, fs.ErrExist) {
+			return f, err
+		}
+	}
+}
+
+// Last returns the last sample as a function, or nil if nothing is sampled.
+func (w *Sampler) Last() func() monitor.GPUSample {
+	if w.sampler == nil {
+		return nil
+	}
+	return w.sampler.Last
+}
+
+// CheckFile returns a *runs.LostError if the samples' file was deleted.
+func (w *Sampler) CheckFile() error {
+	if w.sampler == nil {
+		return nil
+	}
+	return runs.CheckNotLost(w.file)
+}
+
+// Stop ends the sampling and summarizes it; the summary is zero if nothing was sampled. The error
+// is a *runs.LostError if the samples' file was deleted.
+func (w *Sampler) Stop() (monitor.Summary, error) {
+	if w.sampler == nil {
+		return monitor.Summary{}, nil
+	}
+	lost := w.CheckFile()
+	s, err := w.sampler.Stop()
+	w.sampler = nil
+	return s, errors.Join(lost, err, w.file.Close())
+}
+
+// StopAll ends the sampling on all ranks. It returns this rank's summary, and the joules of all
+// devices together; a device shared by several ranks counts once. The energy is 0 if any rank's
+// device does not measure it. All ranks must call StopAll.
+func (w *Sampler) StopAll(ctx context.Context, group collective.Group) (monitor.Summary, float64, error) {
+	d := w.device
+	s, err := w.Stop()
+	// Three numbers per rank: its device's identifier, as two numbers that a float64 represents
+	// exactly (0, 0: none), and the device's joules.
+	n := group.Size()
+	all := make([]float64, 3*n)
+	if d != nil {
+		id := d.UUID
+		mine := all[3*group.Rank():]
+		for i, b := range id {
+			mine[i/8] = mine[i/8]*31 + float64(b) // below 2⁵³
+		}
+		mine[2] = s.EnergyJoules
+	}
+	if n > 1 {
+		// Every rank must take part, even if it failed to write its file.
+		if reduceErr := group.AllReduce(ctx, device.Buffer{F64: all}); reduceErr != nil {
+			return s, 0, errors.Join(err, reduceErr)
+		}
+	}
+	seen := map[[2]float64]float64{}
+	for i := range n {
+		id, joules := [2]float64{all[3*i], all[3*i+1]}, all[3*i+2]
+		if joules <= 0 {
+			return s, 0, err
+		}
+		seen[id] = max(seen[id], joules)
+	}
+	sum := 0.0
+	for _, joules := range seen {
+		sum += joules
+	}
+	return s, sum, err
+}
+
+// Format formats rank 0's utilization and power, and the energy of all GPUs, for out.log.
+// It returns "" if nothing was measured.
+func Format(s monitor.Summary, joules float64) string {
+	var parts []string
+	if s.Utilization > 0 {
+		parts = append(parts, fmt.Sprintf("%.0f %% busy", s.Utilization))
+	}
+	if s.PowerWatts > 0 {
+		parts = append(parts, fmt.Sprintf("%.0f W", s.PowerWatts))
+	}
+	if joules > 0 {
+		parts = append(parts, fmt.Sprintf("%.1f kJ over all", joules/1e3))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "GPU of rank 0: " + strings.Join(parts, ", ")
+}
