@@ -54,7 +54,7 @@ func (t *Trainer) takeSnapshot() (s snapshot, err error) {
 
 // saveIfDue takes a snapshot after an epoch. It saves it if Checkpoint.Every requires it, or else
 // keeps it in memory, to be saved if the run ends early.
-func (t *Trainer) saveIfDue(rec *recorder) error {
+func (t *Trainer) saveIfDue(files *runFiles) error {
 	if t.options.Dir == "" {
 		return nil
 	}
@@ -68,22 +68,22 @@ func (t *Trainer) saveIfDue(rec *recorder) error {
 	if t.epoch%t.cfg.Checkpoint.Every != 0 && t.epoch != t.cfg.Epochs {
 		return nil
 	}
-	return t.saveLastEpoch(rec)
+	return t.saveLastEpoch(files)
 }
 
 // saveLastEpoch saves the snapshot of the last complete epoch, unless it is saved already.
-func (t *Trainer) saveLastEpoch(rec *recorder) error {
+func (t *Trainer) saveLastEpoch(files *runFiles) error {
 	s := t.unsaved
 	if s == nil {
 		return nil
 	}
-	t.unsaved, rec.saved = nil, s.Place.Path()
-	return t.writeCheckpoint(rec, *s)
+	t.unsaved, files.saved = nil, s.Place.Path()
+	return t.writeCheckpoint(files, *s)
 }
 
 // writeCheckpoint writes s on rank 0, completely or not at all, records it in run.json, and deletes old
 // checkpoints. It returns a *runs.LostError if another program has deleted the previous checkpoint.
-func (t *Trainer) writeCheckpoint(rec *recorder, s snapshot) error {
+func (t *Trainer) writeCheckpoint(files *runFiles, s snapshot) error {
 	if t.group.Rank() != 0 {
 		return nil
 	}
@@ -103,7 +103,7 @@ func (t *Trainer) writeCheckpoint(rec *recorder, s snapshot) error {
 	t.saved = s.Place.Path()
 	// Record the new checkpoint before an older one is deleted, so that the recorded one, or a
 	// newer one, always exists.
-	if err := rec.writer.UpdateInfo(func(i *runs.Info) { i.Checkpoint = t.saved }); err != nil {
+	if err := files.writer.UpdateInfo(func(i *runs.Info) { i.Checkpoint = t.saved }); err != nil {
 		return err
 	}
 	return checkpoint.DeleteOld(t.options.Dir, t.saved, t.cfg.Checkpoint.Keep)

@@ -19,8 +19,8 @@
 // covers one topic:
 //   - configs: config.go, named.go
 //   - starting a worker: main.go, worker.go, process.go, processors.go, check.go, replicas.go, mirror.go
-//   - set-up: trainer.go, programs.go, engine.go, staging.go, samedata.go, profile.go
+//   - set-up: trainer.go, programs.go, engine.go, samples.go, samedata.go, profile.go
 //   - training: loop.go, exchange.go, feeder.go, steps.go, ema.go
 //   - evaluation: evaluate.go, scores.go, final.go, predictor.go, picture.go, variants.go
-//   - saving: record.go, outlog.go, loadmeter.go, checkpoint.go, progress.go, resume.go
+//   - saving: runfiles.go, outlog.go, loadmeter.go, checkpoint.go, progress.go, resume.go
 package train

@@ -129,7 +129,7 @@ func (t *Trainer) describeSent(sent float64) string {
 
 // logExchanged logs the bytes that the workers have sent, after the first epoch of a process, and
 // with an asynchronous strategy the staleness of the gradients, after each epoch.
-func (r *recorder) logExchanged() error {
+func (r *runFiles) logExchanged() error {
 	t, x := r.t, r.t.progress.exchanged
 	if line := t.describeSent(x.sent); line != "" && !r.sentLogged {
 		r.sentLogged = true

@@ -49,7 +49,7 @@ func (s *Scores) AddImage(logits, mask []float32) error {
 // scoreFinal scores the trained network on the complete images of the test part, and records the
 // scores. It does nothing unless the data have a test part besides the validation part. All ranks
 // must call it and score a share of the images each.
-func (t *Trainer) scoreFinal(ctx context.Context, r *recorder) error {
+func (t *Trainer) scoreFinal(ctx context.Context, r *runFiles) error {
 	ds := t.samples.Final
 	if ds == nil {
 		return nil

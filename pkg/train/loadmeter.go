@@ -51,7 +51,7 @@ func hashToFloat64(text string) float64 {
 
 // startLoadMeasurement starts to measure the load of other processes at the start of an
 // epoch.
-func (r *recorder) startLoadMeasurement() {
+func (r *runFiles) startLoadMeasurement() {
 	if r.meter != nil {
 		r.meter.Begin()
 	}
@@ -59,7 +59,7 @@ func (r *recorder) startLoadMeasurement() {
 
 // finishLoadMeasurement ends the measurement of the load, and keeps the result for
 // writeEpoch.
-func (r *recorder) finishLoadMeasurement(epoch int) {
+func (r *runFiles) finishLoadMeasurement(epoch int) {
 	r.lastLoad = nil
 	if r.meter == nil {
 		return

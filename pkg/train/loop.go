@@ -37,17 +37,17 @@ func (t *Trainer) Run(ctx context.Context) (Result, error) {
 	if t.finished != nil {
 		return t.finishedResult(), nil
 	}
-	rec, err := t.newRecorder(ctx)
+	files, err := t.openRunFiles(ctx)
 	if err != nil {
 		return Result{}, addDiskAdvice(err, t.options.Dir)
 	}
-	res, err := t.trainAndEvaluate(ctx, rec)
+	res, err := t.trainAndEvaluate(ctx, files)
 	if err != nil {
-		if serr := t.saveAfterEarlyEnd(ctx, rec, err); serr != nil {
+		if serr := t.saveAfterEarlyEnd(ctx, files, err); serr != nil {
 			err = errors.Join(err, fmt.Errorf("save checkpoint: %w", serr))
 		}
 	}
-	return res, addDiskAdvice(rec.close(ctx, err), t.options.Dir)
+	return res, addDiskAdvice(files.close(ctx, err), t.options.Dir)
 }
 
 // finishedResult returns the recorded result of t.finished, and says so on the terminal.
@@ -64,13 +64,13 @@ func (t *Trainer) finishedResult() Result {
 
 // saveAfterEarlyEnd saves a checkpoint after err has ended the run: after an interrupt, the state
 // after the last step; otherwise the last complete epoch, unless it is saved already.
-func (t *Trainer) saveAfterEarlyEnd(ctx context.Context, rec *recorder, err error) error {
+func (t *Trainer) saveAfterEarlyEnd(ctx context.Context, files *runFiles, err error) error {
 	interrupted := ctx.Err() != nil || errors.Is(err, context.Canceled)
 	if !interrupted || !t.progress.savable {
-		return t.saveLastEpoch(rec)
+		return t.saveLastEpoch(files)
 	}
 	t.unsaved = nil // older than the checkpoint of saveMidEpoch
-	return t.saveMidEpoch(rec)
+	return t.saveMidEpoch(files)
 }
 
 // addDiskAdvice adds advice to an error about a full or read-only disk. dir is the run folder; its
@@ -89,92 +89,22 @@ func addDiskAdvice(err error, dir string) error {
 	return err
 }
 
-func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, error) {
-	res := Result{Epochs: rec.epochs}
-	untrained := rec.untrained
-	if untrained == nil {
-		s, err := t.Evaluate(ctx)
-		if err != nil {
-			return res, fmt.Errorf("evaluate the untrained network: %w", err)
-		}
-		untrained, t.untrained = &s, &s // saved in checkpoints for resumed runs
-		if err := errors.Join(rec.logStart(s), rec.noteClasses(s)); err != nil {
-			return res, err
-		}
-		for _, notice := range t.can.Notices {
-			if err := rec.note(notice); err != nil {
-				return res, err
-			}
-		}
-		if where := t.describeDataPlacement(); where != "" {
-			if err := rec.log("%s", where); err != nil {
-				return res, err
-			}
-		}
-		for _, note := range t.samples.Notes {
-			if err := rec.note(note); err != nil {
-				return res, err
-			}
-		}
-	}
-	if b := t.options.binding; b != nil && b.Disturbed != "" {
-		if err := rec.note(b.DisturbanceNote()); err != nil {
-			return res, err
-		}
+// trainAndEvaluate does the remaining epochs and the final evaluation of the run.
+func (t *Trainer) trainAndEvaluate(ctx context.Context, files *runFiles) (Result, error) {
+	res := Result{Epochs: files.epochs}
+	if err := t.startRecord(ctx, files); err != nil {
+		return res, err
 	}
 	var last Scores
 	for t.epoch < t.cfg.Epochs {
-		epochBegin := time.Now()
-		row, err := t.trainEpoch(ctx, rec)
+		row, scores, err := t.trainAndSaveEpoch(ctx, files)
+		if row.Epoch <= t.epoch { // the epoch is complete
+			res.Epochs = append(res.Epochs, row)
+		}
 		if err != nil {
-			return res, fmt.Errorf("epoch %d: %w", t.epoch+1, err)
-		}
-		begin := time.Now()
-		if last, err = t.Evaluate(ctx); err != nil {
-			return res, fmt.Errorf("evaluate after epoch %d: %w", t.epoch+1, err)
-		}
-		last.fillRow(&row)
-		row.ValSeconds = time.Since(begin).Seconds()
-		averaged := ""
-		if t.average != nil {
-			s, err := t.evaluateAverage(ctx)
-			if err != nil {
-				return res, fmt.Errorf("evaluate averaged parameters after epoch %d: %w", t.epoch+1, err)
-			}
-			averaged = s.format()
-		}
-		bubbles, err := t.measureBubbles(ctx)
-		if err != nil {
-			return res, fmt.Errorf("measure the bubbles of epoch %d: %w", t.epoch+1, err)
-		}
-		t.epoch++
-		res.Epochs = append(res.Epochs, row)
-		// Write the row before the checkpoint. After a kill between the two, a resumed run trains
-		// the epoch again; in the other order, the row would be lost.
-		if err := rec.measureWriting(func() error { return rec.writeEpoch(row, last.classScores(t.classNames(last))) }); err != nil {
 			return res, err
 		}
-		if bubbles != "" {
-			if err := rec.log("  %s", bubbles); err != nil {
-				return res, err
-			}
-		}
-		if err := rec.logExchanged(); err != nil {
-			return res, err
-		}
-		if averaged != "" {
-			if err := rec.log("  averaged parameters: %s", averaged); err != nil {
-				return res, err
-			}
-		}
-		if err := rec.measureWriting(func() error { return t.saveIfDue(rec) }); err != nil {
-			return res, fmt.Errorf("save checkpoint of epoch %d: %w", t.epoch, err)
-		}
-		t.progress = progress{}
-		if err := rec.logSlowWriting(t.epoch, time.Since(epochBegin)); err != nil {
-			return res, err
-		}
-		res.Test = last.newTest(*untrained, t.classNames(last), rec.lastCheckpoint(), row.ValSeconds)
+		last, res.Test = scores, scores.newTest(*files.untrained, t.classNames(scores), files.lastCheckpoint(), row.ValSeconds)
 		if t.options.EpochDone != nil {
 			if err := t.options.EpochDone(row); err != nil {
 				return res, fmt.Errorf("after epoch %d: %w", t.epoch, err)
@@ -189,23 +119,99 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, rec *recorder) (Result, 
 		if last, err = t.Evaluate(ctx); err != nil {
 			return res, err
 		}
-		res.Test = last.newTest(*untrained, t.classNames(last), rec.lastCheckpoint(), time.Since(begin).Seconds())
+		res.Test = last.newTest(*files.untrained, t.classNames(last), files.lastCheckpoint(), time.Since(begin).Seconds())
 	}
-	if err := errors.Join(t.recordImages(ctx, rec, last), t.scoreFinal(ctx, rec)); err != nil {
+	if err := errors.Join(t.recordImages(ctx, files, last), t.scoreFinal(ctx, files)); err != nil {
 		return res, err
 	}
-	if err := rec.addEnergy(ctx); err != nil {
+	if err := files.addEnergy(ctx); err != nil {
 		return res, err
 	}
-	if err := rec.checkFiles(ctx); err != nil {
+	if err := files.checkFiles(ctx); err != nil {
 		return res, err
 	}
-	return res, rec.writeTest(res.Test)
+	return res, files.writeTest(res.Test)
+}
+
+// startRecord evaluates the untrained network and logs the notes about the run, unless the checkpoint
+// of a resumed run has the scores.
+func (t *Trainer) startRecord(ctx context.Context, files *runFiles) error {
+	if files.untrained == nil {
+		s, err := t.Evaluate(ctx)
+		if err != nil {
+			return fmt.Errorf("evaluate the untrained network: %w", err)
+		}
+		t.untrained = &s // saved in checkpoints for resumed runs
+		if err := errors.Join(files.logStart(s), files.noteClasses(s)); err != nil {
+			return err
+		}
+		for _, notice := range t.can.Notices {
+			if err := files.note(notice); err != nil {
+				return err
+			}
+		}
+		if where := t.describeDataPlacement(); where != "" {
+			if err := files.log("%s", where); err != nil {
+				return err
+			}
+		}
+		for _, note := range t.samples.Notes {
+			if err := files.note(note); err != nil {
+				return err
+			}
+		}
+	}
+	if b := t.options.binding; b != nil && b.Disturbed != "" {
+		return files.note(b.DisturbanceNote())
+	}
+	return nil
+}
+
+// trainAndSaveEpoch does the remaining steps of the current epoch, evaluates the network, writes the
+// epoch's row, and saves a checkpoint if one is due. If it returns an error after the evaluation,
+// t.epoch counts the epoch.
+func (t *Trainer) trainAndSaveEpoch(ctx context.Context, files *runFiles) (row runs.Epoch, scores Scores, err error) {
+	begin := time.Now()
+	if row, err = t.trainEpoch(ctx, files); err != nil {
+		return row, scores, fmt.Errorf("epoch %d: %w", t.epoch+1, err)
+	}
+	evaluation := time.Now()
+	if scores, err = t.Evaluate(ctx); err != nil {
+		return row, scores, fmt.Errorf("evaluate after epoch %d: %w", t.epoch+1, err)
+	}
+	scores.fillRow(&row)
+	row.ValSeconds = time.Since(evaluation).Seconds()
+	averaged := ""
+	if t.average != nil {
+		s, err := t.evaluateAverage(ctx)
+		if err != nil {
+			return row, scores, fmt.Errorf("evaluate averaged parameters after epoch %d: %w", t.epoch+1, err)
+		}
+		averaged = "averaged parameters: " + s.format()
+	}
+	bubbles, err := t.measureBubbles(ctx)
+	if err != nil {
+		return row, scores, fmt.Errorf("measure the bubbles of epoch %d: %w", t.epoch+1, err)
+	}
+	t.epoch++
+	// Write the row before the checkpoint. After a kill between the two, a resumed run trains
+	// the epoch again; in the other order, the row would be lost.
+	if err := files.measureWriting(func() error { return files.writeEpoch(row, scores.classScores(t.classNames(scores))) }); err != nil {
+		return row, scores, err
+	}
+	if err := errors.Join(files.logDetail(bubbles), files.logExchanged(), files.logDetail(averaged)); err != nil {
+		return row, scores, err
+	}
+	if err := files.measureWriting(func() error { return t.saveIfDue(files) }); err != nil {
+		return row, scores, fmt.Errorf("save checkpoint of epoch %d: %w", t.epoch, err)
+	}
+	t.progress = progress{}
+	return row, scores, files.logSlowWriting(t.epoch, time.Since(begin))
 }
 
 // trainEpoch does the remaining steps of the current epoch. It returns the epoch's row without the
 // scores of the evaluation.
-func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, error) {
+func (t *Trainer) trainEpoch(ctx context.Context, files *runFiles) (runs.Epoch, error) {
 	row := runs.Epoch{Epoch: t.epoch + 1, Accuracy: math.NaN(), ValAccuracy: math.NaN()}
 	work, end := withDelayedCancel(ctx, stepGracePeriod)
 	defer end()
@@ -227,8 +233,8 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 	}
 	// Start all ranks together. Otherwise, rank 0's work before the epoch, such as a checkpoint,
 	// would be part of the others' first step.
-	rec.usage.SetEpoch(t.epoch + 1)
-	rec.startLoadMeasurement()
+	files.usage.SetEpoch(t.epoch + 1)
+	files.startLoadMeasurement()
 	if err := t.group.Barrier(work); err != nil {
 		return row, err
 	}
@@ -249,7 +255,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 		sums.add(span)
 		if i+1 == steps {
 			last = &span // written below, with what is sent until the end of the epoch
-		} else if err := rec.writeStep(span); err != nil {
+		} else if err := files.writeStep(span); err != nil {
 			return row, err
 		}
 		if t.options.Progress != nil {
@@ -257,7 +263,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 		}
 		if i+1 < steps {
 			seconds := before.seconds + time.Since(begin).Seconds()
-			if err := t.saveOrStopBetweenSteps(ctx, work, rec, progress{steps: i + 1, seconds: seconds, right: right}, lossSum); err != nil {
+			if err := t.saveOrStopBetweenSteps(ctx, work, files, progress{steps: i + 1, seconds: seconds, right: right}, lossSum); err != nil {
 				return row, err
 			}
 		}
@@ -272,7 +278,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 		rest := t.countSent()
 		last.Sent += rest
 		sums.sent += float64(rest)
-		if err := rec.writeStep(*last); err != nil {
+		if err := files.writeStep(*last); err != nil {
 			return row, err
 		}
 	}
@@ -281,8 +287,8 @@ func (t *Trainer) trainEpoch(ctx context.Context, rec *recorder) (runs.Epoch, er
 		return row, err
 	}
 	row.Seconds = before.seconds + time.Since(begin).Seconds()
-	rec.finishLoadMeasurement(row.Epoch)
-	if err := t.prepareSave(work, rec, progress{steps: steps, seconds: row.Seconds, right: right, batches: batches, exchanged: sums}, lossSum); err != nil {
+	files.finishLoadMeasurement(row.Epoch)
+	if err := t.prepareSave(work, files, progress{steps: steps, seconds: row.Seconds, right: right, batches: batches, exchanged: sums}, lossSum); err != nil {
 		return row, err
 	}
 	row.Samples = t.progress.batches * t.cfg.Batch

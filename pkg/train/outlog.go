@@ -13,7 +13,7 @@ import (
 // Rank 0 writes two outputs for other programs: out.log, with the lines of the SC21 tutorial's
 // trainer, which log readers search for, and TensorBoard scalars with that trainer's tags.
 
-func (r *recorder) logToFile(format string, a ...any) error {
+func (r *runFiles) logToFile(format string, a ...any) error {
 	if r.writer == nil {
 		return nil
 	}
@@ -21,21 +21,21 @@ func (r *recorder) logToFile(format string, a ...any) error {
 }
 
 // logToTerminal passes a line to WorkerOptions.Log on rank 0, but does not write it to out.log.
-func (r *recorder) logToTerminal(format string, a ...any) {
+func (r *runFiles) logToTerminal(format string, a ...any) {
 	if r.t.options.Log != nil && r.t.group.Rank() == 0 {
 		r.t.options.Log(fmt.Sprintf(format, a...))
 	}
 }
 
 // writeLogHeader writes the first lines of out.log, also when a run is resumed.
-func (r *recorder) writeLogHeader() error {
+func (r *runFiles) writeLogHeader() error {
 	if err := r.logToFile("Configuration name: %s", r.t.cfg.Name); err != nil {
 		return err
 	}
 	return r.logToFile("global_batch_size %d", r.t.globalBatch())
 }
 
-func (r *recorder) logEpoch(row runs.Epoch, classes []runs.NamedScores) error {
+func (r *runFiles) logEpoch(row runs.Epoch, classes []runs.NamedScores) error {
 	taken := fmt.Sprintf("Time taken for epoch %d is %v sec, avg %v samples/sec", row.Epoch, row.Seconds, row.SamplesPerSecond)
 	r.logToTerminal("%s", taken)
 	short, long := r.formatScores(row, classes)
@@ -58,7 +58,7 @@ func (r *recorder) logEpoch(row runs.Epoch, classes []runs.NamedScores) error {
 
 // formatScores formats an epoch's scores: short for the terminal, long for out.log, both empty for
 // regression. Only short names the classes: readers of out.log expect one IoU.
-func (r *recorder) formatScores(row runs.Epoch, classes []runs.NamedScores) (short, long string) {
+func (r *runFiles) formatScores(row runs.Epoch, classes []runs.NamedScores) (short, long string) {
 	switch r.t.net.Task() {
 	case model.Segmentation:
 		short = fmt.Sprintf("IoU %.4f, Dice %.4f, ", row.IoU, row.Dice)
@@ -128,7 +128,7 @@ func exactRate(samples int, seconds float64) (exactSeconds, rate float64) {
 }
 
 // writeEpochEvents writes the TensorBoard scalars of an epoch and its classes, at the last completed step.
-func (r *recorder) writeEpochEvents(row runs.Epoch, classes []runs.NamedScores) error {
+func (r *runFiles) writeEpochEvents(row runs.Epoch, classes []runs.NamedScores) error {
 	if r.events == nil {
 		return nil
 	}
@@ -160,7 +160,7 @@ func (r *recorder) writeEpochEvents(row runs.Epoch, classes []runs.NamedScores) 
 
 // writeStepEvents writes the TensorBoard scalars of a step of rank 0. The loss is of rank 0's batch
 // only, so its tag differs from that of the epoch's mean loss over all ranks.
-func (r *recorder) writeStepEvents(s runs.Step) error {
+func (r *runFiles) writeStepEvents(s runs.Step) error {
 	if r.events == nil {
 		return nil
 	}

@@ -58,7 +58,7 @@ func withDelayedCancel(ctx context.Context, d time.Duration) (context.Context, c
 //
 // With an asynchronous strategy, each interrupted rank returns an error by itself, without a
 // checkpoint: ranks that agreed after each step would be synchronous.
-func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, rec *recorder, done progress, lossSum float64) error {
+func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, files *runFiles, done progress, lossSum float64) error {
 	if t.cfg.Strategy.IsAsynchronous() {
 		if ctx.Err() != nil {
 			return fmt.Errorf("ended in step %d of %d, whose workers are not in the same step: a resumed run repeats the epoch: %w", done.steps+1, t.stepsPerEpoch(), context.Cause(ctx))
@@ -79,7 +79,7 @@ func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, rec *recorde
 	if stop[0] == 0 && !due {
 		return nil
 	}
-	if err := t.prepareSave(work, rec, done, lossSum); err != nil {
+	if err := t.prepareSave(work, files, done, lossSum); err != nil {
 		return err
 	}
 	if stop[0] > 0 {
@@ -89,7 +89,7 @@ func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, rec *recorde
 		}
 		return fmt.Errorf("ended after step %d of %d: %w", done.steps, t.stepsPerEpoch(), why)
 	}
-	err := rec.measureWriting(func() error { return t.saveMidEpoch(rec) })
+	err := files.measureWriting(func() error { return t.saveMidEpoch(files) })
 	t.progress.savable = false
 	if err != nil {
 		return fmt.Errorf("save checkpoint after step %d: %w", done.steps, err)
@@ -99,15 +99,15 @@ func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, rec *recorde
 
 // prepareSave prepares for a checkpoint or the end of the epoch: rank 0 gets the strategy's state,
 // every rank writes its steps to disk, and all exchange their sums of losses.
-func (t *Trainer) prepareSave(ctx context.Context, rec *recorder, done progress, lossSum float64) error {
+func (t *Trainer) prepareSave(ctx context.Context, files *runFiles, done progress, lossSum float64) error {
 	var err error
 	if t.options.Dir != "" {
 		if t.strategyState, err = t.strategy.State(ctx, t.train); err != nil {
 			return fmt.Errorf("collect the state of the strategy: %w", err)
 		}
 	}
-	if rec.steps != nil {
-		if err := rec.measureWriting(rec.steps.Flush); err != nil {
+	if files.steps != nil {
+		if err := files.measureWriting(files.steps.Flush); err != nil {
 			return err
 		}
 	}
@@ -127,7 +127,7 @@ func (t *Trainer) prepareSave(ctx context.Context, rec *recorder, done progress,
 	return nil
 }
 
-func (t *Trainer) saveMidEpoch(rec *recorder) error {
+func (t *Trainer) saveMidEpoch(files *runFiles) error {
 	if t.options.Dir == "" {
 		return nil
 	}
@@ -140,7 +140,7 @@ func (t *Trainer) saveMidEpoch(rec *recorder) error {
 	if t.net.Task() == model.Classification {
 		s.Right = &p.right
 	}
-	return t.writeCheckpoint(rec, s)
+	return t.writeCheckpoint(files, s)
 }
 
 // progressOf returns the progress within an epoch at which c was saved: zero at the end of an epoch.

@@ -351,7 +351,7 @@ func (t *Trainer) evaluatedPart() string {
 }
 
 // noteClasses notes what the scores s of several classes mean.
-func (r *recorder) noteClasses(s Scores) error {
+func (r *runFiles) noteClasses(s Scores) error {
 	if s.Classes == nil {
 		return nil
 	}
@@ -373,7 +373,7 @@ func (r *recorder) noteClasses(s Scores) error {
 
 // recordImages writes images.csv with the held-out images' scores in s, the last epoch's. All ranks
 // must call it.
-func (t *Trainer) recordImages(ctx context.Context, r *recorder, s Scores) error {
+func (t *Trainer) recordImages(ctx context.Context, r *runFiles, s Scores) error {
 	if t.options.Dir == "" || s.pixels == 0 {
 		return nil
 	}

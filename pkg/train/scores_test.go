@@ -325,7 +325,7 @@ func TestImagesOfOneLogit(t *testing.T) {
 func TestTwoClassesWithSoftmax(t *testing.T) {
 	var log []string
 	tr := &Trainer{options: WorkerOptions{Log: func(line string) { log = append(log, line) }}, group: collective.InProcess(1)[0]}
-	r := &recorder{t: tr}
+	r := &runFiles{t: tr}
 	two := metric.NewConfusion(2)
 	two.Counts = []int64{1, 0, 0, 1}
 	if err := r.noteClasses(Scores{Classes: two}); err != nil {

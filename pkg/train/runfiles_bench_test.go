@@ -20,7 +20,7 @@ func BenchmarkRecordStep(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer func() { _ = t.Close() }()
-	r, err := t.newRecorder(context.Background())
+	r, err := t.openRunFiles(context.Background())
 	if err != nil {
 		b.Fatal(err)
 	}

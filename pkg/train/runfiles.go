@@ -21,9 +21,9 @@ import (
 	"lockstep/pkg/train/internal/ranks"
 )
 
-// recorder writes a worker's files in the run folder: every rank its steps, and rank 0 all
+// runFiles writes a worker's files in the run folder: every rank its steps, and rank 0 all
 // other files. Without a run folder it writes nothing.
-type recorder struct {
+type runFiles struct {
 	t         *Trainer
 	writer    *runs.Writer           // rank 0
 	steps     *runs.StepWriter       // every rank
@@ -54,7 +54,7 @@ const (
 const predecessorTimeout = stepGracePeriod + 4*time.Second
 
 // measureWriting calls write, adds its duration to r.writing, and returns its error.
-func (r *recorder) measureWriting(write func() error) error {
+func (r *runFiles) measureWriting(write func() error) error {
 	begin := time.Now()
 	defer func() { r.writing += time.Since(begin) }()
 	return write()
@@ -62,7 +62,7 @@ func (r *recorder) measureWriting(write func() error) error {
 
 // logSlowWriting logs a note, at most once per run, if writing took a large part of the epoch.
 // lasted is the epoch's duration including evaluation and checkpoint.
-func (r *recorder) logSlowWriting(epoch int, lasted time.Duration) error {
+func (r *runFiles) logSlowWriting(epoch int, lasted time.Duration) error {
 	wrote := r.writing
 	r.writing = 0
 	if r.slownessNoted || r.writer == nil || wrote < slowTime || wrote.Seconds() < slowShare*lasted.Seconds() {
@@ -74,9 +74,9 @@ func (r *recorder) logSlowWriting(epoch int, lasted time.Duration) error {
 		r.t.options.Dir, wrote.Seconds(), lasted.Seconds(), epoch, 100*wrote.Seconds()/lasted.Seconds())
 }
 
-// newRecorder opens the recorder's files. All ranks must call it.
-func (t *Trainer) newRecorder(ctx context.Context) (r *recorder, err error) {
-	r = &recorder{t: t, untrained: t.untrained, saved: t.saved}
+// openRunFiles opens this rank's files in the run folder. All ranks must call it.
+func (t *Trainer) openRunFiles(ctx context.Context) (r *runFiles, err error) {
+	r = &runFiles{t: t, untrained: t.untrained, saved: t.saved}
 	if t.options.Dir == "" {
 		return r, nil
 	}
@@ -114,7 +114,7 @@ func (t *Trainer) newRecorder(ctx context.Context) (r *recorder, err error) {
 
 // startUsage starts to record what this process and its machine use, if the options ask for it. If
 // that fails, it only logs a note.
-func (r *recorder) startUsage() (err error) {
+func (r *runFiles) startUsage() (err error) {
 	if !r.t.options.usage {
 		return nil
 	}
@@ -126,7 +126,7 @@ func (r *recorder) startUsage() (err error) {
 
 // logUsageEnd logs that usage recording has ended because of err, which may be nil. Ranks other
 // than 0, which have no log, write to standard error.
-func (r *recorder) logUsageEnd(err error) error {
+func (r *runFiles) logUsageEnd(err error) error {
 	if err == nil || r.usageNoted {
 		return nil
 	}
@@ -173,7 +173,7 @@ func (t *Trainer) openSteps(ctx context.Context) (*runs.StepWriter, error) {
 }
 
 // addEnergy adds the energy of all ranks' devices to run.json. All ranks must call it.
-func (r *recorder) addEnergy(ctx context.Context) error {
+func (r *runFiles) addEnergy(ctx context.Context) error {
 	if r.t.can.Accelerator == nil || r.steps == nil {
 		return nil
 	}
@@ -192,7 +192,7 @@ func (r *recorder) addEnergy(ctx context.Context) error {
 
 // openRunFolder creates the run folder, or opens that of the resumed run, and writes the first
 // lines of the logs. Only rank 0 calls it.
-func (r *recorder) openRunFolder() (err error) {
+func (r *runFiles) openRunFolder() (err error) {
 	t := r.t
 	_, err = os.Stat(filepath.Join(t.options.Dir, "run.json"))
 	if !t.options.Resume || errors.Is(err, fs.ErrNotExist) {
@@ -252,7 +252,7 @@ const maxLoggedProblems = 10
 // logFolderProblems logs the problems in a resumed run's folder: unreadable or unordered lines, and
 // rows of epochs and steps missing before the checkpoint. before is the folder's content; steps are
 // the last recorded steps, by rank.
-func (r *recorder) logFolderProblems(before runs.Run, steps []int) error {
+func (r *runFiles) logFolderProblems(before runs.Run, steps []int) error {
 	t := r.t
 	var notes []string
 	for _, p := range before.Problems {
@@ -279,7 +279,7 @@ func (r *recorder) logFolderProblems(before runs.Run, steps []int) error {
 
 // openLogs writes the first lines of out.log, with the notes so far, and opens the file of
 // TensorBoard events.
-func (r *recorder) openLogs() (err error) {
+func (r *runFiles) openLogs() (err error) {
 	for _, notice := range r.writer.Notices() { // the writer has written them to out.log
 		r.logToTerminal("note: %s", notice)
 	}
@@ -329,14 +329,22 @@ func moduleVersions() map[string]string {
 	return v
 }
 
-func (r *recorder) log(format string, a ...any) error {
+func (r *runFiles) log(format string, a ...any) error {
 	r.logToTerminal(format, a...)
 	return r.logToFile(format, a...)
 }
 
+// logDetail logs a line about the last epoch, unless it is empty.
+func (r *runFiles) logDetail(line string) error {
+	if line == "" {
+		return nil
+	}
+	return r.log("  %s", line)
+}
+
 // note logs a message and keeps it in run.json, from which a notebook shows it. A resumed run keeps
 // equal messages once.
-func (r *recorder) note(text string) error {
+func (r *runFiles) note(text string) error {
 	err := r.log("note: %s", text)
 	if r.writer == nil { // only rank 0 writes the run folder
 		return err
@@ -349,7 +357,7 @@ func (r *recorder) note(text string) error {
 }
 
 // logStart describes the run and s, the untrained network's scores.
-func (r *recorder) logStart(s Scores) error {
+func (r *runFiles) logStart(s Scores) error {
 	r.untrained = &s
 	t := r.t
 	purpose := "held out"
@@ -409,7 +417,7 @@ func (t *Trainer) describeStrategy() string {
 		line, mib(largest), mib(t.completeOptimizerBytes), mib(saved))
 }
 
-func (r *recorder) writeStep(s runs.Step) error {
+func (r *runFiles) writeStep(s runs.Step) error {
 	if r.steps == nil {
 		return nil
 	}
@@ -423,7 +431,7 @@ func (r *recorder) writeStep(s runs.Step) error {
 
 // writeEpoch writes a finished epoch with its classes' scores, which may be nil. Call it before the
 // epoch's checkpoint is saved.
-func (r *recorder) writeEpoch(row runs.Epoch, classes []runs.NamedScores) error {
+func (r *runFiles) writeEpoch(row runs.Epoch, classes []runs.NamedScores) error {
 	if r.steps != nil {
 		if err := r.steps.Flush(); err != nil {
 			return err
@@ -459,11 +467,11 @@ func (r *recorder) writeEpoch(row runs.Epoch, classes []runs.NamedScores) error 
 }
 
 // lastCheckpoint returns the newest checkpoint, relative to the run folder, or "".
-func (r *recorder) lastCheckpoint() string { return r.saved }
+func (r *runFiles) lastCheckpoint() string { return r.saved }
 
 // checkFiles returns an error on every rank if a file of any rank in the run folder was deleted.
 // All ranks must call it.
-func (r *recorder) checkFiles(ctx context.Context) error {
+func (r *runFiles) checkFiles(ctx context.Context) error {
 	if r.t.options.Dir == "" {
 		return nil
 	}
@@ -486,7 +494,7 @@ func (r *recorder) checkFiles(ctx context.Context) error {
 }
 
 // checkOwnFiles returns a *runs.LostError if a file of this rank was deleted.
-func (r *recorder) checkOwnFiles() error {
+func (r *runFiles) checkOwnFiles() error {
 	if err := r.steps.Flush(); err != nil {
 		return err
 	}
@@ -506,7 +514,7 @@ func (r *recorder) checkOwnFiles() error {
 	return nil
 }
 
-func (r *recorder) writeTest(test runs.Test) error {
+func (r *runFiles) writeTest(test runs.Test) error {
 	if r.writer == nil {
 		return nil
 	}
@@ -515,7 +523,7 @@ func (r *recorder) writeTest(test runs.Test) error {
 
 // close closes the files and records how the run ended: done if err is nil, else canceled or
 // failed. It joins err with its own errors.
-func (r *recorder) close(ctx context.Context, err error) error {
+func (r *runFiles) close(ctx context.Context, err error) error {
 	if uerr := r.logUsageEnd(r.usage.Stop()); err == nil {
 		err = uerr
 	}
