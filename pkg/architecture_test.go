@@ -109,6 +109,17 @@ func layerOf(path string) (entry string, layer int, ok bool) {
 	return "", 0, false
 }
 
+// mayNameCUDA reports whether a package may import engine/cuda: its own packages, those that measure
+// and simulate it, and those that link all engines.
+func mayNameCUDA(path string) bool {
+	for _, allowed := range []string{"engine/cuda", "engine/all", "bench/gpu", "internal/gputest", "cmd/lockstep"} {
+		if rest := strings.TrimPrefix(path, pkgPath); rest == allowed || strings.HasPrefix(rest, allowed+"/") {
+			return true
+		}
+	}
+	return false
+}
+
 // violation returns what is wrong with one import, or "" if it is allowed.
 func violation(from, to string) string {
 	const unlisted = "%s is in no layer: add it to the table in pkg/architecture_test.go"
@@ -133,6 +144,9 @@ func violation(from, to string) string {
 		return fmt.Sprintf("%s imports %s, which is above all layers", from, to)
 	case !strings.HasPrefix(to, pkgPath):
 		return ""
+	}
+	if to == pkgPath+"engine/cuda" && !mayNameCUDA(from) {
+		return fmt.Sprintf("%s imports %s: programs link engines by engine/all, and use them by package engine", from, to)
 	}
 	toEntry, toLayer, ok := layerOf(to)
 	switch {
@@ -186,6 +200,8 @@ func TestViolation(t *testing.T) {
 		{"data", "scaling", "lower layers"}, // the same layer is not lower
 		{"figure", "nn", "they meet in runs"},
 		{"train", "scaling", "they meet in runs"},
+		{"train", "engine/cuda", "engine/all"},
+		{"engine/all", "engine/cuda", ""},
 		{"tools", "runs", "no layer"},
 		{"runs", "tools", "no layer"},
 	} {
