@@ -14,11 +14,16 @@
 //
 // # Assembly
 //
-// The assembly for amd64 (AVX2 with FMA, and AVX-512) is written by the program in asmgen
-// with avo, and the one for arm64 (NEON) by the program in neongen; run "go generate" after
-// a change to one of them. Each assembly function has a plain Go version, which is used on
-// other processors, and if LOCKSTEP_CPU=go is set. The tests compare the assembly with the
-// plain Go versions. On a machine that is not arm64, qemu runs the tests of NEON:
+// There is assembly for amd64 (AVX2 with FMA, and AVX-512) and for arm64 (NEON). Macros write
+// what several functions share: the tiles of the matrix kernel for all numbers of rows, the
+// columns and rows of Winograd's transforms, and loops over vectors for AVX2 and for AVX-512
+// (vectors_amd64.h). neon_arm64.h has the instructions that Go's assembler does not know. The
+// result of a macro is visible with "go tool objdump". "go vet" compares parameters with the Go
+// declarations only outside of macros, so that most functions load theirs there.
+//
+// Each assembly function has a plain Go version, which is used on other processors, and if
+// LOCKSTEP_CPU=go is set. The tests compare the assembly with the plain Go versions. On a
+// machine that is not arm64, qemu runs the tests of NEON:
 //
 //	GOARCH=arm64 go test -exec qemu-aarch64-static ./pkg/engine/cpu/internal/...
 //
@@ -40,7 +45,7 @@
 //
 // A Set for precision bf16 also has [BF16], products of matrices that are rounded to
 // bfloat16. [BF16Sets] lists these sets. Go's assembler has no mnemonics for AVX512_BF16 and
-// AMX, so that asmgen writes their instructions as numbers. Tile registers are configured and
+// AMX, so that macros write their instructions as numbers. Tile registers are configured and
 // released within a function, and Go does not preempt assembly; Linux saves them when it
 // switches threads.
 //
@@ -48,10 +53,7 @@
 //
 // The package has more files than others because each family of functions (bf16, gemm,
 // gemmwide, loss, norm, pointwise, pooling, update, winograd) has separate files for its
-// plain Go version (*_go.go), its assembly (*_amd64.s) and the generated declarations of the
+// plain Go version (*_go.go), its assembly (*_amd64.s) and the declarations of the
 // assembly (*_amd64.go); families for arm64 have *_arm64.s and *_arm64.go. The build selects
 // them by these names.
 package kernel
-
-//go:generate go run ./asmgen -dir .
-//go:generate go run ./neongen -dir .
