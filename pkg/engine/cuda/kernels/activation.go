@@ -73,8 +73,9 @@ type ElementwiseOp struct {
 	Acc            FeatureMap // optional, for the backward operations: added to Y
 }
 
-// check validates the operands of op, which reads B only if binary is set.
-func (a ElementwiseOp) check(op string, binary bool) (tiling, error) {
+// launch returns the launch of a kernel whose arguments are maps, the geometry and then more. op is its
+// name in errors. If binary is set, the operation reads B.
+func (a ElementwiseOp) launch(t ElementType, op, kernel string, binary bool, maps []FeatureMap, more ...any) ([]Launch, error) {
 	c := argCheck{op: op}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
@@ -85,47 +86,34 @@ func (a ElementwiseOp) check(op string, binary bool) (tiling, error) {
 	c.requireOptionalMap("acc", a.Acc, a.Channels)
 	c.requireMap("output", a.Y, a.Channels)
 	if c.err != nil {
-		return tiling{}, c.err
+		return nil, c.err
 	}
-	return newTiling(a.Rows, a.Channels, mapBlocks), nil
+	var args []any
+	for _, m := range maps {
+		args = append(args, m.Data, m.Pitch)
+	}
+	m := newTiling(a.Rows, a.Channels, mapBlocks)
+	args = append(append(args, int64Arg(a.Rows), int64Arg(m.rowsPerChunk), a.Channels), more...)
+	var l launchList
+	l.addTyped(t, kernel, m.grid, m.block, 0, args...)
+	return l.result()
 }
 
 // ReLU returns the launch of Y = max(0, A), where NaN stays NaN. Memory traffic: 2 passes.
 func (a ElementwiseOp) ReLU(t ElementType) ([]Launch, error) {
-	m, err := a.check("relu", false)
-	if err != nil {
-		return nil, err
-	}
-	var l launchList
-	l.addTyped(t, "relu", m.grid, m.block, 0, a.A.Data, a.A.Pitch, a.Y.Data, a.Y.Pitch, int64Arg(a.Rows), int64Arg(m.rowsPerChunk), a.Channels)
-	return l.result()
+	return a.launch(t, "relu", "relu", false, []FeatureMap{a.A, a.Y})
 }
 
 // ReLUBackward returns the launch of Y = B + Acc where A > 0 and Y = Acc elsewhere. A is
 // the output of the ReLU, and B is the gradient of that output. Memory traffic: 3 passes, 4
 // with Acc.
 func (a ElementwiseOp) ReLUBackward(t ElementType) ([]Launch, error) {
-	m, err := a.check("relu backward", true)
-	if err != nil {
-		return nil, err
-	}
-	var l launchList
-	l.addTyped(t, "relu_backward", m.grid, m.block, 0,
-		a.A.Data, a.A.Pitch, a.B.Data, a.B.Pitch, a.Acc.Data, a.Acc.Pitch, a.Y.Data, a.Y.Pitch,
-		int64Arg(a.Rows), int64Arg(m.rowsPerChunk), a.Channels)
-	return l.result()
+	return a.launch(t, "relu backward", "relu_backward", true, []FeatureMap{a.A, a.B, a.Acc, a.Y})
 }
 
 // Add returns the launch of Y = A + B. Memory traffic: 3 passes.
 func (a ElementwiseOp) Add(t ElementType) ([]Launch, error) {
-	m, err := a.check("add", true)
-	if err != nil {
-		return nil, err
-	}
-	var l launchList
-	l.addTyped(t, "add", m.grid, m.block, 0,
-		a.A.Data, a.A.Pitch, a.B.Data, a.B.Pitch, a.Y.Data, a.Y.Pitch, int64Arg(a.Rows), int64Arg(m.rowsPerChunk), a.Channels)
-	return l.result()
+	return a.launch(t, "add", "add", true, []FeatureMap{a.A, a.B, a.Y})
 }
 
 // ChannelCopy describes a copy of Rows × Channels elements between two maps with different

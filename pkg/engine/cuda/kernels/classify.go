@@ -91,53 +91,25 @@ func (a Pooling) AverageBackward(t ElementType) ([]Launch, error) {
 // LeakyReLU returns the launch of Y = A where A > 0 and Y = slope·A elsewhere. Memory
 // traffic: 2 passes.
 func (a ElementwiseOp) LeakyReLU(t ElementType, slope float64) ([]Launch, error) {
-	m, err := a.check("leaky relu", false)
-	if err != nil {
-		return nil, err
-	}
-	var l launchList
-	l.addTyped(t, "leaky_relu", m.grid, m.block, 0,
-		a.A.Data, a.A.Pitch, Pointer(0), 0, Pointer(0), 0, a.Y.Data, a.Y.Pitch, int64Arg(a.Rows), int64Arg(m.rowsPerChunk), a.Channels, slope)
-	return l.result()
+	return a.launch(t, "leaky relu", "leaky_relu", false, []FeatureMap{a.A, {}, {}, a.Y}, slope)
 }
 
 // LeakyReLUBackward returns the launch of Y = B + Acc where A > 0 and Y = slope·B + Acc
 // elsewhere. A is the output of the LeakyReLU, and B is the gradient of that output. Memory
 // traffic: 3 passes, 4 with Acc.
 func (a ElementwiseOp) LeakyReLUBackward(t ElementType, slope float64) ([]Launch, error) {
-	m, err := a.check("leaky relu backward", true)
-	if err != nil {
-		return nil, err
-	}
-	var l launchList
-	l.addTyped(t, "leaky_relu", m.grid, m.block, 0,
-		a.B.Data, a.B.Pitch, a.A.Data, a.A.Pitch, a.Acc.Data, a.Acc.Pitch, a.Y.Data, a.Y.Pitch, int64Arg(a.Rows), int64Arg(m.rowsPerChunk), a.Channels, slope)
-	return l.result()
+	return a.launch(t, "leaky relu backward", "leaky_relu", true, []FeatureMap{a.B, a.A, a.Acc, a.Y}, slope)
 }
 
 // Tanh returns the launch of Y = tanh(A). Memory traffic: 2 passes.
 func (a ElementwiseOp) Tanh(t ElementType) ([]Launch, error) {
-	m, err := a.check("tanh", false)
-	if err != nil {
-		return nil, err
-	}
-	var l launchList
-	l.addTyped(t, "tanh", m.grid, m.block, 0, a.A.Data, a.A.Pitch, a.Y.Data, a.Y.Pitch, int64Arg(a.Rows), int64Arg(m.rowsPerChunk), a.Channels)
-	return l.result()
+	return a.launch(t, "tanh", "tanh", false, []FeatureMap{a.A, a.Y})
 }
 
 // TanhBackward returns the launch of Y = B·(1 − A²) + Acc. A is the output of the tanh, and
 // B is the gradient of that output. Memory traffic: 3 passes, 4 with Acc.
 func (a ElementwiseOp) TanhBackward(t ElementType) ([]Launch, error) {
-	m, err := a.check("tanh backward", true)
-	if err != nil {
-		return nil, err
-	}
-	var l launchList
-	l.addTyped(t, "tanh_backward", m.grid, m.block, 0,
-		a.A.Data, a.A.Pitch, a.B.Data, a.B.Pitch, a.Acc.Data, a.Acc.Pitch, a.Y.Data, a.Y.Pitch,
-		int64Arg(a.Rows), int64Arg(m.rowsPerChunk), a.Channels)
-	return l.result()
+	return a.launch(t, "tanh backward", "tanh_backward", true, []FeatureMap{a.A, a.B, a.Acc, a.Y})
 }
 
 // SoftmaxCE describes the cross-entropy of softmax(z) with class indexes t: the mean over

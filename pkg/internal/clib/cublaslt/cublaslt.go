@@ -12,6 +12,7 @@
 package cublaslt
 
 import (
+	"cmp"
 	"fmt"
 	"unsafe"
 
@@ -102,25 +103,17 @@ const (
 
 // Name returns the status's name in cublas_api.h.
 func (s Status) Name() string {
-	switch s {
-	case Success:
-		return "CUBLAS_STATUS_SUCCESS"
-	case NotInitialized:
-		return "CUBLAS_STATUS_NOT_INITIALIZED"
-	case AllocFailed:
-		return "CUBLAS_STATUS_ALLOC_FAILED"
-	case InvalidValue:
-		return "CUBLAS_STATUS_INVALID_VALUE"
-	case ArchMismatch:
-		return "CUBLAS_STATUS_ARCH_MISMATCH"
-	case ExecutionError:
-		return "CUBLAS_STATUS_EXECUTION_FAILED"
-	case InternalError:
-		return "CUBLAS_STATUS_INTERNAL_ERROR"
-	case NotSupported:
-		return "CUBLAS_STATUS_NOT_SUPPORTED"
+	names := map[Status]string{
+		Success:        "CUBLAS_STATUS_SUCCESS",
+		NotInitialized: "CUBLAS_STATUS_NOT_INITIALIZED",
+		AllocFailed:    "CUBLAS_STATUS_ALLOC_FAILED",
+		InvalidValue:   "CUBLAS_STATUS_INVALID_VALUE",
+		ArchMismatch:   "CUBLAS_STATUS_ARCH_MISMATCH",
+		ExecutionError: "CUBLAS_STATUS_EXECUTION_FAILED",
+		InternalError:  "CUBLAS_STATUS_INTERNAL_ERROR",
+		NotSupported:   "CUBLAS_STATUS_NOT_SUPPORTED",
 	}
-	return "CUBLAS_STATUS"
+	return cmp.Or(names[s], "CUBLAS_STATUS")
 }
 
 func (s Status) Error() string { return clib.FormatCode(s.Name(), int32(s), "") }

@@ -55,94 +55,54 @@ type resultText struct{ name, text string }
 const restartAdvice = "the device's context is lost: end this process and start again from a checkpoint"
 
 func (r Result) describe() resultText {
-	switch r {
-	case Success:
-		return resultText{"SUCCESS", "no error"}
-	case ErrorInvalidValue:
-		return resultText{"INVALID_VALUE", "an argument is invalid"}
-	case ErrorOutOfMemory:
-		return resultText{"OUT_OF_MEMORY", "the device has too little free memory: use a smaller batch, or end other programs that run on the device (nvidia-smi lists them)"}
-	case ErrorNotInitialized:
-		return resultText{"NOT_INITIALIZED", "cuInit was not called"}
-	case ErrorDeinitialized:
-		return resultText{"DEINITIALIZED", "the driver is shutting down"}
-	case ErrorStubLibrary:
-		return resultText{"STUB_LIBRARY", "libcuda is the toolkit's stub: remove the folder \"stubs\" from LD_LIBRARY_PATH"}
-	case 46:
-		return resultText{"DEVICE_UNAVAILABLE", "another process has exclusive use of the device (exclusive compute mode)"}
-	case ErrorNoDevice:
-		return resultText{"NO_DEVICE", "no CUDA device is visible: see nvidia-smi and CUDA_VISIBLE_DEVICES"}
-	case ErrorInvalidDevice:
-		return resultText{"INVALID_DEVICE", "no device has this number"}
-	case ErrorInvalidImage:
-		return resultText{"INVALID_IMAGE", "the kernel image is damaged"}
-	case ErrorInvalidContext:
-		return resultText{"INVALID_CONTEXT", "no context is current in this thread"}
-	case ErrorNoBinaryForGPU:
-		return resultText{"NO_BINARY_FOR_GPU", "the kernel was compiled for another device"}
-	case ErrorECCUncorrectable:
-		return resultText{"ECC_UNCORRECTABLE", "the device's memory is damaged: inform the administrator; " + restartAdvice}
-	case ErrorInvalidPTX:
-		return resultText{"INVALID_PTX", "the PTX of the kernel cannot be assembled"}
-	case ErrorUnsupportedPTX:
-		return resultText{"UNSUPPORTED_PTX_VERSION", "NVRTC is newer than the driver: install a newer driver or an older NVRTC"}
-	case ErrorInvalidHandle:
-		return resultText{"INVALID_HANDLE", "a handle is invalid or belongs to another context"}
-	case ErrorIllegalState:
-		return resultText{"ILLEGAL_STATE", "not allowed in this state"}
-	case ErrorNotFound:
-		return resultText{"NOT_FOUND", "unknown name"}
-	case ErrorNotReady:
-		return resultText{"NOT_READY", "the work is not finished"}
-	}
-	return r.describeAsync()
-}
-
-// describeAsync is like describe, but for errors of enqueued work, which a later call reports.
-func (r Result) describeAsync() resultText {
-	switch r {
-	case ErrorIllegalAddress:
-		return resultText{"ILLEGAL_ADDRESS", "a kernel accessed memory outside its allocations; " + restartAdvice}
-	case ErrorLaunchOutOfResources:
-		return resultText{"LAUNCH_OUT_OF_RESOURCES", "a kernel needs more registers or shared memory than a block can have"}
-	case ErrorLaunchTimeout:
-		return resultText{"LAUNCH_TIMEOUT", "a kernel ran longer than the display allows; " + restartAdvice}
-	case 710:
-		return resultText{"ASSERT", "a kernel's assertion failed; " + restartAdvice}
-	case 715:
-		return resultText{"ILLEGAL_INSTRUCTION", restartAdvice}
-	case ErrorMisalignedAddress:
-		return resultText{"MISALIGNED_ADDRESS", "a kernel read or wrote an address that is not a multiple of the size; " + restartAdvice}
-	case ErrorLaunchFailed:
-		return resultText{"LAUNCH_FAILED", "a kernel failed on the device; " + restartAdvice}
-	case ErrorNotPermitted:
-		return resultText{"NOT_PERMITTED", "not permitted"}
-	case ErrorNotSupported:
-		return resultText{"NOT_SUPPORTED", "this device or driver does not offer it"}
-	case ErrorSystemNotReady:
-		return resultText{"SYSTEM_NOT_READY", "the driver's services are not running (nvidia-fabricmanager on machines with NVSwitch)"}
-	case ErrorDriverMismatch:
-		return resultText{"SYSTEM_DRIVER_MISMATCH", "libcuda and the loaded kernel module have different versions: restartAdvice the machine, or the container with the host's libcuda"}
-	case ErrorCaptureUnsupported:
-		return resultText{"STREAM_CAPTURE_UNSUPPORTED", "this call cannot be captured"}
-	case ErrorCaptureInvalidated:
-		return resultText{"STREAM_CAPTURE_INVALIDATED", "an earlier error ended the capture"}
-	case ErrorCaptureUnmatched:
-		return resultText{"STREAM_CAPTURE_UNMATCHED", "this stream did not begin the capture"}
-	case ErrorCaptureUnjoined:
-		return resultText{"STREAM_CAPTURE_UNJOINED", "a second stream was not joined before the end of the capture"}
-	case ErrorCaptureIsolation:
-		return resultText{"STREAM_CAPTURE_ISOLATION", "a captured stream would wait for work that is not captured"}
-	case ErrorCaptureImplicit:
-		return resultText{"STREAM_CAPTURE_IMPLICIT", "a captured stream would wait for the default stream"}
-	case ErrorCaptureWrongThread:
-		return resultText{"STREAM_CAPTURE_WRONG_THREAD", "another thread began the capture"}
-	case 910:
-		return resultText{"GRAPH_EXEC_UPDATE_FAILURE", "the graph has changed too much"}
-	case ErrorUnknown:
-		return resultText{"UNKNOWN", "the driver does not say why; " + restartAdvice}
+	if d, ok := resultTexts()[r]; ok {
+		return d
 	}
 	return resultText{"RESULT_" + strconv.Itoa(int(r)), "see the CUDA Driver API reference, CUresult"}
+}
+
+func resultTexts() map[Result]resultText {
+	return map[Result]resultText{
+		Success:                   {"SUCCESS", "no error"},
+		ErrorInvalidValue:         {"INVALID_VALUE", "an argument is invalid"},
+		ErrorOutOfMemory:          {"OUT_OF_MEMORY", "the device has too little free memory: use a smaller batch, or end other programs that run on the device (nvidia-smi lists them)"},
+		ErrorNotInitialized:       {"NOT_INITIALIZED", "cuInit was not called"},
+		ErrorDeinitialized:        {"DEINITIALIZED", "the driver is shutting down"},
+		ErrorStubLibrary:          {"STUB_LIBRARY", "libcuda is the toolkit's stub: remove the folder \"stubs\" from LD_LIBRARY_PATH"},
+		46:                        {"DEVICE_UNAVAILABLE", "another process has exclusive use of the device (exclusive compute mode)"},
+		ErrorNoDevice:             {"NO_DEVICE", "no CUDA device is visible: see nvidia-smi and CUDA_VISIBLE_DEVICES"},
+		ErrorInvalidDevice:        {"INVALID_DEVICE", "no device has this number"},
+		ErrorInvalidImage:         {"INVALID_IMAGE", "the kernel image is damaged"},
+		ErrorInvalidContext:       {"INVALID_CONTEXT", "no context is current in this thread"},
+		ErrorNoBinaryForGPU:       {"NO_BINARY_FOR_GPU", "the kernel was compiled for another device"},
+		ErrorECCUncorrectable:     {"ECC_UNCORRECTABLE", "the device's memory is damaged: inform the administrator; " + restartAdvice},
+		ErrorInvalidPTX:           {"INVALID_PTX", "the PTX of the kernel cannot be assembled"},
+		ErrorUnsupportedPTX:       {"UNSUPPORTED_PTX_VERSION", "NVRTC is newer than the driver: install a newer driver or an older NVRTC"},
+		ErrorInvalidHandle:        {"INVALID_HANDLE", "a handle is invalid or belongs to another context"},
+		ErrorIllegalState:         {"ILLEGAL_STATE", "not allowed in this state"},
+		ErrorNotFound:             {"NOT_FOUND", "unknown name"},
+		ErrorNotReady:             {"NOT_READY", "the work is not finished"},
+		ErrorIllegalAddress:       {"ILLEGAL_ADDRESS", "a kernel accessed memory outside its allocations; " + restartAdvice},
+		ErrorLaunchOutOfResources: {"LAUNCH_OUT_OF_RESOURCES", "a kernel needs more registers or shared memory than a block can have"},
+		ErrorLaunchTimeout:        {"LAUNCH_TIMEOUT", "a kernel ran longer than the display allows; " + restartAdvice},
+		710:                       {"ASSERT", "a kernel's assertion failed; " + restartAdvice},
+		715:                       {"ILLEGAL_INSTRUCTION", restartAdvice},
+		ErrorMisalignedAddress:    {"MISALIGNED_ADDRESS", "a kernel read or wrote an address that is not a multiple of the size; " + restartAdvice},
+		ErrorLaunchFailed:         {"LAUNCH_FAILED", "a kernel failed on the device; " + restartAdvice},
+		ErrorNotPermitted:         {"NOT_PERMITTED", "not permitted"},
+		ErrorNotSupported:         {"NOT_SUPPORTED", "this device or driver does not offer it"},
+		ErrorSystemNotReady:       {"SYSTEM_NOT_READY", "the driver's services are not running (nvidia-fabricmanager on machines with NVSwitch)"},
+		ErrorDriverMismatch:       {"SYSTEM_DRIVER_MISMATCH", "libcuda and the loaded kernel module have different versions: restart the machine, or the container with the host's libcuda"},
+		ErrorCaptureUnsupported:   {"STREAM_CAPTURE_UNSUPPORTED", "this call cannot be captured"},
+		ErrorCaptureInvalidated:   {"STREAM_CAPTURE_INVALIDATED", "an earlier error ended the capture"},
+		ErrorCaptureUnmatched:     {"STREAM_CAPTURE_UNMATCHED", "this stream did not begin the capture"},
+		ErrorCaptureUnjoined:      {"STREAM_CAPTURE_UNJOINED", "a second stream was not joined before the end of the capture"},
+		ErrorCaptureIsolation:     {"STREAM_CAPTURE_ISOLATION", "a captured stream would wait for work that is not captured"},
+		ErrorCaptureImplicit:      {"STREAM_CAPTURE_IMPLICIT", "a captured stream would wait for the default stream"},
+		ErrorCaptureWrongThread:   {"STREAM_CAPTURE_WRONG_THREAD", "another thread began the capture"},
+		910:                       {"GRAPH_EXEC_UPDATE_FAILURE", "the graph has changed too much"},
+		ErrorUnknown:              {"UNKNOWN", "the driver does not say why; " + restartAdvice},
+	}
 }
 
 // Name returns the result's name in cuda.h.

@@ -11,6 +11,7 @@
 package cupti
 
 import (
+	"cmp"
 	"sync"
 	"unsafe"
 
@@ -55,31 +56,20 @@ const (
 
 // Name returns the result's name in cupti_result.h.
 func (r Result) Name() string {
-	switch r {
-	case Success:
-		return "CUPTI_SUCCESS"
-	case 1:
-		return "CUPTI_ERROR_INVALID_PARAMETER"
-	case 8:
-		return "CUPTI_ERROR_OUT_OF_MEMORY"
-	case maxLimitReached:
-		return "CUPTI_ERROR_MAX_LIMIT_REACHED"
-	case 14:
-		return "CUPTI_ERROR_NOT_COMPATIBLE"
-	case NotInitialized:
-		return "CUPTI_ERROR_NOT_INITIALIZED"
-	case 27:
-		return "CUPTI_ERROR_NOT_SUPPORTED"
-	case 33:
-		return "CUPTI_ERROR_VIRTUALIZED_DEVICE_NOT_SUPPORTED"
-	case InsufficientPrivileges:
-		return "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"
-	case MultipleSubscribers:
-		return "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"
-	case 999:
-		return "CUPTI_ERROR_UNKNOWN"
+	names := map[Result]string{
+		Success:                "CUPTI_SUCCESS",
+		1:                      "CUPTI_ERROR_INVALID_PARAMETER",
+		8:                      "CUPTI_ERROR_OUT_OF_MEMORY",
+		maxLimitReached:        "CUPTI_ERROR_MAX_LIMIT_REACHED",
+		14:                     "CUPTI_ERROR_NOT_COMPATIBLE",
+		NotInitialized:         "CUPTI_ERROR_NOT_INITIALIZED",
+		27:                     "CUPTI_ERROR_NOT_SUPPORTED",
+		33:                     "CUPTI_ERROR_VIRTUALIZED_DEVICE_NOT_SUPPORTED",
+		InsufficientPrivileges: "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES",
+		MultipleSubscribers:    "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED",
+		999:                    "CUPTI_ERROR_UNKNOWN",
 	}
-	return "CUPTI_RESULT"
+	return cmp.Or(names[r], "CUPTI_RESULT")
 }
 
 func (r Result) Error() string {

@@ -7,6 +7,7 @@
 package nvml
 
 import (
+	"cmp"
 	"unsafe"
 
 	"lockstep/pkg/internal/clib"
@@ -71,29 +72,19 @@ const (
 
 // Name returns the result's name in nvml.h.
 func (r Result) Name() string {
-	switch r {
-	case Success:
-		return "NVML_SUCCESS"
-	case Uninitialized:
-		return "NVML_ERROR_UNINITIALIZED"
-	case InvalidArgument:
-		return "NVML_ERROR_INVALID_ARGUMENT"
-	case NotSupported:
-		return "NVML_ERROR_NOT_SUPPORTED"
-	case NoPermission:
-		return "NVML_ERROR_NO_PERMISSION"
-	case NotFound:
-		return "NVML_ERROR_NOT_FOUND"
-	case DriverNotLoaded:
-		return "NVML_ERROR_DRIVER_NOT_LOADED"
-	case FunctionMissing:
-		return "NVML_ERROR_FUNCTION_NOT_FOUND"
-	case GPULost:
-		return "NVML_ERROR_GPU_IS_LOST"
-	case VersionMismatch:
-		return "NVML_ERROR_LIB_RM_VERSION_MISMATCH"
+	names := map[Result]string{
+		Success:         "NVML_SUCCESS",
+		Uninitialized:   "NVML_ERROR_UNINITIALIZED",
+		InvalidArgument: "NVML_ERROR_INVALID_ARGUMENT",
+		NotSupported:    "NVML_ERROR_NOT_SUPPORTED",
+		NoPermission:    "NVML_ERROR_NO_PERMISSION",
+		NotFound:        "NVML_ERROR_NOT_FOUND",
+		DriverNotLoaded: "NVML_ERROR_DRIVER_NOT_LOADED",
+		FunctionMissing: "NVML_ERROR_FUNCTION_NOT_FOUND",
+		GPULost:         "NVML_ERROR_GPU_IS_LOST",
+		VersionMismatch: "NVML_ERROR_LIB_RM_VERSION_MISMATCH",
 	}
-	return "NVML_ERROR"
+	return cmp.Or(names[r], "NVML_ERROR")
 }
 
 func (r Result) Error() string {
