@@ -37,11 +37,7 @@ type BatchNorm struct {
 // mean and the unbiased variance. Memory traffic: 3 passes (x twice, y once), 4 with Add.
 func (a BatchNorm) Training(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "batch norm"}
-	c.requirePositive("rows", a.Rows)
-	c.requireChannels(a.Channels)
-	c.requireMap("x", a.X, a.Channels)
-	c.requireMap("y", a.Y, a.Channels)
-	c.requireOptionalMap("add", a.Add, a.Channels)
+	a.checkMaps(&c)
 	c.requireChannelVectors(map[string]Pointer{
 		"gamma": a.Gamma, "beta": a.Beta, "running mean": a.RunningMean, "running variance": a.RunningVar,
 		"mean": a.Mean, "invstd": a.InvStd, "partial": a.Partial,
@@ -97,15 +93,19 @@ func (a BatchNorm) StatisticsFromSums(sum, square Pointer) ([]Launch, error) {
 	return l.result()
 }
 
-// Apply returns the launch of bn_apply, the second half of Training, which computes y from
-// x, Mean and InvStd.
-func (a BatchNorm) Apply(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "batch norm"}
+func (a BatchNorm) checkMaps(c *argCheck) {
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
 	c.requireMap("x", a.X, a.Channels)
 	c.requireMap("y", a.Y, a.Channels)
 	c.requireOptionalMap("add", a.Add, a.Channels)
+}
+
+// Apply returns the launch of bn_apply, the second half of Training, which computes y from
+// x, Mean and InvStd.
+func (a BatchNorm) Apply(t ElementType) ([]Launch, error) {
+	c := argCheck{op: "batch norm"}
+	a.checkMaps(&c)
 	c.requireChannelVectors(map[string]Pointer{"gamma": a.Gamma, "beta": a.Beta, "mean": a.Mean, "invstd": a.InvStd})
 	if c.err != nil {
 		return nil, c.err
@@ -122,11 +122,7 @@ func (a BatchNorm) Apply(t ElementType) ([]Launch, error) {
 // Memory traffic: 2 passes.
 func (a BatchNorm) Inference(t ElementType) ([]Launch, error) {
 	c := argCheck{op: "batch norm inference"}
-	c.requirePositive("rows", a.Rows)
-	c.requireChannels(a.Channels)
-	c.requireMap("x", a.X, a.Channels)
-	c.requireMap("y", a.Y, a.Channels)
-	c.requireOptionalMap("add", a.Add, a.Channels)
+	a.checkMaps(&c)
 	c.requireChannelVectors(map[string]Pointer{"gamma": a.Gamma, "beta": a.Beta, "running mean": a.RunningMean, "running variance": a.RunningVar})
 	if c.err != nil {
 		return nil, c.err

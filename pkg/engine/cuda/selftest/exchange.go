@@ -111,12 +111,8 @@ func (t *tester) trainWithExchange(g *nn.Graph, p *plan.Program, seed uint64, ex
 		}
 		all.losses = append(all.losses, x.Loss())
 	}
-	for _, name := range x.Names() {
-		v, err := x.Get(name)
-		if err != nil {
-			return all, err
-		}
-		all.after = append(all.after, v...)
+	if err := all.readStates(x); err != nil {
+		return all, err
 	}
 	all.kernels = t.recordKernels(ours.LaunchedKernels())
 	return all, nil

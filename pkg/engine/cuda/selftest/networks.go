@@ -26,6 +26,18 @@ type trainingResults struct {
 	kernels   []string
 }
 
+// readStates sets r.after.
+func (r *trainingResults) readStates(x engine.Executable) error {
+	for _, name := range x.Names() {
+		v, err := x.Get(name)
+		if err != nil {
+			return err
+		}
+		r.after = append(r.after, v...)
+	}
+	return nil
+}
+
 func (t *tester) checkNetworks() error {
 	for i, c := range workload.UNetConfigs() {
 		for _, fuse := range []bool{true, false} {
@@ -161,12 +173,8 @@ func (t *tester) train(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint6
 			}
 		}
 	}
-	for _, name := range x.Names() {
-		v, err := x.Get(name)
-		if err != nil {
-			return all, err
-		}
-		all.after = append(all.after, v...)
+	if err := all.readStates(x); err != nil {
+		return all, err
 	}
 	if onGPU {
 		all.kernels = t.recordKernels(ours.LaunchedKernels())

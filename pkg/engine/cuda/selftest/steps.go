@@ -151,12 +151,8 @@ func (t *tester) trainUpdates(e engine.Engine, u optim.Update, g *nn.Graph, p *p
 			all.losses = append(all.losses, x.Loss())
 		}
 	}
-	for _, name := range x.Names() {
-		v, err := x.Get(name)
-		if err != nil {
-			return all, err
-		}
-		all.after = append(all.after, v...)
+	if err := all.readStates(x); err != nil {
+		return all, err
 	}
 	if onGPU {
 		all.kernels = t.recordKernels(ours.LaunchedKernels())

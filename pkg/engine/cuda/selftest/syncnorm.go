@@ -156,14 +156,7 @@ func (t *tester) trainRank(e engine.Engine, g *nn.Graph, p *plan.Program, r rank
 			all.gradients = append(all.gradients, v...)
 		}
 	}
-	for _, name := range x.Names() {
-		v, err := x.Get(name)
-		if err != nil {
-			return all, err
-		}
-		all.after = append(all.after, v...)
-	}
-	return all, nil
+	return all, all.readStates(x)
 }
 
 // setRankInputs sets the rank's part of a batch that does not depend on the number of
