@@ -100,10 +100,10 @@ CONSTANT(logG, (2.0))
 #include "avx2_amd64.h"
 
 TEXT ·bceAVX2(SB), NOSPLIT, $0-32
-	MOVQ z+0(FP), AX
-	MOVQ t+8(FP), CX
-	MOVQ out+16(FP), DX
-	MOVQ n+24(FP), DI
+	MOVQ    z+0(FP), AX
+	MOVQ    t+8(FP), CX
+	MOVQ    out+16(FP), DX
+	MOVQ    n+24(FP), DI
 	ZERO(V4)
 	ZERO(V7)
 	LOOP(BCE, ADVANCE2)
@@ -112,11 +112,11 @@ TEXT ·bceAVX2(SB), NOSPLIT, $0-32
 	RETURN
 
 TEXT ·bceGradAVX2(SB), NOSPLIT, $0-40
-	MOVQ z+0(FP), AX
-	MOVQ t+8(FP), CX
-	MOVQ dz+16(FP), DX
-	MOVQ scale+24(FP), SI
-	MOVQ n+32(FP), DI
+	MOVQ         z+0(FP), AX
+	MOVQ         t+8(FP), CX
+	MOVQ         dz+16(FP), DX
+	MOVQ         scale+24(FP), SI
+	MOVQ         n+32(FP), DI
 	VBROADCASTSS (SI), V6
 	ZERO(V7)
 	LOOP(BCEGRAD, ADVANCE3)
@@ -132,10 +132,10 @@ TEXT ·expAVX2(SB), NOSPLIT, $0-24
 #include "avx512_amd64.h"
 
 TEXT ·bceAVX512(SB), NOSPLIT, $0-32
-	MOVQ z+0(FP), AX
-	MOVQ t+8(FP), CX
-	MOVQ out+16(FP), DX
-	MOVQ n+24(FP), DI
+	MOVQ    z+0(FP), AX
+	MOVQ    t+8(FP), CX
+	MOVQ    out+16(FP), DX
+	MOVQ    n+24(FP), DI
 	ZERO(V4)
 	ZERO(V7)
 	LOOP(BCE, ADVANCE2)
@@ -144,11 +144,11 @@ TEXT ·bceAVX512(SB), NOSPLIT, $0-32
 	RETURN
 
 TEXT ·bceGradAVX512(SB), NOSPLIT, $0-40
-	MOVQ z+0(FP), AX
-	MOVQ t+8(FP), CX
-	MOVQ dz+16(FP), DX
-	MOVQ scale+24(FP), SI
-	MOVQ n+32(FP), DI
+	MOVQ         z+0(FP), AX
+	MOVQ         t+8(FP), CX
+	MOVQ         dz+16(FP), DX
+	MOVQ         scale+24(FP), SI
+	MOVQ         n+32(FP), DI
 	VBROADCASTSS (SI), V6
 	ZERO(V7)
 	LOOP(BCEGRAD, ADVANCE3)

@@ -38,9 +38,9 @@ four_done: \
 	THREE2(VMULADD, q, 24, 24)
 
 TEXT ·deviationsNEON(SB), NOSPLIT, $0-24
-	MOVD x+0(FP), R0
-	MOVD pixels+8(FP), R1
-	MOVD out+16(FP), R2
+	MOVD  x+0(FP), R0
+	MOVD  pixels+8(FP), R1
+	MOVD  out+16(FP), R2
 	FLDPQ 0(R2), (F0, F1)
 	CLEARSUMS(8)
 	CLEARSUMS(16)
@@ -87,12 +87,12 @@ TEXT ·normalizeNEON(SB), NOSPLIT, $0-32
 	THREE2(VMULADD, q, 24, 26)
 
 TEXT ·normSumsNEON(SB), NOSPLIT, $0-48
-	MOVD x+0(FP), R0
-	MOVD dy+8(FP), R1
-	MOVD p+16(FP), R2
-	MOVD mean+24(FP), R3
-	MOVD out+32(FP), R4
-	MOVD pixels+40(FP), R5
+	MOVD  x+0(FP), R0
+	MOVD  dy+8(FP), R1
+	MOVD  p+16(FP), R2
+	MOVD  mean+24(FP), R3
+	MOVD  out+32(FP), R4
+	MOVD  pixels+40(FP), R5
 	NORMCONSTANTS(R2)
 	FLDPQ 0(R3), (F6, F7)
 	CLEARSUMS(8)
@@ -114,12 +114,12 @@ TEXT ·normSumsNEON(SB), NOSPLIT, $0-48
 	VST1.P [V28.S4, V29.S4], 32(R2)
 
 TEXT ·normGradNEON(SB), NOSPLIT, $0-48
-	MOVD x+0(FP), R0
-	MOVD dy+8(FP), R1
-	MOVD dx+16(FP), R2
-	MOVD p+24(FP), R3
-	MOVD q+32(FP), R4
-	MOVD pixels+40(FP), R5
+	MOVD  x+0(FP), R0
+	MOVD  dy+8(FP), R1
+	MOVD  dx+16(FP), R2
+	MOVD  p+24(FP), R3
+	MOVD  q+32(FP), R4
+	MOVD  pixels+40(FP), R5
 	NORMCONSTANTS(R3)
 	FLDPQ 0(R4), (F6, F7)
 	FLDPQ 32(R4), (F8, F9)
@@ -133,9 +133,9 @@ TEXT ·normGradNEON(SB), NOSPLIT, $0-48
 	THREE2(VFADD, s, s, 24)
 
 TEXT ·sumsNEON(SB), NOSPLIT, $0-24
-	MOVD x+0(FP), R0
-	MOVD pixels+8(FP), R1
-	MOVD out+16(FP), R2
+	MOVD  x+0(FP), R0
+	MOVD  pixels+8(FP), R1
+	MOVD  out+16(FP), R2
 	CLEARSUMS(8)
 	PIXELS(R1, SUMS)
 	TOTAL(8)

@@ -74,30 +74,30 @@ TEXT ·reluGradAVX2(SB), NOSPLIT, $0-32
 	RETURN
 
 TEXT ·leakyAVX2(SB), NOSPLIT, $0-40
-	MOVQ a+0(FP), AX
-	MOVQ b+8(FP), CX
-	MOVQ y+16(FP), DX
-	MOVQ slope+24(FP), SI
-	MOVQ n+32(FP), DI
+	MOVQ         a+0(FP), AX
+	MOVQ         b+8(FP), CX
+	MOVQ         y+16(FP), DX
+	MOVQ         slope+24(FP), SI
+	MOVQ         n+32(FP), DI
 	ZERO(V5)
 	VBROADCASTSS (SI), V6
 	LOOP(LEAKY, ADVANCE3)
 	RETURN
 
 TEXT ·tanhGradAVX2(SB), NOSPLIT, $0-32
-	MOVQ y+0(FP), AX
-	MOVQ dy+8(FP), CX
-	MOVQ dx+16(FP), DX
-	MOVQ n+24(FP), DI
+	MOVQ         y+0(FP), AX
+	MOVQ         dy+8(FP), CX
+	MOVQ         dx+16(FP), DX
+	MOVQ         n+24(FP), DI
 	VBROADCASTSS one<>(SB), V5
 	LOOP(TANHGRAD, ADVANCE3)
 	RETURN
 
 TEXT ·distancesAVX2(SB), NOSPLIT, $0-32
-	MOVQ a+0(FP), AX
-	MOVQ b+8(FP), CX
-	MOVQ out+16(FP), DX
-	MOVQ n+24(FP), DI
+	MOVQ    a+0(FP), AX
+	MOVQ    b+8(FP), CX
+	MOVQ    out+16(FP), DX
+	MOVQ    n+24(FP), DI
 	ZERO(V4)
 	ZERO(V5)
 	LOOP(DISTANCES, ADVANCE2)
@@ -106,11 +106,11 @@ TEXT ·distancesAVX2(SB), NOSPLIT, $0-32
 	RETURN
 
 TEXT ·signsAVX2(SB), NOSPLIT, $0-40
-	MOVQ a+0(FP), AX
-	MOVQ b+8(FP), CX
-	MOVQ y+16(FP), DX
-	MOVQ scale+24(FP), SI
-	MOVQ n+32(FP), DI
+	MOVQ         a+0(FP), AX
+	MOVQ         b+8(FP), CX
+	MOVQ         y+16(FP), DX
+	MOVQ         scale+24(FP), SI
+	MOVQ         n+32(FP), DI
 	VBROADCASTSS (SI), V6
 	LOOP(SIGNS, ADVANCE3)
 	RETURN
@@ -220,30 +220,30 @@ TEXT ·reluGradAVX512(SB), NOSPLIT, $0-32
 	RETURN
 
 TEXT ·leakyAVX512(SB), NOSPLIT, $0-40
-	MOVQ a+0(FP), AX
-	MOVQ b+8(FP), CX
-	MOVQ y+16(FP), DX
-	MOVQ slope+24(FP), SI
-	MOVQ n+32(FP), DI
+	MOVQ         a+0(FP), AX
+	MOVQ         b+8(FP), CX
+	MOVQ         y+16(FP), DX
+	MOVQ         slope+24(FP), SI
+	MOVQ         n+32(FP), DI
 	ZERO(V5)
 	VBROADCASTSS (SI), V6
 	LOOP(LEAKY, ADVANCE3)
 	RETURN
 
 TEXT ·tanhGradAVX512(SB), NOSPLIT, $0-32
-	MOVQ y+0(FP), AX
-	MOVQ dy+8(FP), CX
-	MOVQ dx+16(FP), DX
-	MOVQ n+24(FP), DI
+	MOVQ         y+0(FP), AX
+	MOVQ         dy+8(FP), CX
+	MOVQ         dx+16(FP), DX
+	MOVQ         n+24(FP), DI
 	VBROADCASTSS one<>(SB), V5
 	LOOP(TANHGRAD, ADVANCE3)
 	RETURN
 
 TEXT ·distancesAVX512(SB), NOSPLIT, $0-32
-	MOVQ a+0(FP), AX
-	MOVQ b+8(FP), CX
-	MOVQ out+16(FP), DX
-	MOVQ n+24(FP), DI
+	MOVQ    a+0(FP), AX
+	MOVQ    b+8(FP), CX
+	MOVQ    out+16(FP), DX
+	MOVQ    n+24(FP), DI
 	ZERO(V4)
 	ZERO(V5)
 	LOOP(DISTANCES, ADVANCE2)
@@ -252,11 +252,11 @@ TEXT ·distancesAVX512(SB), NOSPLIT, $0-32
 	RETURN
 
 TEXT ·signsAVX512(SB), NOSPLIT, $0-40
-	MOVQ a+0(FP), AX
-	MOVQ b+8(FP), CX
-	MOVQ y+16(FP), DX
-	MOVQ scale+24(FP), SI
-	MOVQ n+32(FP), DI
+	MOVQ         a+0(FP), AX
+	MOVQ         b+8(FP), CX
+	MOVQ         y+16(FP), DX
+	MOVQ         scale+24(FP), SI
+	MOVQ         n+32(FP), DI
 	VBROADCASTSS (SI), V6
 	LOOP(SIGNS, ADVANCE3)
 	RETURN

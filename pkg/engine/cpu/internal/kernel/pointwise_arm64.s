@@ -60,11 +60,11 @@ TEXT ·reluGradNEON(SB), NOSPLIT, $0-32
 	STORE6
 
 TEXT ·leakyNEON(SB), NOSPLIT, $0-40
-	MOVD a+0(FP), R0
-	MOVD b+8(FP), R1
-	MOVD y+16(FP), R2
-	MOVD slope+24(FP), R4
-	MOVD n+32(FP), R3
+	MOVD  a+0(FP), R0
+	MOVD  b+8(FP), R1
+	MOVD  y+16(FP), R2
+	MOVD  slope+24(FP), R4
+	MOVD  n+32(FP), R3
 	CLEAR2(0)
 	FMOVS 0(R4), F30
 	LOOP(R3, LEAKY)
@@ -78,10 +78,10 @@ TEXT ·leakyNEON(SB), NOSPLIT, $0-40
 	STORE6
 
 TEXT ·tanhGradNEON(SB), NOSPLIT, $0-32
-	MOVD y+0(FP), R0
-	MOVD dy+8(FP), R1
-	MOVD dx+16(FP), R2
-	MOVD n+24(FP), R3
+	MOVD  y+0(FP), R0
+	MOVD  dy+8(FP), R1
+	MOVD  dx+16(FP), R2
+	MOVD  n+24(FP), R3
 	FMOVS one<>(SB), F30
 	LOOP(R3, TANHGRAD)
 	RET
@@ -92,10 +92,10 @@ TEXT ·tanhGradNEON(SB), NOSPLIT, $0-32
 	THREE2(VFADD, 0, 0, 6)
 
 TEXT ·distancesNEON(SB), NOSPLIT, $0-32
-	MOVD a+0(FP), R0
-	MOVD b+8(FP), R1
-	MOVD out+16(FP), R2
-	MOVD n+24(FP), R3
+	MOVD  a+0(FP), R0
+	MOVD  b+8(FP), R1
+	MOVD  out+16(FP), R2
+	MOVD  n+24(FP), R3
 	CLEAR2(0)
 	LOOP(R3, DISTANCES)
 	FSTPQ (F0, F1), 0(R2)
@@ -112,11 +112,11 @@ TEXT ·distancesNEON(SB), NOSPLIT, $0-32
 	STORE6
 
 TEXT ·signsNEON(SB), NOSPLIT, $0-40
-	MOVD a+0(FP), R0
-	MOVD b+8(FP), R1
-	MOVD y+16(FP), R2
-	MOVD scale+24(FP), R4
-	MOVD n+32(FP), R3
+	MOVD  a+0(FP), R0
+	MOVD  b+8(FP), R1
+	MOVD  y+16(FP), R2
+	MOVD  scale+24(FP), R4
+	MOVD  n+32(FP), R3
 	FMOVS 0(R4), F30
 	SPREAD2(10, 30, 0)
 	LOOP(R3, SIGNS)
@@ -137,9 +137,9 @@ TEXT ·signsNEON(SB), NOSPLIT, $0-40
 	ADD   R2, R0
 
 TEXT ·transposeNEON(SB), NOSPLIT, $0-24
-	MOVD dst+0(FP), R0
-	MOVD src+8(FP), R1
-	MOVD stride+16(FP), R2
+	MOVD  dst+0(FP), R0
+	MOVD  src+8(FP), R1
+	MOVD  stride+16(FP), R2
 	FLDPQ 0(R1), (F0, F1)
 	FLDPQ 32(R1), (F2, F3)
 	FLDPQ 64(R1), (F4, F5)

@@ -52,8 +52,8 @@ TEXT ·maxPoolNEON(SB), NOSPLIT, $0-72
 	MOVD step+64(FP), R6
 	NORMCONSTANTS(R8)
 	ONES(V6.S4, V7.S4)
-	SUBS  $1, R7
-	BLT   done
+	SUBS $1, R7
+	BLT  done
 
 window:
 	FLDPQ   0(R0), (F8, F9)

@@ -45,12 +45,12 @@
 #include "avx2_amd64.h"
 
 TEXT ·adamAVX2(SB), NOSPLIT, $0-48
-	MOVQ w+0(FP), AX
-	MOVQ grad+8(FP), CX
-	MOVQ m+16(FP), DX
-	MOVQ v+24(FP), BX
-	MOVQ c+32(FP), SI
-	MOVQ n+40(FP), DI
+	MOVQ         w+0(FP), AX
+	MOVQ         grad+8(FP), CX
+	MOVQ         m+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         c+32(FP), SI
+	MOVQ         n+40(FP), DI
 	CONSTANTS3(SI)
 	VBROADCASTSS 12(SI), V10
 	VBROADCASTSS 16(SI), V11
@@ -82,12 +82,12 @@ TEXT ·sgdAVX2(SB), NOSPLIT, $0-32
 #include "avx512_amd64.h"
 
 TEXT ·adamAVX512(SB), NOSPLIT, $0-48
-	MOVQ w+0(FP), AX
-	MOVQ grad+8(FP), CX
-	MOVQ m+16(FP), DX
-	MOVQ v+24(FP), BX
-	MOVQ c+32(FP), SI
-	MOVQ n+40(FP), DI
+	MOVQ         w+0(FP), AX
+	MOVQ         grad+8(FP), CX
+	MOVQ         m+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         c+32(FP), SI
+	MOVQ         n+40(FP), DI
 	CONSTANTS3(SI)
 	VBROADCASTSS 12(SI), V10
 	VBROADCASTSS 16(SI), V11

@@ -29,12 +29,12 @@
 	VST1.P [V2.S4, V3.S4], 32(R0)
 
 TEXT ·adamNEON(SB), NOSPLIT, $0-48
-	MOVD w+0(FP), R0
-	MOVD grad+8(FP), R1
-	MOVD m+16(FP), R2
-	MOVD v+24(FP), R3
-	MOVD c+32(FP), R5
-	MOVD n+40(FP), R4
+	MOVD  w+0(FP), R0
+	MOVD  grad+8(FP), R1
+	MOVD  m+16(FP), R2
+	MOVD  v+24(FP), R3
+	MOVD  c+32(FP), R5
+	MOVD  n+40(FP), R4
 	FMOVQ 0(R5), F0
 	FMOVQ 16(R5), F1
 	LOOP(R4, ADAM)
@@ -49,11 +49,11 @@ TEXT ·adamNEON(SB), NOSPLIT, $0-48
 	VST1.P [V2.S4, V3.S4], 32(R0)
 
 TEXT ·momentumNEON(SB), NOSPLIT, $0-40
-	MOVD w+0(FP), R0
-	MOVD grad+8(FP), R1
-	MOVD buf+16(FP), R2
-	MOVD c+24(FP), R3
-	MOVD n+32(FP), R4
+	MOVD  w+0(FP), R0
+	MOVD  grad+8(FP), R1
+	MOVD  buf+16(FP), R2
+	MOVD  c+24(FP), R3
+	MOVD  n+32(FP), R4
 	FMOVQ 0(R3), F0
 	LOOP(R4, MOMENTUM)
 	RET
@@ -64,10 +64,10 @@ TEXT ·momentumNEON(SB), NOSPLIT, $0-40
 	VST1.P [V2.S4, V3.S4], 32(R0)
 
 TEXT ·sgdNEON(SB), NOSPLIT, $0-32
-	MOVD w+0(FP), R0
-	MOVD grad+8(FP), R1
-	MOVD c+16(FP), R2
-	MOVD n+24(FP), R3
+	MOVD  w+0(FP), R0
+	MOVD  grad+8(FP), R1
+	MOVD  c+16(FP), R2
+	MOVD  n+24(FP), R3
 	FMOVQ 0(R2), F0
 	LOOP(R3, SGD)
 	RET
