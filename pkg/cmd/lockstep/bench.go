@@ -1,8 +1,9 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"flag"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -31,15 +32,19 @@ func (o *benchOutputFlags) addFlags(f *pflag.FlagSet) {
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print progress messages")
 }
 
-// write writes the records. A missing peer is an error with the exit code exitMissing.
-func (o *benchOutputFlags) write(c *cobra.Command, records []bench.Record, err error) error {
-	if errors.Is(err, bench.ErrPeerMissing) {
-		return asMissingError(err)
+// runBench validates the options o, measures, and writes the records. output is o's field for progress messages.
+func runBench[O interface{ Validate() error }](c *cobra.Command, o *O, output *io.Writer, out benchOutputFlags, measure func(context.Context, O) ([]bench.Record, error)) error {
+	if err := (*o).Validate(); err != nil {
+		return asUsageError(err)
 	}
+	if out.verbose {
+		*output = c.ErrOrStderr()
+	}
+	records, err := measure(c.Context(), *o)
 	if err != nil {
 		return err
 	}
-	return bench.Write(c.OutOrStdout(), records, o.json)
+	return bench.Write(c.OutOrStdout(), records, out.json)
 }
 
 func addShapeFlags(f *pflag.FlagSet, s *bench.Shape) {
@@ -69,9 +74,10 @@ func setModelDefaults(f *pflag.FlagSet, s *bench.Shape) error {
 	return nil
 }
 
-func addPeerFlags(f *pflag.FlagSet, p *bench.PeerOptions) {
+// addPeerFlags adds the flags of peers that need the modules what; it is their pronoun.
+func addPeerFlags(f *pflag.FlagSet, p *bench.PeerOptions, what, it string) {
 	f.StringVar(&p.Scripts, "peers", "", "folder with the peers' scripts (default: environment/peers of the checkout)")
-	f.StringVar(&p.Python, "python", "", "Python interpreter with PyTorch (default: the first python3 that has it)")
+	f.StringVar(&p.Python, "python", "", "Python interpreter with "+what+" (default: the first python3 that has "+it+")")
 }
 
 func benchEngineCommand() *cobra.Command {
@@ -98,14 +104,7 @@ of 3×3×3 convolutions (unet3d-k3; Çiçek et al., 2016).
 			if err := setModelDefaults(c.Flags(), &o.Shape); err != nil {
 				return err
 			}
-			if err := o.Validate(); err != nil {
-				return asUsageError(err)
-			}
-			if out.verbose {
-				o.Output = c.ErrOrStderr()
-			}
-			records, err := bench.MeasureEngine(c.Context(), o)
-			return out.write(c, records, err)
+			return runBench(c, &o, &o.Output, out, bench.MeasureEngine)
 		},
 	}
 	f := c.Flags()
@@ -115,7 +114,7 @@ of 3×3×3 convolutions (unet3d-k3; Çiçek et al., 2016).
 	f.StringVar(&o.Precision, "precision", "fp32", "fp32, or bf16 (PyTorch: autocast)")
 	f.IntVar(&o.PlainRepeats, "plain-repeats", 2, "steps with the plain Go kernels; 0: not measured")
 	addShapeFlags(f, &o.Shape)
-	addPeerFlags(f, &o.Peer)
+	addPeerFlags(f, &o.Peer, "PyTorch", "it")
 	out.addFlags(f)
 	return c
 }
@@ -138,14 +137,7 @@ backward pass, and precision bf16 where the processor has instructions for it.
 			if err := setModelDefaults(c.Flags(), &o.Shape); err != nil {
 				return err
 			}
-			if err := o.Validate(); err != nil {
-				return asUsageError(err)
-			}
-			if out.verbose {
-				o.Output = c.ErrOrStderr()
-			}
-			records, err := bench.MeasureAblation(c.Context(), o)
-			return out.write(c, records, err)
+			return runBench(c, &o, &o.Output, out, bench.MeasureAblation)
 		},
 	}
 	f := c.Flags()
@@ -196,9 +188,6 @@ of one over TCP: 2 processes that send each other the buffer at the same time.
 				return asUsageError(err)
 			}
 			result, err := bench.MeasureAllReduce(c.Context(), o)
-			if errors.Is(err, bench.ErrPeerMissing) {
-				return asMissingError(err)
-			}
 			if err != nil {
 				return err
 			}
@@ -221,7 +210,7 @@ of one over TCP: 2 processes that send each other the buffer at the same time.
 	f.StringSliceVar(&o.Algorithms, "algorithms", nil, "algorithms of Lockstep, one row for each: "+strings.Join(bench.AllReduceAlgorithms(), ", ")+" (default: that of each transport)")
 	f.StringSliceVar(&o.Beside, "beside", nil, "programs to compare with: "+strings.Join(bench.AllReducePeers(), ", ")+" (default: those that are installed; stream: with 2 workers over tcp)")
 	f.IntVar(&o.Repeats, "repeats", 15, "repeats of each size and side")
-	addPeerFlags(f, &o.Peer)
+	addPeerFlags(f, &o.Peer, "PyTorch", "it")
 	f.BoolVar(&out.json, "json", false, "print a JSON object with the rows")
 	f.BoolVarP(&out.verbose, "verbose", "v", false, "print progress messages")
 	return c
@@ -248,7 +237,10 @@ show the limit of this machine. LOCKSTEP_CPU selects the instruction set.
 				o.Output = c.ErrOrStderr()
 			}
 			records, err := bench.MeasureScaling(c.Context(), o)
-			return out.write(c, records, err)
+			if err != nil {
+				return err
+			}
+			return bench.Write(c.OutOrStdout(), records, out.json)
 		},
 	}
 	f := c.Flags()

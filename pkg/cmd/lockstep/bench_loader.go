@@ -22,14 +22,7 @@ the folder for temporary files.
   lockstep bench loader --box 0 --workers 0 -v`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := o.Validate(); err != nil {
-				return asUsageError(err)
-			}
-			if out.verbose {
-				o.Output = c.ErrOrStderr()
-			}
-			records, err := bench.MeasureLoader(c.Context(), o)
-			return out.write(c, records, err)
+			return runBench(c, &o, &o.Output, out, bench.MeasureLoader)
 		},
 	}
 	f := c.Flags()
@@ -40,8 +33,7 @@ the folder for temporary files.
 	f.IntVar(&o.Crops, "crops", 10, "crops per repeat")
 	f.IntVar(&o.Workers, "workers", 2, "goroutines of the loader for the comparison of orders; 0: not compared")
 	f.IntVar(&o.Repeats, "repeats", 5, "repeats of each measurement")
-	f.StringVar(&o.Peer.Scripts, "peers", "", "folder with the peers' scripts (default: environment/peers of the checkout)")
-	f.StringVar(&o.Peer.Python, "python", "", "Python interpreter with Pillow and h5py (default: the first python3 that has them)")
+	addPeerFlags(f, &o.Peer, "Pillow and h5py", "them")
 	out.addFlags(f)
 	return c
 }

@@ -25,14 +25,7 @@ space for the long files (--long-megabytes).
   lockstep bench read --long-megabytes 10000`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := o.Validate(); err != nil {
-				return asUsageError(err)
-			}
-			if out.verbose {
-				o.Output = c.ErrOrStderr()
-			}
-			records, err := bench.MeasureReading(c.Context(), o)
-			return out.write(c, records, err)
+			return runBench(c, &o, &o.Output, out, bench.MeasureReading)
 		},
 	}
 	f := c.Flags()
@@ -41,8 +34,7 @@ space for the long files (--long-megabytes).
 	f.IntVar(&o.Megabytes, "megabytes", 64, "size of a file of each kind in MB; 0: not measured")
 	f.IntVar(&o.LongMegabytes, "long-megabytes", 2000, "size of the long files in MB; 0: not measured")
 	f.IntVar(&o.Repeats, "repeats", 5, "repeats of each measurement")
-	f.StringVar(&o.Peer.Scripts, "peers", "", "folder with the peers' scripts (default: environment/peers of the checkout)")
-	f.StringVar(&o.Peer.Python, "python", "", "Python interpreter with pandas and matplotlib (default: the first python3 that has them)")
+	addPeerFlags(f, &o.Peer, "pandas and matplotlib", "them")
 	out.addFlags(f)
 	return c
 }

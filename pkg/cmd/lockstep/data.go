@@ -1,7 +1,7 @@
 package main
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -132,9 +132,7 @@ with only one value, and the lines of a config that reads them.`,
 				return err
 			}
 			if asJSON {
-				e := json.NewEncoder(c.OutOrStdout())
-				e.SetIndent("", "  ")
-				return e.Encode(k)
+				return writeJSON(c.OutOrStdout(), "  ", k)
 			}
 			_, err = fmt.Fprint(c.OutOrStdout(), k)
 			return err
@@ -159,20 +157,13 @@ func checkFolderIsEmpty(dir string) error {
 	return nil
 }
 
-func orDefault(v, def int) int {
-	if v == 0 {
-		return def
-	}
-	return v
-}
-
 // makeCells generates images of cells. Like the other generators, it returns the setting with which a
 // config uses the data.
 func makeCells(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
 	if f.classes != 0 || f.rgb || f.sizes != nil {
 		return makeStainedCells(c, dir, f)
 	}
-	config := data.CellsOptions{Count: orDefault(f.count, 40), Height: f.height, Width: f.width, Seed: f.seed}
+	config := data.CellsOptions{Count: cmp.Or(f.count, 40), Height: f.height, Width: f.width, Seed: f.seed}
 	trains := fmt.Sprintf("data: {kind: pairs, path: %s, test_images: %d}", dir, max(1, config.Count/5))
 	if err := config.Validate(); err != nil {
 		return "", asUsageError(err)
@@ -189,7 +180,7 @@ func makeCells(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
 
 // makeStainedCells generates images of stained cells; see data.WriteCellClasses.
 func makeStainedCells(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
-	config := data.CellClassesOptions{Count: orDefault(f.count, 40), Classes: f.classes, RGB: f.rgb, Seed: f.seed}
+	config := data.CellClassesOptions{Count: cmp.Or(f.count, 40), Classes: f.classes, RGB: f.rgb, Seed: f.seed}
 	edge := math.MaxInt // of the smallest image
 	if f.sizes == nil {
 		f.sizes = []string{fmt.Sprintf("%dx%d", f.height, f.width)}
@@ -228,9 +219,9 @@ func makeCIFAR10(c *cobra.Command, dir string, f dataMakeFlags) (string, error) 
 	if f.edge != 0 && f.edge != 32 {
 		return "", asUsageError(fmt.Errorf("invalid --edge %d: images of CIFAR-10 are 32×32; the kind folders supports any edge", f.edge))
 	}
-	count := orDefault(f.count, 5000)
+	count := cmp.Or(f.count, 5000)
 	train := data.ShapesOptions{Count: count, Classes: f.classes, Seed: f.seed}
-	test := data.ShapesOptions{Count: orDefault(f.test, max(1, count/5)), Classes: f.classes, Seed: f.seed + 1}
+	test := data.ShapesOptions{Count: cmp.Or(f.test, max(1, count/5)), Classes: f.classes, Seed: f.seed + 1}
 	var sets [2]*data.Classes
 	for i, config := range []data.ShapesOptions{train, test} {
 		if err := config.Validate(); err != nil {
@@ -245,7 +236,7 @@ func makeCIFAR10(c *cobra.Command, dir string, f dataMakeFlags) (string, error) 
 }
 
 func makeFolders(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
-	config := data.ShapesOptions{Count: orDefault(f.count, 5000), Classes: f.classes, Edge: f.edge, Seed: f.seed}
+	config := data.ShapesOptions{Count: cmp.Or(f.count, 5000), Classes: f.classes, Edge: f.edge, Seed: f.seed}
 	if err := config.Validate(); err != nil {
 		return "", asUsageError(err)
 	}
@@ -266,9 +257,9 @@ func makeFields(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
 	}
 	test := filepath.Join(dir, "test")
 	for i, part := range []string{dir, test} {
-		config := data.FieldsOptions{Count: orDefault(f.count, 2), Edge: orDefault(f.edge, 64), Seed: f.seed}
+		config := data.FieldsOptions{Count: cmp.Or(f.count, 2), Edge: cmp.Or(f.edge, 64), Seed: f.seed}
 		if i == 1 {
-			config.Count, config.Seed = orDefault(f.test, 1), f.seed+1
+			config.Count, config.Seed = cmp.Or(f.test, 1), f.seed+1
 		}
 		if err := config.Validate(); err != nil {
 			return "", asUsageError(err)
@@ -282,7 +273,7 @@ func makeFields(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
 		}
 	}
 	crop := 1 // a power of 2, as U-Nets need it
-	for 4*crop <= orDefault(f.edge, 64) {
+	for 4*crop <= cmp.Or(f.edge, 64) {
 		crop *= 2
 	}
 	return fmt.Sprintf("data: {kind: volumes, path: %s, test_path: %s, test_images: 0, samples: 64, test_samples: 8, augment: {crop: %d, rotate: true}}", dir, test, crop), nil

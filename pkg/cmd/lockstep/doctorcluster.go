@@ -12,7 +12,6 @@ import (
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/nearest"
 	"lockstep/pkg/launch/preflight"
-	"lockstep/pkg/train"
 )
 
 type clusterCheck struct {
@@ -82,10 +81,7 @@ func (k *clusterCheck) run(c *cobra.Command, asJSON bool) error {
 		k.options.GPUs = -1 // none; 0 leaves the number to the profile
 	}
 	r, err := k.check(c)
-	var wrong *train.UsageError
 	switch {
-	case errors.As(err, &wrong):
-		return asUsageError(err)
 	case err != nil || r == nil:
 		return err
 	case asJSON:

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -55,9 +54,7 @@ func gpuVersionsCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			m := engine.Devices()
 			if asJSON {
-				e := json.NewEncoder(c.OutOrStdout())
-				e.SetIndent("", "  ")
-				if err := e.Encode(m); err != nil {
+				if err := writeJSON(c.OutOrStdout(), "  ", m); err != nil {
 					return err
 				}
 			} else if _, err := fmt.Fprint(c.OutOrStdout(), m); err != nil {
@@ -84,9 +81,7 @@ if they differ.`,
 				return err
 			}
 			first, err := selftest.CollectFirstReport(c.Context())
-			e := json.NewEncoder(c.OutOrStdout())
-			e.SetIndent("", " ")
-			writeErr := e.Encode(struct {
+			writeErr := writeJSON(c.OutOrStdout(), " ", struct {
 				Build   string          `json:"build"`
 				Machine *engine.Machine `json:"machine"`
 				selftest.FirstReport
@@ -173,9 +168,7 @@ func firstGPUName() string {
 
 func (r selfTestResult) write(w io.Writer, asJSON bool) error {
 	if asJSON {
-		e := json.NewEncoder(w)
-		e.SetIndent("", " ")
-		return e.Encode(r)
+		return writeJSON(w, " ", r)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "check\ttype\tshape\tworst error\tbound\tverdict\t")
@@ -207,14 +200,6 @@ func addGPUFlags(f *pflag.FlagSet, o *gpu.Options, out *benchOutputFlags) {
 	out.addFlags(f)
 }
 
-// withMissingExitCode adds the code exitMissing to err if a GPU or peer is missing.
-func withMissingExitCode(err error) error {
-	if errors.Is(err, gpu.ErrNoGPU) || errors.Is(err, bench.ErrPeerMissing) {
-		return asMissingError(err)
-	}
-	return err
-}
-
 func gpuBenchCommand() *cobra.Command {
 	var o gpu.Options
 	var out benchOutputFlags
@@ -242,7 +227,7 @@ the time of a step, and of each kernel by itself.
 			}
 			r, err := gpu.MeasureLayers(c.Context(), o)
 			if err != nil {
-				return withMissingExitCode(err)
+				return err
 			}
 			return r.Write(c.OutOrStdout(), out.json)
 		},
@@ -281,11 +266,11 @@ CUDA is missing, the exit code is 3.
 			if len(records) > 0 { // results of the modes that did start
 				err = errors.Join(bench.Write(c.OutOrStdout(), records, out.json), err)
 			}
-			return withMissingExitCode(err)
+			return err
 		},
 	}
 	addGPUFlags(c.Flags(), &o, &out)
 	c.Flags().StringSliceVar(&o.Modes, "modes", gpu.Modes(), "modes of PyTorch")
-	addPeerFlags(c.Flags(), &o.Peer)
+	addPeerFlags(c.Flags(), &o.Peer, "PyTorch", "it")
 	return c
 }

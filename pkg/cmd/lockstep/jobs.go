@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -26,9 +25,7 @@ ends it; in a notebook, use launch.Attach(STUDY).`,
 				return err
 			}
 			if asJSON {
-				e := json.NewEncoder(c.OutOrStdout())
-				e.SetIndent("", "  ")
-				return e.Encode(jobs)
+				return writeJSON(c.OutOrStdout(), "  ", jobs)
 			}
 			_, err = fmt.Fprintln(c.OutOrStdout(), clean.Lines(jobs.String()))
 			return err

@@ -250,7 +250,7 @@ type startSweep func(context.Context, launch.Sweep) (*launch.Job, error)
 // workers' lines, which the run folders contain in any case.
 func runSweep(c *cobra.Command, start startSweep, s launch.Sweep, lines bool) error {
 	end := (*launch.Job).Watch
-	if (lines || !stderrIsTerminal()) && !s.Detach {
+	if (lines || !isTerminal(os.Stderr)) && !s.Detach {
 		s.Output, end = c.ErrOrStderr(), (*launch.Job).Wait
 	}
 	if s.Logs != "" {
@@ -259,7 +259,7 @@ func runSweep(c *cobra.Command, start startSweep, s launch.Sweep, lines bool) er
 	_, _ = rendezvous.CreateToken(os.Getenv) // workers that srun or mpirun starts later need it; without it, they say so
 	job, err := start(c.Context(), s)
 	if err != nil {
-		return launchError(err)
+		return err
 	}
 	if s.Output == nil && !s.Detach {
 		if _, err := fmt.Fprintln(c.ErrOrStderr(), job.Where()); err != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"lockstep/pkg/launch"
-	"lockstep/pkg/train"
 )
 
 // addSlurmFlags adds the flags of --on slurm:SITE.
@@ -51,22 +50,9 @@ func runSweepOn(c *cobra.Command, on string, s launch.Sweep, lines, dryRun bool)
 	}
 	plan, err := launch.Plan(c.Context(), on, s)
 	if err != nil {
-		return launchError(err)
+		return err
 	}
 	_, err = fmt.Fprint(c.OutOrStdout(), plan)
-	return err
-}
-
-// launchError returns err with the exit code for its kind.
-func launchError(err error) error {
-	var wrong *train.UsageError
-	var busy *launch.BusyError
-	switch {
-	case errors.As(err, &wrong):
-		return asUsageError(err)
-	case errors.As(err, &busy):
-		return &exitError{exitBusy, err}
-	}
 	return err
 }
 

@@ -16,10 +16,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep/pkg/bench"
+	"lockstep/pkg/bench/gpu"
 	_ "lockstep/pkg/engine/all" // for training and benchmarks
 	"lockstep/pkg/internal/buildid"
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/process"
+	"lockstep/pkg/launch"
+	"lockstep/pkg/report"
+	"lockstep/pkg/train"
 )
 
 // The exit codes.
@@ -78,9 +83,17 @@ func run(ctx context.Context, args []string) int {
 	}
 	fmt.Fprintln(root.ErrOrStderr(), "lockstep:", clean.Lines(err.Error()))
 	var e *exitError
+	var usage *train.UsageError
+	var busy *launch.BusyError
 	switch {
 	case errors.As(err, &e):
 		return e.code
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.As(err, &busy):
+		return exitBusy
+	case errors.Is(err, bench.ErrPeerMissing), errors.Is(err, gpu.ErrNoGPU), errors.Is(err, report.ErrNoBrowser):
+		return exitMissing
 	case ctx.Err() != nil:
 		return exitInterrupted
 	}

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"encoding/json"
+	"io"
+
 	"lockstep/pkg/internal/wholefile"
 	"lockstep/pkg/runs"
 )
@@ -20,4 +23,10 @@ func checkLogsOutput(path string, logs []string) error {
 		}
 	}
 	return checkOutput(path, inputs...)
+}
+
+func writeJSON(w io.Writer, indent string, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", indent)
+	return e.Encode(v)
 }

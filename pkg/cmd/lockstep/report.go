@@ -99,9 +99,7 @@ install chromium); if it is missing, the exit code is 3.`,
 			if err != nil {
 				return err
 			}
-			if err := r.Save(c.Context(), f.out); errors.Is(err, report.ErrNoBrowser) {
-				return asMissingError(err)
-			} else if err != nil {
+			if err := r.Save(c.Context(), f.out); err != nil {
 				return err
 			}
 			for _, sentence := range r.Sentences {

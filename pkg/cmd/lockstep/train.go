@@ -1,12 +1,9 @@
 package main
 
 import (
-	"errors"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"lockstep/pkg/strategy"
 	"lockstep/pkg/train"
@@ -49,12 +46,7 @@ lockstep strategies explains them.`,
 			if check == 0 {
 				return runWorker(c, w)
 			}
-			err := w.Check(c.Context(), check, c.OutOrStdout())
-			var wrong *train.UsageError
-			if errors.As(err, &wrong) {
-				return asUsageError(err)
-			}
-			return err
+			return w.Check(c.Context(), check, c.OutOrStdout())
 		},
 	}
 	c.Flags().StringVar(&w.Config, "config", "unet2d-cells", "a shipped config or a .yaml file")
@@ -86,14 +78,8 @@ func runWorker(c *cobra.Command, w train.Worker) error {
 		printWrittenPath(c, w.Run)
 	}
 	err := w.Train(c.Context())
-	var wrong *train.UsageError
-	switch {
-	case errors.As(err, &wrong):
-		return asUsageError(err)
-	case train.StartedByLauncher(): // the launcher prints how to continue
+	if train.StartedByLauncher() { // the launcher prints how to continue
 		return err
 	}
 	return addResumeAdvice(c.Context(), err)
 }
-
-func stderrIsTerminal() bool { return term.IsTerminal(int(os.Stderr.Fd())) }

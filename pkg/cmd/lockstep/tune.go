@@ -44,13 +44,7 @@ that would change the training batches are measured, but never recommended.
   lockstep tune loader --config resnet50v2-cifar10 --data DIR --budget 2m --loader-only`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if device != "" {
-				set = append([]string{"engine.device=" + train.QuoteYAML(device)}, set...)
-			}
-			if threads > 0 {
-				set = append([]string{fmt.Sprintf("engine.threads=%d", threads)}, set...)
-			}
-			cfg, err := train.Worker{Config: config, Data: dataDir, Seed: 1, Set: set}.Resolve()
+			cfg, err := train.Worker{Config: config, Data: dataDir, Seed: 1, Device: device, Threads: threads, Set: set}.Resolve()
 			if err != nil {
 				return asUsageError(err)
 			}

@@ -11,7 +11,6 @@ import (
 
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/runs"
-	"lockstep/pkg/train"
 	"lockstep/pkg/verify"
 )
 
@@ -45,10 +44,6 @@ equals one of gradients only there.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			checks, err := verify.DataParallelism(c.Context(), o)
-			var wrong *train.UsageError
-			if errors.As(err, &wrong) {
-				return asUsageError(err)
-			}
 			if err != nil {
 				return err
 			}

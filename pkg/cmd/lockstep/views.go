@@ -60,8 +60,7 @@ func views() []view {
 			},
 			results: func(s *scaling.Study, value string, _ io.Writer) ([]viewResult, error) {
 				metric, workers, _ := parseMetricAtWorkers(value)
-				r, err := s.Explain(metric, workers)
-				return one(r, err)
+				return one(s.Explain(metric, workers))
 			},
 		},
 		{
@@ -91,8 +90,7 @@ func views() []view {
 		{
 			name: "bottleneck", about: "whether input or computation limits the speed, from the trials IO, SYNTHETIC and FULL",
 			results: func(s *scaling.Study, _ string, _ io.Writer) ([]viewResult, error) {
-				r, err := s.Bottleneck()
-				return one(r, err)
+				return one(s.Bottleneck())
 			},
 		},
 		{
@@ -135,16 +133,14 @@ func views() []view {
 			},
 			results: func(s *scaling.Study, value string, _ io.Writer) ([]viewResult, error) {
 				metric, target, _ := parseMetricTarget(value)
-				r, err := s.TimeTo(metric, target)
-				return one(r, err)
+				return one(s.TimeTo(metric, target))
 			},
 		},
 		{
 			name: "cost", value: "PRICE", example: "2.5", optional: true, valid: isNumber,
 			about: "device-hours against time, and the Pareto front; with the price of a device-hour also the cost",
 			results: func(s *scaling.Study, value string, _ io.Writer) ([]viewResult, error) {
-				r, err := s.Cost(parseOptionalNumber(value))
-				return one(r, err)
+				return one(s.Cost(parseOptionalNumber(value)))
 			},
 		},
 		{
@@ -156,8 +152,7 @@ func views() []view {
 			},
 			results: func(s *scaling.Study, value string, _ io.Writer) ([]viewResult, error) {
 				hours, project, _ := parseBudget(value)
-				r, err := s.Budget(hours, project)
-				return one(r, err)
+				return one(s.Budget(hours, project))
 			},
 		},
 		{
@@ -212,10 +207,7 @@ func isNumber(value string) bool {
 
 // parseOptionalNumber parses a value that isNumber has accepted, or "" as 0.
 func parseOptionalNumber(value string) float64 {
-	v, err := strconv.ParseFloat(value, 64)
-	if err != nil {
-		return 0
-	}
+	v, _ := strconv.ParseFloat(value, 64)
 	return v
 }
 

@@ -28,11 +28,7 @@ or waits (see lockstep jobs). Ctrl-C ends only this command; the sweep continues
 lockstep stop ends it. STUDY is the name of a study or the path of its folder.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			study := ""
-			if len(args) > 0 {
-				study = args[0]
-			}
-			job, name, err := attachSweep(study, true)
+			job, name, err := attachSweep(strings.Join(args, ""), true)
 			if err != nil {
 				return err
 			}
@@ -60,11 +56,7 @@ SIGTERM. Workers that take too long are killed. Without STUDY, it ends the sweep
 runs or waits if there is exactly one, and otherwise lists them.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			study := ""
-			if len(args) > 0 {
-				study = args[0]
-			}
-			return stopSweep(c, study, kill)
+			return stopSweep(c, strings.Join(args, ""), kill)
 		},
 	}
 	c.Flags().BoolVar(&kill, "kill", false, "kill the workers at once; the steps after the last checkpoint are lost")
