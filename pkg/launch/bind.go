@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -40,9 +41,7 @@ func (s Sweep) PlanBinding(workers int) (runs.Binding, error) {
 	if len(s.Workers) == 0 {
 		s.Workers = []int{workers}
 	}
-	if s.Threads == 0 {
-		s.Threads = 1
-	}
+	s.Threads = cmp.Or(s.Threads, 1)
 	b, err := s.planBinding(binding.Read(), workers, "cpu")
 	if err != nil {
 		return runs.Binding{}, fmt.Errorf("plan binding: %w", err)

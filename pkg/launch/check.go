@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/internal/process"
 	"lockstep/pkg/launch/internal/binary"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/train"
@@ -71,11 +71,7 @@ func (p *SweepPlan) setConfigs(configs map[string]map[string]any) error {
 // checkConfig checks r with the command of its workers and returns the config.
 func (p *SweepPlan) checkConfig(ctx context.Context, r *PlannedRun) (map[string]any, error) {
 	cmd := exec.CommandContext(ctx, r.Command[0], slices.Concat(r.Command[1:], []string{"--check", strconv.Itoa(r.Workers)})...)
-	without := append(rendezvous.RankVariables(), "LOCKSTEP_TOKEN")
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains(without, name)
-	})
+	cmd.Env = process.Environment(nil, append(rendezvous.RankVariables(), "LOCKSTEP_TOKEN")...)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()

@@ -110,10 +110,7 @@ func (o childRequest) send(ctx context.Context, cmd *exec.Cmd, stdin io.Writer, 
 			}
 			return r, nil
 		case over:
-			reason := output.ReadLastLines(queue.LogPath(o.Plan.Dir, o.ID), output.KeptLines)
-			if reason == "" {
-				reason = "it wrote no output"
-			}
+			reason := cmp.Or(output.ReadLastLines(queue.LogPath(o.Plan.Dir, o.ID), output.KeptLines), "it wrote no output")
 			return fail(errors.Join(fmt.Errorf("start sweep by %s launch: the process ended before it had started the sweep (is it the lockstep command?): %s", cmd.Path, reason), sent))
 		}
 		select {

@@ -30,7 +30,7 @@ func TestLocalDryRun(t *testing.T) {
 	check := func(wants ...string) {
 		t.Helper()
 		before := listFiles(t, s.Logs)
-		text, err := LocalDryRun(t.Context(), s)
+		text, err := dryRun(t, OnLocal, s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,17 +55,17 @@ func TestLocalDryRun(t *testing.T) {
 	if _, err := launch(t, s); err == nil {
 		t.Fatal("the run did not fail")
 	}
-	_, err := LocalDryRun(t.Context(), s)
+	_, err := dryRun(t, OnLocal, s)
 	wantError(t, err, "already contains an unfinished run")
 	s.Resume = true
 	check("# ddp-n2-s1: would continue 2 workers", " --resume\n")
 	s.AcceptChangedData = true
 	check("# ddp-n2-s1: would continue 2 workers", " --resume --accept-changed-data\n")
 	s.Resume = false
-	_, err = LocalDryRun(t.Context(), s)
+	_, err = dryRun(t, OnLocal, s)
 	wantError(t, err, "AcceptChangedData (--accept-changed-data) needs Resume (--resume)")
 	s.Workers, s.AcceptChangedData = nil, false
-	_, err = LocalDryRun(t.Context(), s)
+	_, err = dryRun(t, OnLocal, s)
 	wantError(t, err, "no workers")
 }
 
@@ -79,7 +79,7 @@ func TestDryRunBehindAnother(t *testing.T) {
 	out.await(t, "epoch 1 mean", 1)
 	s, _ := own(t, "sums", 1)
 	describe := func(s Sweep) string {
-		text, err := LocalDryRun(t.Context(), s)
+		text, err := dryRun(t, OnLocal, s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +109,7 @@ func TestDryRunBehindAnother(t *testing.T) {
 // TestDryRunOfStudyLoop: on each back end, a dry run shows the batch of each run of a study.
 func TestDryRunOfStudyLoop(t *testing.T) {
 	s, _ := newStudy(t, "{16*workers}", 1, 2, 4, 6, 8, 10, 12, 14)
-	text, err := LocalDryRun(t.Context(), s)
+	text, err := dryRun(t, OnLocal, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestDryRunOfStudyLoop(t *testing.T) {
 	forEachMPI(t, func(t *testing.T, command string) {
 		s := s
 		s.MPI.Command = command
-		text, err := MPIDryRun(t.Context(), s)
+		text, err := dryRun(t, OnMPI, s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,4 +149,14 @@ func TestLinkedRunFolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantError(t, checkSeparateFolders([]PlannedRun{first, second}), "runs "+first.Dir+" and "+second.Dir+" have the same folder, ")
+}
+
+// dryRun returns the text of the plan of s.
+func dryRun(t *testing.T, on string, s Sweep) (string, error) {
+	t.Helper()
+	p, err := Plan(t.Context(), on, s)
+	if err != nil {
+		return "", err
+	}
+	return p.String(), nil
 }

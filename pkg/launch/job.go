@@ -95,7 +95,9 @@ func (p *SweepPlan) start(ctx context.Context, separate bool) (job *Job, err err
 		job.addNote(p.owner.AttachNote())
 		return job, nil
 	case p.isDone():
-		job.backend = newEndedSweep(p)
+		l := newOwnSweep(p)
+		close(l.ended)
+		job.backend = l
 		job.addNote(english.Count(len(p.Runs), "run") + " done; nothing to do")
 		return job, nil
 	case separate:

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/internal/process"
 	"lockstep/pkg/launch/internal/mpirun"
 	"lockstep/pkg/launch/internal/workers"
 	"lockstep/pkg/train"
@@ -142,17 +143,12 @@ func (s Sweep) mpiEnvironment(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	without := append(rendezvous.RankVariables(), train.BindingVariable, "LOCKSTEP_TOKEN")
 	if s.mayUseSeveralHosts() {
 		if _, err := rendezvous.CreateToken(os.Getenv); err != nil {
 			return nil, err
 		}
 	}
-	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains(without, name)
-	})
-	return append(env, set...), nil
+	return process.Environment(set, append(rendezvous.RankVariables(), train.BindingVariable, "LOCKSTEP_TOKEN")...), nil
 }
 
 // startMPI starts mpirun, which starts the workers of the run. The caller's goroutine must stay

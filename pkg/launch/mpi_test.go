@@ -238,7 +238,7 @@ func TestMPIHosts(t *testing.T) {
 			_, err := launchMPI(t, s)
 			wantError(t, err, "run script-n3-s1: mpirun ended with exit code 1; its first lines:\n    There are not enough slots available")
 		}
-		text, err := MPIDryRun(t.Context(), Sweep{Command: []string{"true"}, Workers: []int{200}, MPI: s.MPI, Logs: s.Logs})
+		text, err := dryRun(t, OnMPI, Sweep{Command: []string{"true"}, Workers: []int{200}, MPI: s.MPI, Logs: s.Logs})
 		if err != nil || strings.Contains(text, "=SECRET") || !strings.Contains(text, " "+hosts+" ") {
 			t.Errorf("got dry run\n%s\n%v, want the hostfile and no secret", text, err)
 		}

@@ -50,12 +50,6 @@ func newOwnSweep(p *SweepPlan) *ownSweep {
 	return l
 }
 
-func newEndedSweep(p *SweepPlan) *ownSweep {
-	l := newOwnSweep(p)
-	close(l.ended)
-	return l
-}
-
 // An ownedError reports that another process is training runs of a sweep, or waits to train them.
 type ownedError struct{}
 

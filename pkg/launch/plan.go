@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -87,9 +88,7 @@ func ParseOn(on string) (kind, profile string, err error) {
 			err = &train.UsageError{Err: fmt.Errorf("invalid --on %q: %s has no site", on, kind)}
 		}
 	case OnSlurm:
-		if profile == "" {
-			profile = "generic"
-		}
+		profile = cmp.Or(profile, "generic")
 	default:
 		err = &train.UsageError{Err: fmt.Errorf("unknown back end %q%s: use local, mpi or slurm:SITE", on, nearest.Hint(kind, []string{OnLocal, OnMPI, OnSlurm}))}
 	}
@@ -129,7 +128,7 @@ func (p *SweepPlan) plan(ctx context.Context) error {
 	if !p.dry {
 		findLogs = func(path string) (string, error) { return runs.ResolveOrCreateLogs(path, os.Stderr) }
 	}
-	root, err := findLogs(s.logsFolder())
+	root, err := findLogs(cmp.Or(s.Logs, "logs"))
 	if err != nil {
 		return err
 	}

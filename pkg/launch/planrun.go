@@ -182,8 +182,6 @@ func (p *SweepPlan) arguments(r *PlannedRun) []string {
 
 func (r *PlannedRun) workersPerProcess() int { return r.Workers / r.Processes }
 
-func (r *PlannedRun) isOneProcess() bool { return r.Workers > 1 && r.Processes == 1 }
-
 // setConfig sets the config of the run and what follows from it. It returns an error if the
 // strategy cannot be used with this number of workers.
 func (r *PlannedRun) setConfig(config map[string]any) error {

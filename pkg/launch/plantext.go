@@ -11,22 +11,11 @@ import (
 	"lockstep/pkg/launch/internal/queue"
 )
 
-// LocalDryRun describes what Local would do: for each run the folder, and the environment and command
-// of its workers. It starts and writes nothing, and returns the error that Local would return.
-func LocalDryRun(ctx context.Context, s Sweep) (string, error) { return describePlan(ctx, OnLocal, s) }
-
-// MPIDryRun is like LocalDryRun for MPI: it returns the commands of mpirun.
-func MPIDryRun(ctx context.Context, s Sweep) (string, error) { return describePlan(ctx, OnMPI, s) }
-
 // SlurmDryRun returns what Slurm would do: each job script and the command that submits it. It
 // submits nothing, and also works away from the cluster: it lists what could not be checked, and
 // unknown values are comments in the scripts.
 func SlurmDryRun(ctx context.Context, name string, s Sweep) (string, error) {
-	return describePlan(ctx, OnSlurm+":"+name, s)
-}
-
-func describePlan(ctx context.Context, on string, s Sweep) (string, error) {
-	p, err := Plan(ctx, on, s)
+	p, err := Plan(ctx, OnSlurm+":"+name, s)
 	if err != nil {
 		return "", err
 	}
@@ -64,7 +53,7 @@ func (p *SweepPlan) describeProcesses(b *strings.Builder) {
 			fmt.Fprintf(b, "# %s is %s: nothing to run\n", r.Name, r.Reason)
 		} else {
 			inOneProcess := ""
-			if r.isOneProcess() {
+			if r.Workers > 1 && r.Processes == 1 {
 				inOneProcess = " in one process"
 			}
 			fmt.Fprintf(b, "# %s: would %s %s%s, %s each, in %s\n", r.Name, r.Action, english.Count(r.Workers, "worker"), inOneProcess, english.Count(p.Sweep.Threads, "thread"), r.Dir)

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,7 +130,9 @@ func (m *slurmSweep) refresh() {
 func (r *slurmRun) update(j slurm.Job, canceled bool) {
 	j.ID = r.job.ID
 	r.job = j
-	r.copyLogs()
+	for _, t := range r.tails {
+		t.Copy()
+	}
 	state, err := StateRunning, error(nil)
 	started, ended := j.Started, j.Ended
 	code, hasEnded, isRunning := 0, false, true
@@ -197,10 +200,7 @@ func (r *slurmRun) describeFailure(canceled bool) error {
 	if canceled && isCanceled {
 		reason = "canceled by you"
 	}
-	lines := r.lastLines(slurm.FirstFailedTask(script))
-	if lines == "" {
-		lines = script
-	}
+	lines := cmp.Or(r.lastLines(slurm.FirstFailedTask(script)), script)
 	if lines == "" {
 		lines = "there is no output"
 	} else {
@@ -211,12 +211,6 @@ func (r *slurmRun) describeFailure(canceled bool) error {
 		return &canceledError{text}
 	}
 	return errors.New(text)
-}
-
-func (r *slurmRun) copyLogs() {
-	for _, t := range r.tails {
-		t.Copy()
-	}
 }
 
 // lastLines returns the last lines that a process of the run has written or, if there are none,

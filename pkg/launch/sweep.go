@@ -165,22 +165,16 @@ func (s Sweep) seriesAxes() series.Axes {
 
 // withDefaults returns s with the defaults of empty fields filled in.
 func (s Sweep) withDefaults() Sweep {
-	if s.Threads == 0 {
-		s.Threads = 1
-	}
+	s.Threads = cmp.Or(s.Threads, 1)
 	if len(s.Seeds) == 0 {
 		s.Seeds = []int64{1}
 	}
-	if s.gracePeriod == 0 {
-		s.gracePeriod = defaultGracePeriod
-	}
+	s.gracePeriod = cmp.Or(s.gracePeriod, defaultGracePeriod)
 	name := series.PlainName(s.Config)
 	if s.isForeign() {
 		name = series.ProgramName(s.Command)
 	}
-	if s.Study == "" {
-		s.Study = name
-	}
+	s.Study = cmp.Or(s.Study, name)
 	switch {
 	case s.Series != "" || len(s.Strategies) > 0: // each strategy names a series
 	case s.isForeign():
@@ -190,8 +184,6 @@ func (s Sweep) withDefaults() Sweep {
 	}
 	return s
 }
-
-func (s Sweep) logsFolder() string { return cmp.Or(s.Logs, "logs") }
 
 // saveLineTemplates adds the line templates to the rules in the study's folder dir.
 func (s Sweep) saveLineTemplates(dir string) error {

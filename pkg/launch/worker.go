@@ -5,12 +5,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 
 	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/internal/process"
 	"lockstep/pkg/launch/internal/binding"
 	"lockstep/pkg/launch/internal/workers"
 	"lockstep/pkg/train"
@@ -83,13 +82,9 @@ func findFreePorts(ctx context.Context, n int) ([]string, error) {
 
 // workerEnvironment returns the launcher's environment with the variables of workerVariables added
 // or replaced.
-func (p *SweepPlan) workerEnvironment(r *PlannedRun, process int, ports []string, token string) []string {
-	set, without := p.workerVariables(r, process, ports, token)
-	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains(without, name) || slices.ContainsFunc(set, func(s string) bool { return strings.HasPrefix(s, name+"=") })
-	})
-	return append(env, set...)
+func (p *SweepPlan) workerEnvironment(r *PlannedRun, number int, ports []string, token string) []string {
+	set, without := p.workerVariables(r, number, ports, token)
+	return process.Environment(set, without...)
 }
 
 // workerVariables returns the environment variables that describe a worker's rank, run and threads,

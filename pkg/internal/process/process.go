@@ -1,6 +1,7 @@
 // Package process contains functions that a training program uses for its own process: the
 // signals that ask it to end, survival of broken pipes, timers that do not advance while the
-// process is stopped, the boot of the machine that it runs on, and arguments quoted for a shell.
+// process is stopped, the boot of the machine that it runs on, arguments quoted for a shell, and the
+// environment of processes that it starts.
 // It also identifies other processes and reads their states.
 package process
 
@@ -8,6 +9,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -28,6 +30,21 @@ func ShutdownSignals() []os.Signal {
 // standard error ends, as in "| head". Writes then fail with EPIPE instead of ending the
 // process by SIGPIPE. Child processes keep the default action of SIGPIPE.
 func SurviveBrokenPipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
+
+// Environment returns the environment of this process with the entries set ("NAME=value"), and without
+// other entries of their names and of the names without.
+func Environment(set []string, without ...string) []string {
+	without = slices.Clone(without)
+	for _, entry := range set {
+		name, _, _ := strings.Cut(entry, "=")
+		without = append(without, name)
+	}
+	kept := slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return slices.Contains(without, name)
+	})
+	return append(kept, set...)
+}
 
 // BootID returns an identifier of the current boot of this machine. Containers on one
 // machine have the same boot ID. It is empty if the system has no boot IDs.

@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -148,9 +149,7 @@ func (p *siteCheck) newJob(ctx context.Context, profile *site.Profile) (site.Job
 		// If one task ends, the others continue, but srun ends a task that hangs.
 		Environment: []string{"SLURM_KILL_BAD_EXIT=0", fmt.Sprintf("SLURM_WAIT=%.0f", hangTimeout.Seconds())},
 	}
-	if j.Time == 0 {
-		j.Time = defaultTime
-	}
+	j.Time = cmp.Or(j.Time, defaultTime)
 	if j.Nodes == 0 {
 		j.Nodes = defaultNodes
 		if profile.Start == site.StartPlain {

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -98,12 +97,10 @@ func checkMachine(ctx context.Context) (*Report, error) {
 }
 
 func taskEnvironment(rank, port int, secret string) []string {
-	remove := append(rendezvous.RankVariables(), "LOCKSTEP_TOKEN")
-	all := slices.DeleteFunc(os.Environ(), func(entry string) bool {
-		name, _, _ := strings.Cut(entry, "=")
-		return slices.Contains(remove, name)
-	})
 	size := strconv.Itoa(localTasks)
-	return append(all, "RANK="+strconv.Itoa(rank), "LOCAL_RANK="+strconv.Itoa(rank), "WORLD_SIZE="+size, "LOCAL_WORLD_SIZE="+size,
-		"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port), "LOCKSTEP_TOKEN="+secret)
+	set := []string{
+		"RANK=" + strconv.Itoa(rank), "LOCAL_RANK=" + strconv.Itoa(rank), "WORLD_SIZE=" + size, "LOCAL_WORLD_SIZE=" + size,
+		"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + strconv.Itoa(port), "LOCKSTEP_TOKEN=" + secret,
+	}
+	return process.Environment(set, rendezvous.RankVariables()...)
 }

@@ -30,9 +30,7 @@ func measureScratch(site, dir string) Finding {
 	case dir == "":
 		name = os.TempDir() + " (the profile names no scratch folder)"
 	}
-	if dir == "" {
-		dir = os.TempDir()
-	}
+	dir = cmp.Or(dir, os.TempDir())
 	name = cmp.Or(name, dir)
 	w, r, err := timeFile(dir)
 	if err != nil {

@@ -1,6 +1,7 @@
 package site
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -101,9 +102,7 @@ func (p *Profile) GPUsByDefault(partition string, c *Cluster) (gpus bool, reason
 // Complete returns j with the profile's values in place of missing ones: partition, reservation,
 // output, and CPUs per task.
 func (p *Profile) Complete(j Job) Job {
-	if j.Nodes == 0 {
-		j.Nodes = 1
-	}
+	j.Nodes = cmp.Or(j.Nodes, 1)
 	if j.TasksPerNode == 0 {
 		j.TasksPerNode = max(1, p.TasksPerNode.known(), (j.Tasks+j.Nodes-1)/j.Nodes)
 	}
@@ -113,9 +112,7 @@ func (p *Profile) Complete(j Job) Job {
 	if j.Partition == "" && len(p.Partitions) > 0 {
 		j.Partition = p.Partitions[0]
 	}
-	if j.Reservation == "" {
-		j.Reservation = p.Reservation
-	}
+	j.Reservation = cmp.Or(j.Reservation, p.Reservation)
 	if j.CPUsPerTask == 0 && j.TasksPerNode > 0 {
 		j.CPUsPerTask = p.cpusPerTask(j)
 	}

@@ -1,6 +1,7 @@
 package site
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -131,9 +132,7 @@ func (p *Profile) options(j Job) []string {
 	if j.Output != "" {
 		output, errors = j.Output, ""
 	}
-	if output == "" {
-		output = defaultOutput
-	}
+	output = cmp.Or(output, defaultOutput)
 	text("output", inFolder(j.Folder, output))
 	if errors != "" {
 		text("error", inFolder(j.Folder, errors))

@@ -4,6 +4,7 @@ package slurm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,10 +32,7 @@ const noAnswerAdvice = "jobs that are waiting or running continue: repeat this i
 
 // run runs a command and returns its standard output. The error contains its standard error.
 func (c Client) run(ctx context.Context, name string, args ...string) (string, error) {
-	timeout := c.Timeout
-	if timeout == 0 {
-		timeout = DefaultTimeout
-	}
+	timeout := cmp.Or(c.Timeout, DefaultTimeout)
 	if path := os.Getenv("SLURM_CONF"); path != "" { // without this file, a command waits for a minute
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("run %s: %w: SLURM_CONF is set to %s, and there is no such file: start the cluster, or set SLURM_CONF to the cluster's slurm.conf and start Jupyter, or this command, again", name, ErrNoAnswer, path)
@@ -86,12 +84,8 @@ func (e *CommandError) Error() string {
 
 // isNoAnswer reports whether a command's error output means that it could not reach the controller.
 func isNoAnswer(message string) bool {
-	for _, text := range []string{"Unable to contact slurm controller", "Socket timed out", "Connection refused", "Communication connection failure"} {
-		if strings.Contains(message, text) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"Unable to contact slurm controller", "Socket timed out", "Connection refused", "Communication connection failure"},
+		func(text string) bool { return strings.Contains(message, text) })
 }
 
 func firstLine(text string) string {

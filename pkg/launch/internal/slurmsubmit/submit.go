@@ -1,6 +1,7 @@
 package slurmsubmit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,9 +94,7 @@ func (n Submission) String() string {
 // the same resources become one job array of at most size tasks (0 means defaultArraySize), even if
 // other runs are between them.
 func (b *Batch) PlanSubmissions(given []*Run, size int) (Submissions, error) {
-	if size == 0 {
-		size = defaultArraySize
-	}
+	size = cmp.Or(size, defaultArraySize)
 	var all Submissions
 	var resources []site.Job // of each submission
 	for _, r := range given {

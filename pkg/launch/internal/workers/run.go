@@ -3,14 +3,13 @@
 package workers
 
 import (
-	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/internal/process"
 	"lockstep/pkg/launch/internal/output"
 	"lockstep/pkg/runs"
 )
@@ -68,9 +67,5 @@ func ProgramEnvironment(env rendezvous.Env, threads int) []string {
 	if env.ConnectsToMaster() {
 		set = append(set, "LOCKSTEP_TOKEN="+env.Token)
 	}
-	all := slices.DeleteFunc(os.Environ(), func(entry string) bool {
-		name, _, _ := strings.Cut(entry, "=")
-		return slices.ContainsFunc(set, func(s string) bool { return strings.HasPrefix(s, name+"=") })
-	})
-	return append(all, set...)
+	return process.Environment(set)
 }
