@@ -38,15 +38,12 @@ func (l *Loader) BatchIndices(epoch int) [][]int { return l.sampler.Epoch(epoch)
 // Bytes reads all samples of the loader. It returns an error if they need more than limit bytes, if
 // a value is not an integer divided by 255 (as in 8-bit pictures), or if the loader caches
 // augmented samples or batches. If ctx is canceled, Bytes returns ctx's error.
-func (l *Loader) Bytes(ctx context.Context, limit int64) (Bytes, error) {
-	b, err := l.readBytes(ctx, limit)
-	if err != nil {
-		return Bytes{}, fmt.Errorf("read samples as bytes: %w", err)
-	}
-	return b, nil
-}
-
-func (l *Loader) readBytes(ctx context.Context, limit int64) (b Bytes, err error) {
+func (l *Loader) Bytes(ctx context.Context, limit int64) (b Bytes, err error) {
+	defer func() {
+		if err != nil {
+			b, err = Bytes{}, fmt.Errorf("read samples as bytes: %w", err)
+		}
+	}()
 	switch {
 	case l.c.Kind == LoaderSynthetic:
 		return b, fmt.Errorf("a loader of kind %s repeats one batch: use kind lowmem or inmem", LoaderSynthetic)

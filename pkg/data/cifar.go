@@ -39,15 +39,12 @@ type CIFAROptions struct {
 // cifar-10-batches-py. There may be fewer than five training batches, and fewer than the original
 // 10,000 pictures per batch, but the same number in each.
 func OpenCIFAR10(ctx context.Context, dir string, o CIFAROptions) (*Classes, error) {
-	c, err := openCIFAR10(ctx, dir, o, false)
-	if err != nil {
-		return nil, fmt.Errorf("open CIFAR-10: %w", err)
-	}
-	return c, nil
+	return openCIFAR10(ctx, dir, o, false)
 }
 
 // openCIFAR10 implements OpenCIFAR10. With outline, it reads only the first batch.
-func openCIFAR10(ctx context.Context, dir string, o CIFAROptions, outline bool) (*Classes, error) {
+func openCIFAR10(ctx context.Context, dir string, o CIFAROptions, outline bool) (_ *Classes, err error) {
+	defer addOperation(&err, "open CIFAR-10")
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}

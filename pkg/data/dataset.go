@@ -33,6 +33,8 @@
 // has a separate file, and all of them declare types that notebooks use.
 package data
 
+import "fmt"
+
 // Dataset is a set of samples of equal shape, addressed by index. Get may be called from several
 // goroutines.
 type Dataset interface {
@@ -47,6 +49,21 @@ type Dataset interface {
 	Get(i int, image, target []float32) error
 	// SampleName returns the name of sample i, for error messages and listings.
 	SampleName(i int) string
+}
+
+// addOperation begins *err with the operation that failed, if *err is not nil.
+func addOperation(err *error, operation string) {
+	if *err != nil {
+		*err = fmt.Errorf("%s: %w", operation, *err)
+	}
+}
+
+// asDataset returns v as a Dataset, which is nil, not an interface with a nil pointer, after an error.
+func asDataset[T Dataset](v T, err error) (Dataset, error) {
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
 }
 
 // NewBuffers returns buffers for Get and one sample of ds.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -11,7 +12,8 @@ import (
 // fillBatch loads the samples with the given indices into b, or copies a cached batch.
 func (l *Loader) fillBatch(ctx context.Context, b *buffer, epoch int, indices []int) error {
 	if l.p.cache == cacheBatches || l.c.Kind == LoaderSynthetic {
-		return l.cache.getOrLoadBatch(indices, b, func() error { return l.fillUncachedBatch(ctx, b, 0, indices) })
+		// The first sample identifies a batch, because only the batches of epoch 0 are cached.
+		return l.cache.getOrLoad(indices[0], b.image, b.target, func() error { return l.fillUncachedBatch(ctx, b, 0, indices) })
 	}
 	return l.fillUncachedBatch(ctx, b, epoch, indices)
 }
@@ -60,7 +62,7 @@ func (l *Loader) fillSample(ctx context.Context, b *buffer, s *sampleScratch, ep
 		return nil
 	}
 	if l.p.cache == cacheMapped {
-		return l.cache.getOrLoadSample(i, image, target, load)
+		return l.cache.getOrLoad(i, image, target, load)
 	}
 	return load()
 }
@@ -118,46 +120,28 @@ type loaderCache struct {
 
 type cachedValues struct{ image, target []float32 }
 
-// get copies the values of key to image and target. It returns false if there are none.
-func (s *loaderCache) get(key int, image, target []float32) bool {
+// getOrLoad copies the values of key from the cache to image and target. If the cache lacks them, load
+// must write image and target, which are then cached.
+func (s *loaderCache) getOrLoad(key int, image, target []float32, load func() error) error {
 	s.mu.Lock()
 	v, ok := s.entries[key]
 	s.mu.Unlock()
 	if ok {
 		copy(image, v.image)
 		copy(target, v.target)
+		return nil
 	}
-	return ok
-}
-
-// put stores copies of image and target under key.
-func (s *loaderCache) put(key int, image, target []float32) {
-	v := cachedValues{append([]float32(nil), image...), append([]float32(nil), target...)}
+	if err := load(); err != nil {
+		return err
+	}
+	v = cachedValues{slices.Clone(image), slices.Clone(target)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.entries == nil {
 		s.entries = map[int]cachedValues{}
 	}
 	s.entries[key] = v
-}
-
-// getOrLoadSample copies sample i from the cache. If the cache lacks it, load must write image and
-// target, which are then cached.
-func (s *loaderCache) getOrLoadSample(i int, image, target []float32, load func() error) error {
-	if s.get(i, image, target) {
-		return nil
-	}
-	if err := load(); err != nil {
-		return err
-	}
-	s.put(i, image, target)
 	return nil
-}
-
-// getOrLoadBatch is like getOrLoadSample for a batch. Its key is its first sample, which identifies
-// it because only the batches of epoch 0 are cached.
-func (s *loaderCache) getOrLoadBatch(indices []int, b *buffer, load func() error) error {
-	return s.getOrLoadSample(indices[0], b.image, b.target, load)
 }
 
 // workerPool reuses goroutines in later epochs.

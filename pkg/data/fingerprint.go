@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -262,22 +261,9 @@ func fingerprintSamples(ctx context.Context, limit int64, sets []Dataset) (Finge
 				fmt.Fprintln(h, "not readable")
 				continue
 			}
-			writeValues(h, image)
-			writeValues(h, target)
+			_ = binary.Write(h, binary.LittleEndian, image) // never fails
+			_ = binary.Write(h, binary.LittleEndian, target)
 		}
 	}
 	return Fingerprint{Hash: newFingerprintHash(h, total > limit), Bytes: total}, nil
-}
-
-func writeValues(h hash.Hash, values []float32) {
-	const chunk = 1 << 12
-	var bytes [4 * chunk]byte
-	for len(values) > 0 {
-		n := min(chunk, len(values))
-		for i, v := range values[:n] {
-			binary.LittleEndian.PutUint32(bytes[4*i:], math.Float32bits(v))
-		}
-		_, _ = h.Write(bytes[:4*n]) // never fails
-		values = values[n:]
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"image"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,17 +20,8 @@ import (
 // OpenFolders opens a folder of pictures (PNG, JPEG or TIFF) with one subfolder per class:
 // dir/cat/1.png, dir/dog/7.jpg. Classes are numbered in the order of the sorted folder names. Get
 // reads a picture from its file each time; InMemory keeps pictures in memory.
-func OpenFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
-	c, err := openFolders(ctx, dir, o)
-	if err != nil {
-		return nil, fmt.Errorf("open class folders: %w", err)
-	}
-	return c, nil
-}
-
-const classLayout = "one subfolder per class with " + picture.FormatNames + " files"
-
-func openFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
+func OpenFolders(ctx context.Context, dir string, o ClassOptions) (_ *Classes, err error) {
+	defer addOperation(&err, "open class folders")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		if os.IsNotExist(err) {
@@ -65,22 +57,14 @@ func openFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, err
 	return s.newDataset(ctx, names, labels, o)
 }
 
+const classLayout = "one subfolder per class with " + picture.FormatNames + " files"
+
 // OpenImageNet opens the pictures that dir/train_data.pkl lists, a pickled dict from the path of
 // each picture (relative to dir) to its class: a number from 0, or a name; names are numbered in
 // sorted order. The pickle is parsed without running code. Get reads a picture from its file each
 // time; InMemory keeps pictures in memory.
-func OpenImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
-	c, err := openImageNet(ctx, dir, o)
-	if err != nil {
-		return nil, fmt.Errorf("open ImageNet folder: %w", err)
-	}
-	return c, nil
-}
-
-// maxClasses limits class numbers: a list with a larger one is probably no list of classes.
-const maxClasses = 1 << 20
-
-func openImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
+func OpenImageNet(ctx context.Context, dir string, o ClassOptions) (_ *Classes, err error) {
+	defer addOperation(&err, "open ImageNet folder")
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -105,6 +89,9 @@ func openImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, er
 	}
 	return (&pictureFiles{dir: dir, paths: paths}).newDataset(ctx, names, labels, o)
 }
+
+// maxClasses limits class numbers: a list with a larger one is probably no list of classes.
+const maxClasses = 1 << 20
 
 func readClassList(text []byte) (paths []string, classes []any, err error) {
 	v, err := pickle.Read(text)
@@ -138,10 +125,7 @@ func assignClassIndices(paths []string, classes []any) (names []string, labels [
 			}
 			at[name] = 0
 		}
-		for name := range at {
-			names = append(names, name)
-		}
-		slices.Sort(names)
+		names = slices.Sorted(maps.Keys(at))
 		for i, name := range names {
 			at[name] = int32(i)
 		}

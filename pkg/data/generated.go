@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +10,8 @@ import (
 	"math"
 	"runtime"
 	"strings"
-	"sync"
-	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"lockstep/pkg/data/internal/generate"
 	"lockstep/pkg/data/internal/memory"
@@ -68,20 +69,28 @@ func openCells(ctx context.Context, c CellsOptions, outline bool) (Dataset, erro
 	if outline {
 		return s, ctx.Err()
 	}
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), c.Count) {
-		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < c.Count && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				s.images[i], s.masks[i], _ = generate.DrawCellImage(ctx, c.Seed, i, c.Height, c.Width) // ctx's error is returned below
-			}
-		})
-	}
-	wg.Wait()
-	if err := ctx.Err(); err != nil {
+	err := forEachInParallel(ctx, c.Count, func(i int) (err error) {
+		s.images[i], s.masks[i], err = generate.DrawCellImage(ctx, c.Seed, i, c.Height, c.Width)
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("generate cells: %w", err)
 	}
 	return s, nil
+}
+
+// forEachInParallel calls f for 0 to n−1 on as many goroutines as there are processors, until a call
+// fails or ctx is canceled, and returns the error.
+func forEachInParallel(ctx context.Context, n int, f func(i int) error) error {
+	g, running := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i := 0; i < n && ctx.Err() == nil && running.Err() == nil; i++ {
+		g.Go(func() error { return f(i) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return ctx.Err()
 }
 
 // WriteCells saves the images and masks of Cells as PNG files for OpenPairs (see Write). It keeps
@@ -206,12 +215,8 @@ func (c ShapesOptions) Validate() error {
 }
 
 func (c ShapesOptions) withDefaults() ShapesOptions {
-	if c.Classes == 0 {
-		c.Classes = len(generate.ShapeNames)
-	}
-	if c.Edge == 0 {
-		c.Edge = cifarEdge
-	}
+	c.Classes = cmp.Or(c.Classes, len(generate.ShapeNames))
+	c.Edge = cmp.Or(c.Edge, cifarEdge)
 	return c
 }
 
@@ -237,21 +242,16 @@ func openShapes(ctx context.Context, c ShapesOptions, outline bool) (*Classes, e
 	}
 	s := &generatedShapes{seed: c.Seed, edge: c.Edge, images: make([][]uint8, c.Count)}
 	labels := make([]int32, c.Count)
-	var wg sync.WaitGroup
-	workers := min(runtime.GOMAXPROCS(0), c.Count)
+	drawn := c.Count
 	if outline {
-		workers = 0
+		drawn = 0
 	}
-	for worker := range workers {
-		wg.Go(func() {
-			for i := worker; i < c.Count && ctx.Err() == nil; i += workers {
-				labels[i] = int32(i % c.Classes)
-				s.images[i] = generate.DrawShapePicture(c.Seed, i, i%c.Classes, c.Edge)
-			}
-		})
-	}
-	wg.Wait()
-	if err := ctx.Err(); err != nil {
+	err := forEachInParallel(ctx, drawn, func(i int) error {
+		labels[i] = int32(i % c.Classes)
+		s.images[i] = generate.DrawShapePicture(c.Seed, i, i%c.Classes, c.Edge)
+		return nil
+	})
+	if err != nil {
 		return nil, fmt.Errorf("generate shapes: %w", err)
 	}
 	return newClasses(s, append([]string(nil), generate.ShapeNames[:c.Classes]...), labels, c.Edge, c.Edge, ClassOptions{}), nil

@@ -123,15 +123,12 @@ func (p *Pairs) Notes() []string {
 // (0 to 1) above 0.8 is foreground and below 0.2 background, as in the U-Net scaling study. A value
 // in between, such as a soft edge after resizing, is rounded to 0 or 1 and counted in GreyMaskPixels.
 func OpenPairs(ctx context.Context, dir string, c Config) (*Pairs, error) {
-	p, err := openPairs(ctx, dir, c, false)
-	if err != nil {
-		return nil, fmt.Errorf("open pairs: %w", err)
-	}
-	return p, nil
+	return openPairs(ctx, dir, c, false)
 }
 
 // openPairs implements OpenPairs. With outline, it reads only headers.
-func openPairs(ctx context.Context, dir string, c Config, outline bool) (*Pairs, error) {
+func openPairs(ctx context.Context, dir string, c Config, outline bool) (_ *Pairs, err error) {
+	defer addOperation(&err, "open pairs")
 	list, err := survey.FindPairs(dir, c.MaskSuffix)
 	if err != nil {
 		return nil, err

@@ -14,8 +14,8 @@ import (
 // checked as far as they go.
 func (c Config) checkPairs(dir string, pairs []survey.Pair, s survey.Survey) (channels int, notes []string, err error) {
 	for i, f := range s.Images {
-		if err := c.checkImage(pairs[i].Image, f); err != nil {
-			return 0, nil, err
+		if f.Transparent {
+			return 0, nil, fmt.Errorf("image %s has transparent pixels: save it without an alpha channel (for example, in ImageMagick, with convert -background white -alpha remove)", pairs[i].Image)
 		}
 		if err := c.checkMask(pairs[i].Mask, s.Masks[i]); err != nil {
 			return 0, nil, err
@@ -58,14 +58,6 @@ func (c Config) checkPairs(dir string, pairs []survey.Pair, s survey.Survey) (ch
 	return 1, notes, nil
 }
 
-// checkImage returns an error if the rules of c cannot read the image at path by itself.
-func (c Config) checkImage(path string, f survey.Facts) error {
-	if f.Transparent {
-		return fmt.Errorf("image %s has transparent pixels: save it without an alpha channel (for example, in ImageMagick, with convert -background white -alpha remove)", path)
-	}
-	return nil
-}
-
 // checkBits returns an error if the images have different numbers of bits, or Range is missing or
 // superfluous.
 func (c Config) checkBits(dir string, pairs []survey.Pair, images []survey.Facts) error {
@@ -87,7 +79,7 @@ func (c Config) checkBits(dir string, pairs []survey.Pair, images []survey.Facts
 	return nil
 }
 
-// imageBytes returns the values of an image that checkImage and checkBits accept, in 8 bits, or
+// imageBytes returns the values of an image that checkPairs and checkBits accept, in 8 bits, or
 // zeros if it needs a Range and there is none.
 func (c Config) imageBytes(r picture.Raw) []uint8 {
 	if c.ToGray {

@@ -157,9 +157,5 @@ func (s *Sampler) permutation(e int) []int {
 	if s.c.Shuffle {
 		return stream.New(s.c.Seed, stream.Shuffle, uint64(e)).Perm(s.c.Samples)
 	}
-	perm := make([]int, s.c.Samples)
-	for i := range perm {
-		perm[i] = i
-	}
-	return perm
+	return integersBelow(s.c.Samples)
 }

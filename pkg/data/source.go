@@ -338,7 +338,7 @@ func (o *OpenedData) openSource(ctx context.Context, c Config, path string, test
 	case KindPairs:
 		pairs, err := openPairs(ctx, path, c, outline)
 		if err != nil {
-			return nil, fmt.Errorf("open pairs: %w", err)
+			return nil, err
 		}
 		o.ClassNames = c.MaskClasses()
 		if outline {
@@ -347,19 +347,11 @@ func (o *OpenedData) openSource(ctx context.Context, c Config, path string, test
 		o.Notes = pairs.Notes()
 		return pairs, pairs.CheckMasks()
 	case KindStacks:
-		stacks, err := openStacks(ctx, path, c, outline)
-		if err != nil {
-			return nil, fmt.Errorf("open stacks: %w", err)
-		}
-		return stacks, nil
+		return asDataset(openStacks(ctx, path, c, outline))
 	case KindShapes:
 		return classes(openShapes(ctx, c.shapesOptions(), outline))
 	case KindCIFAR10:
-		set, err := openCIFAR10(ctx, path, CIFAROptions{ClassOptions: size, Test: test}, outline)
-		if err != nil {
-			return nil, fmt.Errorf("open CIFAR-10: %w", err)
-		}
-		return classes(set, nil)
+		return classes(openCIFAR10(ctx, path, CIFAROptions{ClassOptions: size, Test: test}, outline))
 	case KindFolders:
 		return classes(OpenFolders(ctx, path, size))
 	case KindImageNet:
@@ -370,14 +362,6 @@ func (o *OpenedData) openSource(ctx context.Context, c Config, path string, test
 		return asDataset(OpenVolumes(ctx, path, c.volumeOptions()))
 	}
 	return openCells(ctx, CellsOptions{Count: c.Count, Height: c.Height, Width: c.Width, Seed: c.DataSeed}, outline)
-}
-
-// asDataset returns v as a Dataset, which is nil, not an interface with a nil pointer, after an error.
-func asDataset(v *Volumes, err error) (Dataset, error) {
-	if err != nil {
-		return nil, err
-	}
-	return v, nil
 }
 
 // cutSamples cuts the training and the test data into the tiles or crops that c describes.

@@ -17,15 +17,12 @@ import (
 // contain floats, which are not scaled, or integers of 8, 16 or 32 bits, which are divided by the
 // largest value of their type. All stacks must have the same size.
 func OpenStacks(ctx context.Context, dir string, c Config) (Dataset, error) {
-	s, err := openStacks(ctx, dir, c, false)
-	if err != nil {
-		return nil, fmt.Errorf("open stacks: %w", err)
-	}
-	return s, nil
+	return asDataset(openStacks(ctx, dir, c, false))
 }
 
 // openStacks implements OpenStacks. With outline, it reads only the size of the first pair.
-func openStacks(ctx context.Context, dir string, c Config, outline bool) (*floatDataset, error) {
+func openStacks(ctx context.Context, dir string, c Config, outline bool) (_ *floatDataset, err error) {
+	defer addOperation(&err, "open stacks")
 	pairs, err := survey.FindPairs(dir, "")
 	if err != nil {
 		return nil, err
@@ -36,8 +33,8 @@ func openStacks(ctx context.Context, dir string, c Config, outline bool) (*float
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+		s.names, s.images, s.targets = append(s.names, pair.Name), append(s.images, nil), append(s.targets, nil)
 		if outline && i > 0 {
-			s.names, s.images, s.targets = append(s.names, pair.Name), append(s.images, nil), append(s.targets, nil)
 			continue
 		}
 		file, size, err := parseStack(ctx, dir, pair.Image)
@@ -63,7 +60,6 @@ func openStacks(ctx context.Context, dir string, c Config, outline bool) (*float
 			return nil, fmt.Errorf("stack %s has size %s and its mask %s, but the first stack has %s (pages×height×width): make them equal", pair.Image, formatSize(size[:]), formatSize(maskSize[:]), formatSize(first[:]))
 		}
 		if outline {
-			s.names, s.images, s.targets = append(s.names, pair.Name), append(s.images, nil), append(s.targets, nil)
 			continue
 		}
 		image, err := decodeStack(ctx, file, pair.Image)
@@ -80,7 +76,7 @@ func openStacks(ctx context.Context, dir string, c Config, outline bool) (*float
 				mask[k] = 1
 			}
 		}
-		s.names, s.images, s.targets = append(s.names, pair.Name), append(s.images, image), append(s.targets, mask)
+		s.images[i], s.targets[i] = image, mask
 		s.files = append(s.files, pair.Image, pair.Mask)
 	}
 	return s, nil

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sort"
@@ -64,11 +65,7 @@ func (s *subsetDataset) sampleSize(i int) (height, width int) {
 // not divide an image's size, the last tile of a row and the last row of tiles are shifted inwards, so
 // that they overlap the tiles before. The images' sizes may differ, but none may be smaller than a tile.
 func Tiles(ds Dataset, height, width int) (Dataset, error) {
-	t, err := newTiles(ds, height, width)
-	if err != nil {
-		return nil, err
-	}
-	return t, nil
+	return asDataset(newTiles(ds, height, width))
 }
 
 func newTiles(ds Dataset, height, width int) (*tileDataset, error) {
@@ -101,9 +98,7 @@ func newTiles(ds Dataset, height, width int) (*tileDataset, error) {
 func proposeTile(wanted, smallest, step int) int {
 	const usual = 256
 	step = max(1, step)
-	if wanted == 0 {
-		wanted = usual
-	}
+	wanted = cmp.Or(wanted, usual)
 	return min(max(step, (wanted+step/2)/step*step), smallest/step*step)
 }
 

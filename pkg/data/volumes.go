@@ -54,15 +54,8 @@ const volumeLayout = "an HDF5 file (.h5, .hdf5) with input and target of shape [
 // OpenVolumes opens an HDF5 file, the HDF5 files of a folder, or the pairs of .npy files of a folder,
 // without reading their values. All boxes must have the same shape. HDF5 data may be chunked and compressed
 // (gzip, lzf). A crop reads all chunks that it overlaps, so chunks should be about as large as the crops.
-func OpenVolumes(ctx context.Context, path string, o VolumeOptions) (*Volumes, error) {
-	v, err := openVolumes(ctx, path, o)
-	if err != nil {
-		return nil, fmt.Errorf("open volumes: %w", err)
-	}
-	return v, nil
-}
-
-func openVolumes(ctx context.Context, path string, o VolumeOptions) (v *Volumes, err error) {
+func OpenVolumes(ctx context.Context, path string, o VolumeOptions) (v *Volumes, err error) {
+	defer addOperation(&err, "open volumes")
 	o = o.withDefaults()
 	info, err := os.Stat(path)
 	if os.IsNotExist(err) {

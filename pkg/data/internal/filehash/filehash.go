@@ -6,6 +6,7 @@
 package filehash
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -65,9 +66,7 @@ type Hasher struct {
 // Sum returns the hash of files. It never fails because of the cache. If ctx is canceled, it
 // returns the cause.
 func (h Hasher) Sum(ctx context.Context, files []File) (Sum, error) {
-	if h.Limit == 0 {
-		h.Limit = CompleteBytes
-	}
+	h.Limit = cmp.Or(h.Limit, CompleteBytes)
 	if h.now == nil {
 		h.now = time.Now
 	}

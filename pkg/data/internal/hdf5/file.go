@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -171,12 +172,7 @@ func (f *File) Names() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read root group: %w", err)
 	}
-	names := make([]string, 0, len(links))
-	for name := range links {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names, nil
+	return slices.Sorted(maps.Keys(links)), nil
 }
 
 // Dataset opens a data set by its path, such as Nbody or run1/Nbody.
@@ -189,12 +185,7 @@ func (f *File) Dataset(path string) (*Dataset, error) {
 		}
 		to, ok := links[part]
 		if !ok {
-			names := make([]string, 0, len(links))
-			for name := range links {
-				names = append(names, name)
-			}
-			slices.Sort(names)
-			return nil, fmt.Errorf("open data set %s: %s does not exist; its group contains: %s", path, part, joinNames(names))
+			return nil, fmt.Errorf("open data set %s: %s does not exist; its group contains: %s", path, part, joinNames(slices.Sorted(maps.Keys(links))))
 		}
 		if to == unfollowedLink {
 			return nil, fmt.Errorf("open data set %s: %s is a soft or external link, which is not followed: name the data set itself", path, part)

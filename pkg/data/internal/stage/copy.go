@@ -32,7 +32,7 @@ type sourceFiles struct {
 	base  []string // name of each source in the copy
 	all   []sourceFile
 	bytes int64  // total size of the files
-	key   string // hash of the sources' paths and their files' names, sizes and modification times
+	key   string // name of the copy: a hash of the sources' paths and their files' names, sizes and modification times
 }
 
 // sourceFile is a regular file or a folder of a source.
@@ -43,8 +43,6 @@ type sourceFile struct {
 	bytes    int64  // size of the file
 	folder   bool   // whether it is a folder
 }
-
-func (s *sourceFiles) copyName() string { return s.key }
 
 // isCopyName reports whether name is the folder of a copy, also one that is being removed.
 func isCopyName(name string) bool {

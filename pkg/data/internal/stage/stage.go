@@ -100,7 +100,7 @@ func (o stager) open(ctx context.Context, folder string, sources []string) (*Sta
 		if err != nil {
 			return nil, err
 		}
-		dir := filepath.Join(root, set.copyName())
+		dir := filepath.Join(root, set.key)
 		s := &StagedCopy{Bytes: set.bytes, dir: dir, base: set.base}
 		done, err := o.tryOpen(ctx, s, set)
 		if done {
