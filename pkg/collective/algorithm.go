@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -98,9 +99,7 @@ func newAlgorithm(o Options, native string, rank, size int) algorithm {
 		topology:  schedule.Topology{Ranks: size, PerNode: o.RanksPerNode},
 		schedules: map[scheduleKey]*rankSchedule{},
 	}
-	if a.name == "" {
-		a.name = native
-	}
+	a.name = cmp.Or(a.name, native)
 	a.candidates = []string{native}
 	for _, name := range schedule.Names() {
 		if name != native && (name != schedule.Hierarchical || o.RanksPerNode > 0 && o.RanksPerNode < size) {
@@ -217,7 +216,6 @@ func runSchedule[T numbers.Number](ctx context.Context, x exchanger, s *rankSche
 	return nil
 }
 
-// runScheduleOn is runSchedule for a device.Buffer.
 func runScheduleOn(ctx context.Context, x exchanger, s *rankSchedule, b device.Buffer) error {
 	if b.F64 != nil {
 		return runSchedule(ctx, x, s, b.F64)

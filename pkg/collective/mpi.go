@@ -84,9 +84,7 @@ func (g *MPI) Name() string { return g.name }
 
 // AllReduce implements Group.
 func (g *MPI) AllReduce(ctx context.Context, b device.Buffer) error {
-	return g.runCollective(ctx, kindAllReduce, b, 0, func(r *mpi.Request, p unsafe.Pointer, n int, t mpi.DataType) error {
-		return g.thread.lib.IAllReduce(r, p, n, t)
-	})
+	return g.runCollective(ctx, kindAllReduce, b, 0, g.thread.lib.IAllReduce)
 }
 
 // Broadcast implements Group.
@@ -151,9 +149,7 @@ func (g *MPI) runCollective(ctx context.Context, k opKind, b device.Buffer, root
 		if n == 0 {
 			g.token[0] = 0
 			memory, n, t = numbers.Bytes(g.token), 1, mpi.Float64
-			start = func(r *mpi.Request, p unsafe.Pointer, n int, t mpi.DataType) error {
-				return g.thread.lib.IAllReduce(r, p, n, t)
-			}
+			start = g.thread.lib.IAllReduce
 		}
 		op := g.thread.start(memory, func(r *mpi.Request, p unsafe.Pointer) error { return start(r, p, n, t) })
 		if err := g.wait(g.what(), op, g.collectiveCheck(ctx)); err != nil {

@@ -242,7 +242,6 @@ func translateRanks(err error, where string, rankOf func(int) int) error {
 	return &translatedError{lastSeenInError.ReplaceAllString(text, "(last seen in $1 "+where+")"), err}
 }
 
-// newBufferLike returns a buffer of b's type.
 func newBufferLike(b device.Buffer, n int) device.Buffer {
 	if b.F64 != nil {
 		return device.Buffer{F64: make([]float64, n)}

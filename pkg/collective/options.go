@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -42,12 +43,8 @@ func (o Options) Validate() error {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
-	if o.ChunkBytes == 0 {
-		o.ChunkBytes = defaultChunkBytes
-	}
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	o.ChunkBytes = cmp.Or(o.ChunkBytes, defaultChunkBytes)
 	return o
 }
 

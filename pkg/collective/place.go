@@ -50,7 +50,6 @@ func (p place) encode(v []float64) {
 	}
 }
 
-// placeNumbers is the length of an encoded place.
 const placeNumbers = 5 + hostBytes
 
 func decodePlace(v []float64) place {

@@ -173,10 +173,15 @@ func (r *Recorder) end(sequence uint64, err error) error {
 // fail writes the record if err is the first error of the group. It adds the process, the host,
 // the last operation and the stack of the rank that err names, and returns the longer error.
 func (r *Recorder) fail(err error) error {
+	r.recordFailure(err)
+	return r.describeNamedRank(err, !errors.Is(err, context.Canceled))
+}
+
+// recordFailure writes the record if err is the first error of the group. A run that the user has
+// interrupted did not fail.
+func (r *Recorder) recordFailure(err error) {
 	r.mu.Lock()
-	// A run that the user has interrupted did not fail.
-	interrupted := errors.Is(err, context.Canceled)
-	first := r.failure == "" && !interrupted
+	first := r.failure == "" && !errors.Is(err, context.Canceled)
 	if first {
 		r.failure = err.Error()
 	}
@@ -184,7 +189,6 @@ func (r *Recorder) fail(err error) error {
 	if first {
 		_ = r.Write(err) // err is the error to report
 	}
-	return r.describeNamedRank(err, !interrupted)
 }
 
 // RecordFailure writes the record of a group that is a Recorder, as if an operation had failed
@@ -202,18 +206,8 @@ func RecordFailure(group Group, err error) error {
 // outside of an operation, so that the others can read why it left them. It does nothing if an
 // operation has failed before, or if err means that the run was interrupted.
 func RecordOwnFailure(group Group, err error) {
-	r, ok := group.(*Recorder)
-	if !ok || err == nil || errors.Is(err, context.Canceled) {
-		return
-	}
-	r.mu.Lock()
-	first := r.failure == ""
-	if first {
-		r.failure = err.Error()
-	}
-	r.mu.Unlock()
-	if first {
-		_ = r.Write(err) // err is the error to report
+	if r, ok := group.(*Recorder); ok && err != nil {
+		r.recordFailure(err)
 	}
 }
 

@@ -66,13 +66,8 @@ func RecordAllReduce(ctx context.Context, g Group, b device.Buffer, algorithm st
 	if err != nil {
 		return nil, fmt.Errorf("record all-reduce: %w", err)
 	}
-	return newRecording(full, a.topology, transportOf(g), b, times.F64), nil
-}
-
-// transportOf returns the transport without an algorithm.
-func transportOf(g Group) string {
-	name, _, _ := strings.Cut(g.Name(), ",")
-	return strings.TrimSuffix(name, " ring")
+	transport, _, _ := strings.Cut(g.Name(), ",") // without an algorithm
+	return newRecording(full, a.topology, strings.TrimSuffix(transport, " ring"), b, times.F64), nil
 }
 
 // newRecording returns the recording of a schedule that was executed on b. times has the times of

@@ -47,7 +47,7 @@ type Ring struct {
 	inEnded    bool     // in has ended, and reader contains all that has arrived
 	reader     *bufio.Reader
 	out        *wire.Sender // to the next rank
-	piece      int          // bytes per piece
+	piece      int          // bytes per piece: a quarter of a chunk, so that several are in flight at a time
 	scratch    []byte
 	links      []*link // to each other rank, for Send and Recv; nil for this rank
 	scheduled  []*link // the same for scheduled operations
@@ -118,7 +118,7 @@ func NewRing(name string, rank, size int, c Connections, o Options) (*Ring, erro
 		return nil, fmt.Errorf("create ring: got connections for messages to %d ranks and connections for schedules to %d ranks, want both to each of %d ranks", len(c.Messages), len(c.Scheduled), size)
 	}
 	o = o.withDefaults()
-	r := &Ring{name: name, rank: rank, size: size, options: o, in: c.From, piece: ringPieceBytes(o.ChunkBytes)}
+	r := &Ring{name: name, rank: rank, size: size, options: o, in: c.From, piece: segment.PieceBytes(4, o.ChunkBytes)}
 	for _, one := range c.all() {
 		if err := errors.Join(wire.GrowBuffers(one), wire.EnableKeepAlive(one), one.SetReadDeadline(time.Now())); err != nil {
 			return nil, fmt.Errorf("create ring: %w", err)
@@ -133,10 +133,6 @@ func NewRing(name string, rank, size int, c Connections, o Options) (*Ring, erro
 	r.exchange = newLinkExchange(r)
 	return r, nil
 }
-
-// ringPieceBytes returns the size of a piece: a quarter of a chunk, in full cache lines, so
-// that several pieces are in flight at a time.
-func ringPieceBytes(chunk int) int { return segment.PieceBytes(4, chunk) }
 
 // Rank returns this rank, from 0.
 func (r *Ring) Rank() int { return r.rank }

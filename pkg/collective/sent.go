@@ -2,8 +2,6 @@ package collective
 
 import "lockstep/pkg/internal/device"
 
-type sentCounter interface{ sentBytes() uint64 }
-
 // Sent returns the number of bytes that this rank has sent to other ranks through group so far:
 // the numbers, and over sockets and in messages also the headers of frames. Through memory, a
 // piece that several ranks read counts once for each of them. MPI does not report what its
@@ -13,7 +11,7 @@ func Sent(group Group) (n uint64, ok bool) {
 	if r, recorded := group.(*Recorder); recorded {
 		group = r.Group
 	}
-	c, ok := group.(sentCounter)
+	c, ok := group.(interface{ sentBytes() uint64 })
 	if !ok {
 		return 0, false
 	}

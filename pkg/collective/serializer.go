@@ -144,7 +144,6 @@ func (t *serializer) checkFailure(what string) error {
 	return nil
 }
 
-// closeOnce calls release once.
 func (t *serializer) closeOnce(release func() error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

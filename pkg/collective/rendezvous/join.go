@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,9 +63,7 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	if e.Token == "" && !isLoopback(e.MasterAddr) {
 		return nil, fmt.Errorf("join run as rank %d: no token: give all ranks the same %s", e.Rank, tokenVariable)
 	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	if err := checkCollectiveName(e.Collective); err != nil {
 		return nil, fmt.Errorf("join run as rank %d: %w", e.Rank, err)
 	}
@@ -77,12 +76,8 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 			return nil, fmt.Errorf("join run as rank %d: %w", e.Rank, err)
 		}
 	}
-	if o.Group.Algorithm == "" {
-		o.Group.Algorithm = e.Algorithm
-	}
-	if o.Group.RanksPerNode == 0 {
-		o.Group.RanksPerNode = e.LocalWorld
-	}
+	o.Group.Algorithm = cmp.Or(o.Group.Algorithm, e.Algorithm)
+	o.Group.RanksPerNode = cmp.Or(o.Group.RanksPerNode, e.LocalWorld)
 	me := claim{Rank: e.Rank, World: e.World, BuildID: o.BuildID, Collective: e.Collective, TLS: e.TLS, Algorithm: o.Group.Algorithm, Machine: o.machine, PID: os.Getpid(), Replicas: o.replicas}
 	if me.Machine == "" {
 		me.Machine = machineID()

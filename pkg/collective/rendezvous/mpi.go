@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,14 +17,10 @@ func joinMPI(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	if e.TLS {
 		return nil, fmt.Errorf("TLS was asked for, but Lockstep does not control the connections of MPI: use another %s, or no TLS", collectiveVariable)
 	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	joining, cancel := process.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("not all ranks joined within %v%s", o.Timeout, o.advice()))
 	defer cancel()
-	if o.Group.Algorithm == "" {
-		o.Group.Algorithm = e.Algorithm
-	}
+	o.Group.Algorithm = cmp.Or(o.Group.Algorithm, e.Algorithm)
 	g, err := collective.JoinMPI(joining, o.Group)
 	if err != nil {
 		return nil, err

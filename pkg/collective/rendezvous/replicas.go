@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,9 +21,7 @@ func JoinReplicas(ctx context.Context, e Env, o Options, replicas int) (groups [
 		return nil, fmt.Errorf("join run: got %d replicas per process: use at least 1", replicas)
 	}
 	o.replicas = replicas
-	if o.Group.Algorithm == "" {
-		o.Group.Algorithm = e.Algorithm
-	}
+	o.Group.Algorithm = cmp.Or(o.Group.Algorithm, e.Algorithm)
 	inner := o.Group
 	inner.RanksPerNode = 0 // they are on one node
 	switch {

@@ -12,6 +12,7 @@
 package schedule
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -215,10 +216,7 @@ func (s *Schedule) addBroadcastTree(step int, ranks []int, chunks int) {
 // addHierarchical reduces within each node, adds the ring of the nodes' first ranks, and
 // broadcasts within each node.
 func (s *Schedule) addHierarchical(t Topology) {
-	perNode := t.PerNode
-	if perNode == 0 {
-		perNode = t.Ranks
-	}
+	perNode := cmp.Or(t.PerNode, t.Ranks)
 	perNode = min(perNode, t.Ranks)
 	nodes := (t.Ranks + perNode - 1) / perNode
 	s.Chunks = nodes
