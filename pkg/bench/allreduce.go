@@ -55,7 +55,6 @@ func ScheduledTransports() []string { return []string{transportShared, "unix", t
 // AllReduceAlgorithms returns Lockstep's algorithms of all-reduce. "direct" needs shared memory.
 func AllReduceAlgorithms() []string { return collective.Algorithms() }
 
-// lockstepSide is Lockstep with one transport and algorithm.
 type lockstepSide struct{ transport, algorithm string }
 
 func (o AllReduceOptions) lockstepSides() []lockstepSide {
@@ -330,7 +329,6 @@ func (o AllReduceOptions) measureSize(sides []allReduceSide, ranks, size int) ([
 	return rows, nil
 }
 
-// formatBytes formats a number of bytes in MB or kB.
 func formatBytes(n int) string {
 	switch {
 	case n >= 1_000_000:

@@ -67,7 +67,6 @@ func (o EngineOptions) isFP32() bool {
 	return o.engineOptions().Precision == engine.DefaultOptions().Precision
 }
 
-// workerSetting is a number of workers with a number of threads each.
 type workerSetting struct{ workers, threads int }
 
 func (s workerSetting) String() string {
@@ -150,8 +149,9 @@ func (b engineBench) compareSetting(ctx context.Context, s workerSetting) ([]Rec
 	if err != nil {
 		return nil, err
 	}
-	memory, err := b.compareMemory(ours, peer, s)
-	if err != nil {
+	memory := b.record
+	memory.Name = b.recordName("peak memory, %s", s)
+	if memory, err = comparison.CompareMemory(memory, ours, peer); err != nil {
 		return nil, err
 	}
 	throughput.Name = b.recordName("training, %s", s)
@@ -205,20 +205,6 @@ func (b engineBench) compareThroughput(ours, peer *comparison.Side, s workerSett
 	r.Unit, r.Peer = "images/s", peer.About.Name
 	images := float64(b.Shape.Batch * s.workers)
 	return comparison.Compare(r, comparison.PerSecond(images, oursSeconds), comparison.PerSecond(images, peerSeconds)), nil
-}
-
-func (b engineBench) compareMemory(ours, peer *comparison.Side, s workerSetting) (Record, error) {
-	a, err := ours.PeakBytes()
-	if err != nil {
-		return Record{}, err
-	}
-	p, err := peer.PeakBytes()
-	if err != nil {
-		return Record{}, err
-	}
-	r := b.record
-	r.Name, r.Unit, r.Peer = b.recordName("peak memory, %s", s), "MiB", peer.About.Name
-	return comparison.CompareCosts(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
 }
 
 // measureAlternately sends a request repeatedly to Lockstep (ours) and to another program (peer), one at a

@@ -9,23 +9,20 @@ import (
 
 const torchScript = "torch_cpu.py"
 
-// memoryFormats returns PyTorch's memory formats, of which comparisons use the faster one.
-func memoryFormats() []string { return []string{"contiguous", "channels_last"} }
-
 // stepsPerFormat is the number of timed steps by which the memory format is chosen.
 const stepsPerFormat = 2
 
 // startFastestTorch measures some steps of PyTorch in each memory format, and leaves the faster one running.
 func startFastestTorch(ctx context.Context, torch []string, shape Shape, s workerSetting, precision string, logf func(string, ...any)) (best *comparison.Side, err error) {
 	fastest := 0.0
-	for _, format := range memoryFormats() {
+	for _, format := range []string{"contiguous", "channels_last"} {
 		argv := append(append([]string{}, torch...), "--threads", strconv.Itoa(s.threads), "--format", format, "--precision", precision)
 		one, err := comparison.StartPeer(ctx, comparison.Program{Argv: append(argv, shape.commonFlags()...), Workers: s.workers})
 		if err != nil {
 			best.Close()
 			return nil, err
 		}
-		seconds, err := measureWarmSteps(one, stepsPerFormat)
+		seconds, err := measureWarmSteps(one)
 		if err != nil {
 			best.Close()
 			one.Close()
@@ -42,17 +39,11 @@ func startFastestTorch(ctx context.Context, torch []string, shape Shape, s worke
 	return best, nil
 }
 
-// measureWarmSteps returns the median seconds of a step, after one step that is not counted.
-func measureWarmSteps(s *comparison.Side, steps int) (float64, error) {
-	var seconds []float64
-	for i := range 1 + steps {
-		v, err := s.TimeRequest(comparison.RequestStep)
-		if err != nil {
-			return 0, err
-		}
-		if i > 0 {
-			seconds = append(seconds, v)
-		}
+// measureWarmSteps returns the median seconds of stepsPerFormat steps, after one that is not counted.
+func measureWarmSteps(s *comparison.Side) (float64, error) {
+	seconds, err := measureInTurns([]*comparison.Side{s}, comparison.RequestStep, 1+stepsPerFormat)
+	if err != nil {
+		return 0, err
 	}
-	return comparison.Median(seconds), nil
+	return comparison.Median(seconds[0][1:]), nil
 }

@@ -45,14 +45,18 @@ func speedFileKinds() []fileKind {
 		{name: "study CSV", file: "log_4.csv", piece: appendStudyRow},
 		{name: "SC21 log", file: "4GPU/out.log", piece: newSC21Appender(8)},
 		{name: "SC21 log, gzip", file: "4GPU/out.log.gz", piece: newSC21Appender(8)},
-		{name: "SC21 log, epochs alone", file: "4GPU/out.log", piece: appendSC21Line},
-		{name: "Keras output", file: "4GPU/keras.out", piece: appendKerasEpoch},
-		{name: "Horovod synthetic", file: "4GPU/horovod.out", piece: appendHorovodIteration},
-		{name: "srun -l", file: "4GPU/srun.out", piece: appendSrunLine},
-		{name: "MLPerf log", file: "4GPU/mlperf.log", piece: appendMLPerfLine},
-		{name: "DLLogger", file: "4GPU/dllogger.log", piece: appendDLLoggerLine},
+		{name: "SC21 log, epochs alone", file: "4GPU/out.log", piece: newSC21Appender(0)},
+		{name: "Keras output", file: "4GPU/keras.out", piece: newPatternAppender("", "Epoch <m>/1000000\n156/156 - 24s - loss: 0.9999 - accuracy: 0.9999 - val_loss: 0.9999 - val_accuracy: 0.9999 - 24s/epoch - 121ms/step\n")},
+		{name: "Horovod synthetic", file: "4GPU/horovod.out", piece: newPatternAppender("Model: resnet50\nBatch size: 64\nNumber of GPUs: 4\nRunning benchmark...\n", "Iter #<n>: 1799.9 img/sec per GPU\n")},
+		{name: "srun -l", file: "4GPU/srun.out", piece: newPatternAppender("", srunLine("0")+srunLine("1")+srunLine("2")+srunLine("3"))},
+		{name: "MLPerf log", file: "4GPU/mlperf.log", piece: newPatternAppender(`:::MLLOG {"namespace": "", "time_ms": 1714835500000, "event_type": "INTERVAL_START", "key": "run_start", "value": null, "metadata": {"file": "train.py", "lineno": 1}}`+"\n",
+			`:::MLLOG {"namespace": "", "time_ms": 1714835500400, "event_type": "POINT_IN_TIME", "key": "tracked_stats", "value": {"throughput": 399.999}, "metadata": {"step": <n>}}`+"\n")},
+		{name: "DLLogger", file: "4GPU/dllogger.log", piece: newPatternAppender("", `DLLL {"timestamp": "1587451057.81385", "datetime": "2020-04-21 02:24:17.813850", "elapsedtime": "<n>.000000", "type": "LOG", "step": [<e>, <n>], "data": {"average_loss": 0.999999}}`+"\n")},
 		{name: "Lightning metrics", file: "4GPU/metrics.csv", piece: appendLightningRow},
-		{name: "lines of a template", file: "4GPU/out.log", piece: appendTemplateLine, template: templateOfLines},
+		{
+			name: "lines of a template", file: "4GPU/out.log", piece: newPatternAppender("", "Epoch <m>: loss 0.9999 time 109.999s, 599.9 samples/sec\n"),
+			template: "Epoch {epoch}: loss {train_loss} time {seconds}s, {samples_per_second} samples/sec",
+		},
 	}
 	kinds = append(kinds, patternKinds()...)
 	for i := range kinds {
@@ -62,6 +66,11 @@ func speedFileKinds() []fileKind {
 		fileKind{name: "events, scalars alone", file: "4GPU/events.out.tfevents.1", required: scalarsRate, piece: newEventAppender(0)},
 		fileKind{name: "events, records of 4 kB", file: "4GPU/events.out.tfevents.2", required: eventsRate, piece: newEventAppender(4096)},
 	)
+}
+
+// srunLine returns the pattern of a line of one rank, labeled by srun -l.
+func srunLine(rank string) string {
+	return rank + ": 2018-10-07 20:36:08,348 INFO Train samples 32768 time 1424.70s rate 23.0000 samples/s\n"
 }
 
 // memoryFileKinds returns the kinds of files whose peak memory is measured. The reader skips most of them.
@@ -115,33 +124,8 @@ func writePieces(path string, piece pieceAppender, end string, more func(n int, 
 
 // writeSC21Log writes the lines per epoch of a log of the SC21 study, and returns its size in bytes.
 func writeSC21Log(path string, lines int) (float64, error) {
-	size, err := writePieces(path, appendSC21Line, "", func(n int, _ int64) bool { return n < lines })
+	size, err := writePieces(path, newSC21Appender(0), "", func(n int, _ int64) bool { return 4*n < lines })
 	return float64(size), err
-}
-
-// appendSC21Line writes as many digits as Python does; losses fall with noise.
-func appendSC21Line(b []byte, rng *rand.Rand, n int) []byte {
-	start := time.Date(2021, 11, 12, 0, 32, 26, 118e6, time.UTC)
-	const each = 4
-	header := []string{"Configuration name: base", "global_batch_size 64", "world_size 4", "num_epochs 25000"}
-	epoch := max(0, (n-len(header))/each+1)
-	b = start.Add(time.Duration(epoch)*825*time.Second).AppendFormat(b, "2006-01-02 15:04:05,000")
-	b = append(b, " - root - INFO - "...)
-	loss := 0.01 + 0.5*math.Exp(-float64(epoch)/2500)
-	switch i := n - len(header); {
-	case i < 0:
-		b = append(b, header[n]...)
-	case i%each == 0:
-		seconds := 750 + 10*rng.Float64()
-		b = fmt.Appendf(b, "Time taken for epoch %d is %v sec, avg %v samples/sec", epoch, seconds, 65536/seconds)
-	case i%each == 1:
-		b = fmt.Appendf(b, "  Avg train loss=%.6f", loss+0.002*rng.Float64())
-	case i%each == 2:
-		b = fmt.Appendf(b, "  Avg val loss=%.6f", loss+0.02+0.002*rng.Float64())
-	default:
-		b = fmt.Appendf(b, "  Total validation time: %v sec", 70+rng.Float64())
-	}
-	return append(b, '\n')
 }
 
 // appendStudyRow appends the header (n = 0) or a row.
@@ -154,8 +138,8 @@ func appendStudyRow(b []byte, rng *rand.Rand, n int) []byte {
 		n-1, 190+10*rng.Float64(), loss+0.002*rng.Float64(), loss+0.02+0.002*rng.Float64())
 }
 
-// newSC21Appender appends a header, then alternately linesBetween lines of about a hundred bytes and the
-// lines of one epoch.
+// newSC21Appender appends the four lines of a header, then alternately linesBetween lines of about a hundred
+// bytes and the four lines of one epoch.
 func newSC21Appender(linesBetween int) pieceAppender {
 	start := time.Date(2021, 11, 12, 0, 32, 26, 0, time.UTC)
 	return func(b []byte, rng *rand.Rand, n int) []byte {
@@ -167,6 +151,8 @@ func newSC21Appender(linesBetween int) pieceAppender {
 		case n == 0:
 			line("Configuration name: base")
 			line("global_batch_size 64")
+			line("world_size 4")
+			line("num_epochs 25000")
 		case n%(linesBetween+1) != 0:
 			line("iteration %08d of the data loader took %.9f sec, queue %03d", n, rng.Float64(), rng.IntN(100))
 		default:
@@ -178,47 +164,6 @@ func newSC21Appender(linesBetween int) pieceAppender {
 		}
 		return b
 	}
-}
-
-func appendKerasEpoch(b []byte, rng *rand.Rand, n int) []byte {
-	return fmt.Appendf(b, "Epoch %d/1000000\n196/196 - 24s - loss: %.4f - accuracy: %.4f - val_loss: %.4f - val_accuracy: %.4f - 24s/epoch - 121ms/step\n",
-		n+1, rng.Float64(), rng.Float64(), rng.Float64(), rng.Float64())
-}
-
-// appendHorovodIteration appends the header (n = 0) or an iteration of Horovod's synthetic benchmark.
-func appendHorovodIteration(b []byte, rng *rand.Rand, n int) []byte {
-	if n == 0 {
-		return append(b, "Model: resnet50\nBatch size: 64\nNumber of GPUs: 4\nRunning benchmark...\n"...)
-	}
-	return fmt.Appendf(b, "Iter #%d: %.1f img/sec per GPU\n", n-1, 1700+100*rng.Float64())
-}
-
-// appendSrunLine appends a line of one of four ranks, labeled by srun -l.
-func appendSrunLine(b []byte, rng *rand.Rand, n int) []byte {
-	seconds := 1400 + 100*rng.Float64()
-	return fmt.Appendf(b, "%d: 2018-10-07 20:36:09,348 INFO Train samples 32768 time %.2fs rate %.4f samples/s\n", n%4, seconds, 32768/seconds)
-}
-
-// templateOfLines is the template of the lines that appendTemplateLine appends.
-const templateOfLines = "Epoch {epoch}: loss {train_loss} time {seconds}s, {samples_per_second} samples/sec"
-
-// appendTemplateLine appends a line of a program that Lockstep does not know.
-func appendTemplateLine(b []byte, rng *rand.Rand, n int) []byte {
-	seconds := 100 + 10*rng.Float64()
-	return fmt.Appendf(b, "Epoch %d: loss %.4f time %.3fs, %.1f samples/sec\n", n+1, rng.Float64(), seconds, 60000/seconds)
-}
-
-func appendMLPerfLine(b []byte, rng *rand.Rand, n int) []byte {
-	if n == 0 {
-		return append(b, `:::MLLOG {"namespace": "", "time_ms": 1714835509000, "event_type": "INTERVAL_START", "key": "run_start", "value": null, "metadata": {"file": "train.py", "lineno": 1}}`+"\n"...)
-	}
-	return fmt.Appendf(b, `:::MLLOG {"namespace": "", "time_ms": %d, "event_type": "POINT_IN_TIME", "key": "tracked_stats", "value": {"throughput": %.3f}, "metadata": {"step": %d}}`+"\n",
-		1714835509498+n, 300+100*rng.Float64(), n)
-}
-
-func appendDLLoggerLine(b []byte, rng *rand.Rand, n int) []byte {
-	return fmt.Appendf(b, `DLLL {"timestamp": "%d.91385", "datetime": "2020-04-21 02:24:17.913850", "elapsedtime": "%.6f", "type": "LOG", "step": [%d, %d], "data": {"average_loss": %.6f}}`+"\n",
-		1587451057+n, float64(n), n/1000, n%1000, rng.Float64())
 }
 
 // appendLightningRow appends the header (n = 0) or a row of PyTorch Lightning's metrics.

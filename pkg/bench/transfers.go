@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -23,21 +24,15 @@ type RecordOptions struct {
 }
 
 func (o RecordOptions) withDefaults() RecordOptions {
-	if o.Workers == 0 {
-		o.Workers = 4
-	}
-	if o.Algorithm == "" {
-		o.Algorithm = schedule.Ring
-	}
+	o.Workers = cmp.Or(o.Workers, 4)
+	o.Algorithm = cmp.Or(o.Algorithm, schedule.Ring)
 	if o.Transport == "" {
 		o.Transport = transportShared
 		if o.PerNode > 0 {
 			o.Transport = transportTCP
 		}
 	}
-	if o.Bytes == 0 {
-		o.Bytes = 1_000_000
-	}
+	o.Bytes = cmp.Or(o.Bytes, 1_000_000)
 	return o
 }
 

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,18 +90,10 @@ type Options struct {
 func Modes() []string { return []string{"eager", "default", "max-autotune"} }
 
 func (o Options) withDefaults() Options {
-	if o.Precision == "" {
-		o.Precision = "bf16"
-	}
-	if o.Device == "" {
-		o.Device = "cuda"
-	}
-	if o.Repeats == 0 {
-		o.Repeats = 7
-	}
-	if o.Steps == 0 {
-		o.Steps = 20
-	}
+	o.Precision = cmp.Or(o.Precision, "bf16")
+	o.Device = cmp.Or(o.Device, "cuda")
+	o.Repeats = cmp.Or(o.Repeats, 7)
+	o.Steps = cmp.Or(o.Steps, 20)
 	if len(o.Modes) == 0 {
 		o.Modes = Modes()
 	}
@@ -287,7 +280,7 @@ func (b *peerBench) measureAll() ([]comparison.Record, error) {
 	}
 	images := float64(b.Steps * b.model.shape.Batch)
 	var records []comparison.Record
-	var first error
+	var first, err error
 	for i, mode := range b.modes {
 		peer := b.sides[i+1]
 		r := b.record
@@ -296,28 +289,15 @@ func (b *peerBench) measureAll() ([]comparison.Record, error) {
 		r = comparison.Compare(r, comparison.PerSecond(images, seconds[0]), comparison.PerSecond(images, seconds[i+1]))
 		comparison.Logf(b.Output, "%s: %.2f ms per step, %s: %.2f ms per step", b.sides[0].About.Name, 1e3*comparison.Median(seconds[0])/float64(b.Steps), peer.About.Name, 1e3*comparison.Median(seconds[i+1])/float64(b.Steps))
 		records = append(records, r)
-		m, err := b.compareMemory(peer)
-		if err != nil {
+		m := b.record
+		m.Name = fmt.Sprintf("memory of %s, %s", b.model.name, b.precisionName())
+		if m, err = comparison.CompareMemory(m, b.sides[0], peer); err != nil {
 			first = errors.Join(first, err)
 			continue
 		}
 		records = append(records, m)
 	}
 	return records, first
-}
-
-func (b *peerBench) compareMemory(peer *comparison.Side) (comparison.Record, error) {
-	r := b.record
-	r.Name, r.Unit, r.Peer = fmt.Sprintf("memory of %s, %s", b.model.name, b.precisionName()), "MiB", peer.About.Name
-	a, err := b.sides[0].PeakBytes()
-	if err != nil {
-		return r, err
-	}
-	p, err := peer.PeakBytes()
-	if err != nil {
-		return r, err
-	}
-	return comparison.CompareCosts(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
 }
 
 func checkSameNetwork(ours, peers comparison.Greeting) error {

@@ -2,13 +2,13 @@ package comparison
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"lockstep/pkg/collective/rendezvous"
+	"lockstep/pkg/internal/process"
 	"lockstep/pkg/internal/topology"
 	"lockstep/pkg/runs/transfers"
 )
@@ -83,11 +84,11 @@ func CheckSameWork(ours, peers Greeting, threads int) error {
 // Side is a running program with one process per worker.
 type Side struct {
 	About     Greeting // greeting of rank 0
-	processes []*process
+	processes []*sideProcess
 	cancel    context.CancelFunc
 }
 
-type process struct {
+type sideProcess struct {
 	rank   int
 	cmd    *exec.Cmd
 	in     io.WriteCloser
@@ -117,7 +118,7 @@ func Start(ctx context.Context, p Program) (*Side, error) {
 		}
 		s.processes = append(s.processes, one)
 	}
-	err = s.forEachProcess(func(p *process) error { return p.readAnswer(&p.About) })
+	err = s.forEachProcess(func(p *sideProcess) error { return p.readAnswer(&p.About) })
 	if err != nil {
 		s.Close()
 		return nil, err
@@ -126,8 +127,8 @@ func Start(ctx context.Context, p Program) (*Side, error) {
 	return s, nil
 }
 
-func startProcess(ctx context.Context, p Program, rank, port int, token string) (*process, error) {
-	one := &process{rank: rank, cmd: exec.CommandContext(ctx, p.Argv[0], p.Argv[1:]...)}
+func startProcess(ctx context.Context, p Program, rank, port int, token string) (*sideProcess, error) {
+	one := &sideProcess{rank: rank, cmd: exec.CommandContext(ctx, p.Argv[0], p.Argv[1:]...)}
 	one.cmd.Env = sideEnvironment(p, rank, port, token)
 	one.cmd.Stderr = &one.stderr
 	one.cmd.WaitDelay = closeTimeout // limits the wait for child processes that keep the pipes open
@@ -176,25 +177,18 @@ func sideEnvironment(p Program, rank, port int, token string) []string {
 		"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
 	}
 	if p.Workers > 1 {
-		local := p.PerNode
-		if local == 0 {
-			local = p.Workers
-		}
+		local := cmp.Or(p.PerNode, p.Workers)
 		set = append(set, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(p.Workers),
 			"LOCAL_RANK="+strconv.Itoa(rank%local), "LOCAL_WORLD_SIZE="+strconv.Itoa(local),
 			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port), "LOCKSTEP_TOKEN="+token)
 	}
-	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains(drop, name)
-	})
-	return append(env, set...)
+	return process.Environment(set, drop...)
 }
 
 // Ask sends one request to every process and returns their answers by rank.
 func (s *Side) Ask(request string) ([]Answer, error) {
 	answers := make([]Answer, len(s.processes))
-	err := s.forEachProcess(func(p *process) error {
+	err := s.forEachProcess(func(p *sideProcess) error {
 		if _, err := io.WriteString(p.in, request+"\n"); err != nil {
 			return p.waitForExit(err)
 		}
@@ -252,9 +246,23 @@ func (s *Side) PeakBytes() (float64, error) {
 	return sum, nil
 }
 
+// CompareMemory fills in the numbers of r from the peak memory of both sides.
+func CompareMemory(r Record, ours, peer *Side) (Record, error) {
+	a, err := ours.PeakBytes()
+	if err != nil {
+		return r, err
+	}
+	p, err := peer.PeakBytes()
+	if err != nil {
+		return r, err
+	}
+	r.Unit, r.Peer = "MiB", peer.About.Name
+	return CompareCosts(r, []float64{a / (1 << 20)}, []float64{p / (1 << 20)}), nil
+}
+
 // forEachProcess calls f for all processes in parallel. After an error, it kills the other processes, which
 // may wait for the failed one, and returns the first error.
-func (s *Side) forEachProcess(f func(*process) error) error {
+func (s *Side) forEachProcess(f func(*sideProcess) error) error {
 	errs := make(chan error)
 	for _, p := range s.processes {
 		go func() { errs <- f(p) }()
@@ -286,7 +294,7 @@ func (s *Side) Close() {
 	s.cancel()
 }
 
-func (p *process) readAnswer(v any) error {
+func (p *sideProcess) readAnswer(v any) error {
 	line, err := p.out.ReadBytes('\n')
 	if err != nil {
 		return p.waitForExit(err)
@@ -299,7 +307,7 @@ func (p *process) readAnswer(v any) error {
 
 // waitForExit waits for a process that no longer answers. The error has its last output and the reason: its
 // own error or, if it ended normally, cause.
-func (p *process) waitForExit(cause error) error {
+func (p *sideProcess) waitForExit(cause error) error {
 	_ = p.in.Close()
 	if err := p.wait(); err != nil {
 		cause = err
@@ -311,11 +319,8 @@ func (p *process) waitForExit(cause error) error {
 }
 
 // describe returns a name for errors: the greeting's or else the command line, and the rank.
-func (p *process) describe() string {
-	name := p.About.Name
-	if name == "" {
-		name = strings.Join(p.cmd.Args, " ")
-	}
+func (p *sideProcess) describe() string {
+	name := cmp.Or(p.About.Name, strings.Join(p.cmd.Args, " "))
 	return fmt.Sprintf("%s (rank %d)", name, p.rank)
 }
 
