@@ -1,6 +1,7 @@
 package course
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -132,9 +133,7 @@ func (t *Task) selectRuns(need RequiredRuns, all []runs.Run) ([]runs.Run, error)
 // the run's config.
 func isOfConfig(info runs.Info, config string) (same bool, name string) {
 	name, _ = info.Config["name"].(string)
-	if name == "" {
-		name = info.Study
-	}
+	name = cmp.Or(name, info.Study)
 	c, err := train.Named(config)
 	if err != nil || name != config {
 		return false, name

@@ -14,7 +14,6 @@ import (
 	"lockstep/pkg/course/internal/kernelclient"
 )
 
-// randomInputs is the number of calls of each function.
 const randomInputs = 20
 
 // calls contains random calls of a function, as Go source, and the reference's results.

@@ -266,8 +266,5 @@ func (all Tasks) writeReleased(dir string) (string, error) {
 	}
 	path := filepath.Join(dir, all[0].notebook+".yaml")
 	header := fmt.Sprintf("# Tasks of %s.ipynb for students: %s.\n", all[0].notebook, english.Count(len(all), "task"))
-	return path, wholefile.Write(path, 0o644, func(w *os.File) error {
-		_, err := w.WriteString(header + string(text))
-		return err
-	})
+	return path, wholefile.WriteBytes(path, []byte(header+string(text)), 0o644)
 }

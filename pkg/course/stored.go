@@ -17,11 +17,10 @@ import (
 
 // storedAnswer is the output of a check in a notebook, see Answer.JSON.
 type storedAnswer struct {
-	Version  json.Number    `json:"lockstep_answer"`
-	Task     string         `json:"task"`
-	Values   map[string]any `json:"answer"`
-	Runs     []RunReference `json:"runs"`
-	Attempts json.Number    `json:"attempts"`
+	Version json.Number    `json:"lockstep_answer"`
+	Task    string         `json:"task"`
+	Values  map[string]any `json:"answer"`
+	Runs    []RunReference `json:"runs"`
 }
 
 // cellsOf returns the cells of a notebook with a grade_id. A copied cell has the same id.

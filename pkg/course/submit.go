@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -115,12 +116,7 @@ func (m manifest) pack(w io.Writer, notebook string, folders map[string]string) 
 	if err := addFile(z, m.Notebook, notebook); err != nil {
 		return err
 	}
-	names := make([]string, 0, len(folders))
-	for name := range folders {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(folders)) {
 		entries, err := os.ReadDir(folders[name])
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"gonum.org/v1/gonum/stat"
@@ -267,13 +268,9 @@ func (l *LoaderTuning) isLoadingFree() bool {
 
 // FormatOverrides formats s as values of the flag --set, such as "loader.workers=4".
 func FormatOverrides(s train.LoaderConfig) []string {
-	kind := s.Kind
-	if kind == "" {
-		kind = data.LoaderLowMem
-	}
-	set := []string{"loader.kind=" + kind, fmt.Sprintf("loader.workers=%d", s.Workers), fmt.Sprintf("loader.prefetch=%d", s.Prefetch)}
+	set := []string{"loader.kind=" + cmp.Or(s.Kind, data.LoaderLowMem), fmt.Sprintf("loader.workers=%d", s.Workers), fmt.Sprintf("loader.prefetch=%d", s.Prefetch)}
 	if len(s.Order) > 0 && !slices.Equal(s.Order, data.DefaultOrder()) {
-		set = append(set, formatOrderOverride(s.Order))
+		set = append(set, "loader.order=["+strings.Join(s.Order, ",")+"]")
 	}
 	return set
 }

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -13,16 +14,8 @@ import (
 	"lockstep/pkg/train"
 )
 
-// formatOrderOverride formats the order for the flag --set, as in loader.order=[map,batch].
-func formatOrderOverride(order []string) string {
-	return "loader.order=[" + strings.Join(order, ",") + "]"
-}
-
 func formatSetting(s train.LoaderConfig) string {
-	kind := s.Kind
-	if kind == "" {
-		kind = data.LoaderLowMem
-	}
+	kind := cmp.Or(s.Kind, data.LoaderLowMem)
 	text := fmt.Sprintf("%s, %s, prefetch %d", kind, english.Count(s.Workers, "worker"), s.Prefetch)
 	if s.Workers == 0 {
 		text = kind + ", 0 workers"

@@ -204,7 +204,7 @@ func (m *measurer) trainOnCachedBatch(ctx context.Context) error {
 			return err
 		}
 		b := m.batches.Batch()
-		m.cached = data.Batch{Image: append([]float32(nil), b.Image...), Target: append([]float32(nil), b.Target...)}
+		m.cached = data.Batch{Image: slices.Clone(b.Image), Target: slices.Clone(b.Target)}
 	}
 	return m.trainStep(ctx, m.cached)
 }
@@ -291,12 +291,8 @@ func (m *measurer) summarizeTrials(name string, seconds []float64) runs.Trial {
 	r := runs.Trial{Name: name}
 	for _, s := range seconds {
 		r.Rates = append(r.Rates, m.samplesPerSecond(m.o.Batches, s))
-		r.Rate += m.samplesPerSecond(m.o.Batches, s) / float64(len(seconds))
 	}
-	for _, v := range r.Rates {
-		r.Spread += (v - r.Rate) * (v - r.Rate) / float64(len(seconds))
-	}
-	r.Spread = math.Sqrt(r.Spread)
+	r.Rate, r.Spread = stat.Mean(r.Rates, nil), math.Sqrt(stat.PopVariance(r.Rates, nil))
 	m.logLine("BENCHY::SUMMARY::%s average trial throughput: %.3f +/- %.3f", name, r.Rate, r.Spread)
 	return r
 }

@@ -2,6 +2,7 @@
 package inference
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -204,10 +205,7 @@ func (n *Network) FindField(channels int) (err error) {
 
 // loadWindow loads the program for the largest window of an image that MemoryBytes allows.
 func (n *Network) loadWindow(channels int, size [2]int, f plan.Field) (window [2]int, err error) {
-	limit := n.MemoryBytes
-	if limit == 0 {
-		limit = DefaultMemoryBytes
-	}
+	limit := cmp.Or(n.MemoryBytes, DefaultMemoryBytes)
 	program := func(w [2]int) (*plan.Program, error) {
 		return n.Program([]int{channels, w[0], w[1]}, []int{1, w[0], w[1]})
 	}

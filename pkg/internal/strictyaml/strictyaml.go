@@ -10,6 +10,7 @@
 package strictyaml
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -111,9 +112,7 @@ func checkKeys(n *yaml.Node, t reflect.Type, prefix string) error {
 			return nil
 		}
 		what, got := strings.TrimSuffix(prefix, "."), strconv.Quote(n.Value)
-		if what == "" {
-			what = "a config"
-		}
+		what = cmp.Or(what, "a config")
 		if n.Kind == yaml.SequenceNode {
 			got = "a list"
 		}
@@ -170,9 +169,7 @@ func Fields(t reflect.Type) (fields map[string]reflect.Type, names []string) {
 // name in lower case.
 func FieldKey(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-	if name == "" {
-		name = strings.ToLower(f.Name)
-	}
+	name = cmp.Or(name, strings.ToLower(f.Name))
 	return name
 }
 
@@ -201,9 +198,7 @@ func checkValue(n *yaml.Node, t reflect.Type, key string) error {
 		reflect.Int: "a whole number in decimal digits, such as 16", reflect.Int64: "a whole number in decimal digits, such as 16", reflect.Float64: "a number, such as 0.001 or 1e-3",
 		reflect.Bool: "true or false", reflect.String: "a text", reflect.Slice: "a list",
 	}[t.Kind()]
-	if want == "" {
-		want = t.String()
-	}
+	want = cmp.Or(want, t.String())
 	got := strconv.Quote(n.Value)
 	switch n.Kind {
 	case yaml.MappingNode:
