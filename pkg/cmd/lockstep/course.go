@@ -186,9 +186,7 @@ of the machine, about 25 kB a run. It lists the tasks without a right answer.`,
 				}
 				name = u.Username
 			}
-			if out == "" {
-				out = strings.TrimSuffix(filepath.Base(args[0]), ".ipynb") + "-" + name + ".zip"
-			}
+			out = cmp.Or(out, strings.TrimSuffix(filepath.Base(args[0]), ".ipynb")+"-"+name+".zip")
 			if err := checkOutput(out, args[0]); err != nil {
 				return err
 			}

@@ -41,7 +41,6 @@ type dataMakeFlags struct {
 	gzip                bool
 }
 
-// dataGenerator makes one kind of data.
 type dataGenerator struct {
 	name, does, formats string
 	make                func(c *cobra.Command, dir string, f dataMakeFlags) (trains string, err error)
@@ -81,9 +80,7 @@ same seed gives the same files. Kinds of data, and the formats for --format:
 					continue
 				}
 				formats := strings.Fields(m.formats)
-				if f.format == "" {
-					f.format = formats[0]
-				}
+				f.format = cmp.Or(f.format, formats[0])
 				if !strings.Contains(" "+m.formats+" ", " "+f.format+" ") {
 					return asUsageError(fmt.Errorf("%s: unknown format %q: use --format %s", m.name, f.format, strings.Join(formats, " or ")))
 				}

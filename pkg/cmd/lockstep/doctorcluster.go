@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,11 +19,6 @@ type clusterCheck struct {
 	cluster, dryRun bool
 	on, node        string
 	options         preflight.Options
-}
-
-// clusterFlags returns the names of the flags that need --on slurm:SITE.
-func clusterFlags() []string {
-	return []string{"nodes", "partition", "account", "reservation", "time", "gpus", "dry-run"}
 }
 
 func (k *clusterCheck) addFlags(f *pflag.FlagSet) {
@@ -47,7 +43,7 @@ func (k *clusterCheck) isAsked(c *cobra.Command) (bool, error) {
 		return true, nil
 	}
 	var given []string
-	for _, name := range clusterFlags() {
+	for _, name := range []string{"nodes", "partition", "account", "reservation", "time", "gpus", "dry-run"} { // need --on slurm:SITE
 		if c.Flags().Changed(name) {
 			given = append(given, "--"+name)
 		}
@@ -102,9 +98,7 @@ func (k *clusterCheck) check(c *cobra.Command) (*preflight.Report, error) {
 	if kind == "local" {
 		return preflight.Local(ctx)
 	}
-	if site == "" {
-		site = "generic"
-	}
+	site = cmp.Or(site, "generic")
 	if k.dryRun {
 		text, err := preflight.SlurmDryRun(ctx, site, k.options)
 		if err == nil {

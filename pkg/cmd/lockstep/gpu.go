@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -177,10 +178,7 @@ func (r selfTestResult) write(w io.Writer, asJSON bool) error {
 		if !k.OK {
 			verdict = "FAILED"
 		}
-		detail := k.Detail
-		if detail == "" {
-			detail = strings.Join(k.Kernels, " ")
-		}
+		detail := cmp.Or(k.Detail, strings.Join(k.Kernels, " "))
 		fmt.Fprintf(t, "%s\t%s\t%s\t%.2e\t%.2e\t%s\t%s\n", k.Name, k.Type, k.Shape, k.Error, k.Bound, verdict, detail)
 	}
 	if err := t.Flush(); err != nil {

@@ -11,7 +11,6 @@ import (
 	"lockstep/pkg/launch"
 )
 
-// addSlurmFlags adds the flags of --on slurm:SITE.
 func addSlurmFlags(f *pflag.FlagSet, o *launch.SlurmOptions) {
 	f.StringVar(&o.Account, "account", "", "Slurm: the account to charge")
 	f.StringVar(&o.Partition, "partition", "", "Slurm: the partition (default: the site's)")

@@ -36,7 +36,6 @@ const (
 	exitInterrupted = 130
 )
 
-// An exitError is an error with an exit code.
 type exitError struct {
 	code int
 	err  error

@@ -17,7 +17,6 @@ type studyFlags struct {
 	logs logFlags
 }
 
-// addTo adds all flags.
 func (f *studyFlags) addTo(c *cobra.Command) {
 	f.addMeasureFlags(c)
 	c.Flags().StringVar(&f.rule.Baseline, "baseline", scaling.BaselineSmallest, "baseline of the speed-up: smallest (the smallest worker count of a series), one, or a number")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -34,9 +35,7 @@ environment/sites/README.md explains the keys.`,
 					return err
 				}
 				unknown := strings.Join(p.Unknown(site.Job{}), ", ")
-				if unknown == "" {
-					unknown = "none"
-				}
+				unknown = cmp.Or(unknown, "none")
 				fmt.Fprintf(w, "%s\t%s\t%s\n", name, p.Description, unknown)
 			}
 			return w.Flush()

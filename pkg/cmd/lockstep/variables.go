@@ -11,7 +11,6 @@ import (
 
 const variablePrefix = "LOCKSTEP_"
 
-// variables returns the environment variables that Lockstep reads.
 func variables() []string {
 	return []string{
 		"LOCKSTEP_ALGORITHM", "LOCKSTEP_BIN", "LOCKSTEP_BINDING", "LOCKSTEP_COLLECTIVE", "LOCKSTEP_CORES", "LOCKSTEP_CORES_WAIT", "LOCKSTEP_COURSE", "LOCKSTEP_COURSE_TASKS", "LOCKSTEP_CPU", "LOCKSTEP_CUDA_PATH", "LOCKSTEP_DATA_SITE", "LOCKSTEP_LAUNCHER", "LOCKSTEP_LOCKS", "LOCKSTEP_LOGS",

@@ -21,7 +21,6 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// viewResult is a result that can be written in several formats.
 type viewResult interface {
 	Write(w io.Writer, format string) error
 }
@@ -180,7 +179,6 @@ func parseMetricTarget(value string) (metric string, target float64, ok bool) {
 
 const budgetForm = "DEVICE-HOURS[,epochs=N][,seeds=N]"
 
-// parseBudget parses budgetForm.
 func parseBudget(value string) (deviceHours float64, project scaling.Project, ok bool) {
 	text, options, more := strings.Cut(value, ",")
 	if !isNumber(text) {
