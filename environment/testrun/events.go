@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -113,11 +114,7 @@ func (e *eventCollector) finishPackage(ev event) {
 	if ev.Action == "skip" && len(tests) == 0 {
 		return // no test files
 	}
-	var names []string
-	for name := range tests {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(tests))
 	passedBefore, skipsBefore := e.passed, len(e.skips)
 	var failures []failure
 	for _, name := range names {
@@ -167,12 +164,7 @@ func (e *eventCollector) packageOutput(path string) string {
 
 // finishKilledPackages counts the tests of packages without a final event, because go test was killed.
 func (e *eventCollector) finishKilledPackages() {
-	var open []string
-	for path := range e.tests {
-		open = append(open, path)
-	}
-	slices.Sort(open)
-	for _, path := range open {
+	for _, path := range slices.Sorted(maps.Keys(e.tests)) {
 		e.finishPackage(event{Action: "fail", Package: path})
 	}
 }

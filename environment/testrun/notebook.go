@@ -78,7 +78,6 @@ func runNotebooks(ctx context.Context, r *runner) error {
 	return verifyRuns(ctx, r, logs)
 }
 
-// runNotebook executes the notebook at path into the folder out.
 func runNotebook(ctx context.Context, r *runner, env []string, path, out string) error {
 	executed := filepath.Join(out, filepath.Base(path))
 	page := strings.TrimSuffix(executed, ".ipynb") + ".html"

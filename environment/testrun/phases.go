@@ -213,10 +213,7 @@ func (r *runner) findLinter(ctx context.Context) (file string, env []string, err
 		return "", nil, err
 	}
 	// A linter built with an older Go cannot read code for the current one, so the name contains both versions.
-	file, err = filepath.Abs(filepath.Join(cache, "golangci-lint-"+version+"-"+goVersion))
-	if err != nil {
-		return "", nil, err
-	}
+	file = absolutePath(filepath.Join(cache, "golangci-lint-"+version+"-"+goVersion))
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		r.printLine("building golangci-lint " + version)
 		if err := r.runCommand(ctx, nil, "go", "build", "-C", "environment/tools", "-trimpath", "-ldflags=-s -w", "-o", file+".next", linter+"/cmd/golangci-lint"); err != nil {
@@ -226,13 +223,9 @@ func (r *runner) findLinter(ctx context.Context) (file string, env []string, err
 			return "", nil, err
 		}
 	}
-	lintCache, err := filepath.Abs(filepath.Join(cache, "lint"))
-	if err != nil {
-		return "", nil, err
-	}
 	// Most of the linter's memory lives until its end, so that rarer garbage collection, until it has 3 GiB,
 	// saves a seventh of its CPU time.
-	return file, []string{"GOLANGCI_LINT_CACHE=" + lintCache, "GOGC=400", "GOMEMLIMIT=3GiB"}, nil
+	return file, []string{"GOLANGCI_LINT_CACHE=" + absolutePath(filepath.Join(cache, "lint")), "GOGC=400", "GOMEMLIMIT=3GiB"}, nil
 }
 
 // buildBinaries builds the command and the kernel. It installs the kernel in kernelPrefix, and leaves the user's

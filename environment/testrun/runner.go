@@ -214,7 +214,6 @@ func (r *runner) addSkip(s skippedTest) {
 	}
 }
 
-// lineTail keeps the last limit lines.
 type lineTail struct {
 	limit int
 	lines []string

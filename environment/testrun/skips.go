@@ -40,7 +40,6 @@ func readSkips(path string) ([]skipRule, error) {
 	return rules, nil
 }
 
-// isAllowedSkip reports whether a rule allows this skip.
 func isAllowedSkip(rules []skipRule, s skippedTest) bool {
 	return slices.ContainsFunc(rules, func(r skipRule) bool {
 		return r.pattern.MatchString(s.Name) && strings.Contains(s.Reason, r.reason)

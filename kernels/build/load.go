@@ -13,7 +13,7 @@ import (
 
 // listImportPaths returns the sorted paths of all packages that a cell can import.
 func (b *build) listImportPaths(ctx context.Context) ([]string, error) {
-	list, err := listStandardPackages(ctx, b.goTool)
+	list, err := listPackages(ctx, b.goTool, "std")
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +26,7 @@ func (b *build) listImportPaths(ctx context.Context) ([]string, error) {
 			list = append(list, more...)
 		}
 	} else {
-		own, err := listOwnPackages(ctx, b.goTool)
+		own, err := listPackages(ctx, b.goTool, modulePath+"/pkg/...")
 		if err != nil {
 			return nil, err
 		}

@@ -113,7 +113,6 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// A build is one run of this command.
 type build struct {
 	options
 	goTool

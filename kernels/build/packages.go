@@ -56,15 +56,6 @@ func thirdPartyPackages() []string {
 	}
 }
 
-// listOwnPackages returns every package under pkg/ that is neither a command nor internal.
-func listOwnPackages(ctx context.Context, g goTool) ([]string, error) {
-	return listPackages(ctx, g, modulePath+"/pkg/...")
-}
-
-func listStandardPackages(ctx context.Context, g goTool) ([]string, error) {
-	return listPackages(ctx, g, "std")
-}
-
 // listPackages returns the import paths that match a pattern, without packages that a cell cannot import and
 // folders that contain only tests.
 func listPackages(ctx context.Context, g goTool, pattern string) ([]string, error) {

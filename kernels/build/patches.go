@@ -9,10 +9,8 @@ import (
 	"github.com/bluekeyes/go-gitdiff/gitdiff"
 )
 
-// patches contains the changes to one module, by its files' paths.
 type patches map[string]patch
 
-// A patch contains the changes to one file of another module.
 type patch struct {
 	name string // of the file in kernels/patches
 	diff *gitdiff.File

@@ -61,7 +61,6 @@ func (reg *registration) registerObject(o types.Object) {
 	}
 }
 
-// writeSkippedComment writes why an object is left out.
 func (reg *registration) writeSkippedComment(b *bytes.Buffer, o types.Object, why string) {
 	fmt.Fprintf(b, "// %s %s\n", o.Name(), why)
 	reg.skipped = append(reg.skipped, o.Name())
@@ -130,7 +129,6 @@ func (reg *registration) registerType(o *types.TypeName) {
 	}
 }
 
-// isGeneric reports whether t is generic and not instantiated.
 func isGeneric(t types.Type) bool {
 	switch t := t.(type) {
 	case *types.Alias:

@@ -10,6 +10,7 @@
 package kernelspec
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -181,9 +182,7 @@ func (o Options) findBinaries() (kernel, command string, err error) {
 			return "", "", fmt.Errorf("install kernel: find this program: %w", err)
 		}
 	}
-	if kernel == "" {
-		kernel = filepath.Join(filepath.Dir(command), kernelFile)
-	}
+	kernel = cmp.Or(kernel, filepath.Join(filepath.Dir(command), kernelFile))
 	for _, program := range []string{kernel, command} {
 		info, err := os.Stat(program)
 		if err != nil {

@@ -41,7 +41,6 @@ func (c CheckFuncNames) WrapCalls(nodes []ast.Node, showsLast bool) {
 	}
 }
 
-// A resultUse describes how a cell uses the results of a call.
 type resultUse struct {
 	function string // name of the function of CheckFuncNames to wrap the call in; empty if the call is not changed
 	results  int    // number of results that the cell uses

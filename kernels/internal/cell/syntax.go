@@ -56,7 +56,6 @@ func explainSyntax(code string, err error) error {
 var plainWords = strings.NewReplacer("'IDENT' ", "", "'STRING' ", "", "'INT' ", "", "'FLOAT' ", "", "'CHAR' ", "",
 	"'IDENT'", "a name", "'STRING'", "a text in quotes", "'EOF'", "the end of the cell", "found newline", "found the end of the line")
 
-// A lexeme is a token of a cell with its position.
 type lexeme struct {
 	tok          token.Token
 	lit          string

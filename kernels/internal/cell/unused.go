@@ -24,7 +24,6 @@ func FindUnusedResults(nodes []ast.Node) map[*ast.CallExpr]*ast.Ident {
 	return unused
 }
 
-// nameUsage records where a cell assigns and reads names.
 type nameUsage struct {
 	assigned []assignment
 	written  map[*ast.Ident]bool
@@ -73,7 +72,6 @@ func (u *nameUsage) recordAssignment(left []ast.Expr, right []ast.Expr, loop tok
 	u.assigned = append(u.assigned, assignment{id, call, from})
 }
 
-// A nameVisitor records how a cell uses names.
 type nameVisitor struct {
 	*nameUsage
 	results *ast.FieldList // results of the function around the node

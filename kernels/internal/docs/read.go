@@ -2,6 +2,7 @@ package docs
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/doc"
@@ -45,7 +46,6 @@ func readPackage(path string, files []string, mode doc.Mode) (Package, error) {
 	return r.out, nil
 }
 
-// A reader collects the documentation of one package.
 type reader struct {
 	fset *token.FileSet
 	out  Package
@@ -85,10 +85,7 @@ func (r reader) addValues(list []*doc.Value) {
 				continue
 			}
 			one := &ast.GenDecl{Tok: v.Decl.Tok, Specs: []ast.Spec{copyWithoutComments(spec)}}
-			text := lineComment(spec.Doc, spec.Comment)
-			if text == "" {
-				text = v.Doc
-			}
+			text := cmp.Or(lineComment(spec.Doc, spec.Comment), v.Doc)
 			for _, n := range spec.Names {
 				r.putEntry(n.Name, Entry{Decl: r.formatNode(one), Doc: text})
 			}

@@ -3,6 +3,7 @@ package introspect
 import (
 	"go/ast"
 	"go/token"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -187,13 +188,7 @@ func (x *Inspector) memberNames(c *interp.Comp, base, prefix string) []string {
 }
 
 func packageMembers(imp *interp.Import, prefix string) []string {
-	var names []string
-	for name := range imp.Binds {
-		names = append(names, name)
-	}
-	for name := range imp.Types {
-		names = append(names, name)
-	}
+	names := slices.AppendSeq(slices.Collect(maps.Keys(imp.Binds)), maps.Keys(imp.Types))
 	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, prefix) })
 	slices.Sort(names)
 	return slices.Compact(names)

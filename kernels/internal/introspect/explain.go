@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -59,7 +60,6 @@ func (x *Inspector) Explain(code string, line, column int, message string) strin
 // notInCellsText marks the advice about a name that cells cannot use. Explain recognizes such advice by it.
 const notInCellsText = "not available in cells; "
 
-// findAdvice returns the advice for the message, or "".
 func (x *Inspector) findAdvice(code string, line, column int, message string) string {
 	p := &cursorContext{code: cell.BlankOutCommands(code), tokens: scanTokens(cell.BlankOutCommands(code))}
 	p.cursor = positionOffset(p.code, line, column)
@@ -280,12 +280,7 @@ func (x *Inspector) findImports(name, selected string) []string {
 func visibleNames(c *interp.Comp) []string {
 	var list []string
 	for ; c != nil; c = c.Outer {
-		for name := range c.Binds {
-			list = append(list, name)
-		}
-		for name := range c.Types {
-			list = append(list, name)
-		}
+		list = slices.AppendSeq(slices.AppendSeq(list, maps.Keys(c.Binds)), maps.Keys(c.Types))
 	}
 	slices.Sort(list)
 	return removeHidden(slices.Compact(list))

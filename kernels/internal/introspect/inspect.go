@@ -1,6 +1,7 @@
 package introspect
 
 import (
+	"cmp"
 	"fmt"
 	"go/token"
 	"reflect"
@@ -220,9 +221,7 @@ func describePackage(p docs.Package, imp *interp.Import, detail int) string {
 	var names []string
 	for _, name := range removeUnexported(packageMembers(imp, "")) {
 		line, _, _ := strings.Cut(p[name].Decl, "\n")
-		if line == "" {
-			line = name
-		}
+		line = cmp.Or(line, name)
 		names = append(names, strings.TrimSuffix(line, " {"))
 	}
 	return joinParagraphs(e.Decl, e.Doc, strings.Join(names, "\n"))

@@ -6,7 +6,6 @@ import (
 	"strings"
 )
 
-// A lexeme is a token of a cell's source with its text and position.
 type lexeme struct {
 	tok      token.Token
 	lit      string

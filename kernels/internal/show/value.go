@@ -137,7 +137,6 @@ func formatMatrix(m mat.Matrix) string {
 	return fmt.Sprintf("%.6v", mat.Formatted(m, options...))
 }
 
-// A printer formats a value as text.
 type printer struct {
 	b    bytes.Buffer
 	path []uintptr // addresses of the pointers, slices and maps that contain the value
