@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep/kernels/kernelspec"
+	"lockstep/pkg/cmd/lockstep/internal/cli"
 	"lockstep/pkg/course"
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/english"
@@ -64,7 +65,7 @@ func findKernel() (string, error) {
 	}
 	path := filepath.Join(filepath.Dir(cmp.Or(os.Getenv(kernelspec.CommandVariable), command)), "lockstep-kernel")
 	if _, err := os.Stat(path); err != nil {
-		return "", asMissingError(fmt.Errorf("find the kernel: %w; build it beside this command: go run ./kernels/build", err))
+		return "", cli.AsMissingError(fmt.Errorf("find the kernel: %w; build it beside this command: go run ./kernels/build", err))
 	}
 	return path, nil
 }
@@ -84,11 +85,11 @@ second check takes seconds. The notebook is not changed.
 With --read no cell is executed: the outputs in the file are judged.
 
 Exit codes: 0 all tasks are done; 1 some are not.`,
-		Args: exactArgs(1, "name one notebook, for example 03-server.ipynb"),
+		Args: cli.ExactArgs(1, "name one notebook, for example 03-server.ipynb"),
 		RunE: func(c *cobra.Command, args []string) error {
 			all, err := notebookTasks(tasks, args[0])
 			if err != nil {
-				return asUsageError(err)
+				return cli.AsUsageError(err)
 			}
 			o := course.CheckOptions{CellTimeout: timeout}
 			if !read {
@@ -144,7 +145,7 @@ func courseReleaseCommand() *cobra.Command {
 SOURCE, to the folder OUT: without outputs, solutions and hidden tests, with the metadata
 and checksums of nbgrader 0.9. Beside each notebook it writes the file of its tasks,
 without answers.`,
-		Args: exactArgs(2, "name a notebook or a folder of notebooks, and the folder of the release"),
+		Args: cli.ExactArgs(2, "name a notebook or a folder of notebooks, and the folder of the release"),
 		RunE: func(c *cobra.Command, args []string) error {
 			notebook := args[0]
 			if info, err := os.Stat(notebook); err == nil && info.IsDir() {
@@ -152,7 +153,7 @@ without answers.`,
 			}
 			all, err := notebookTasks(tasks, notebook)
 			if err != nil {
-				return asUsageError(err)
+				return cli.AsUsageError(err)
 			}
 			written, err := course.Release(args[0], args[1], all)
 			for _, path := range written {
@@ -173,21 +174,21 @@ func courseSubmitCommand() *cobra.Command {
 		Long: `Writes a zip file with the notebook, as it was saved, and with the runs that its right
 answers name: run.json, epochs.csv, classes.csv, images.csv, out.log, load.csv and the use
 of the machine, about 25 kB a run. It lists the tasks without a right answer.`,
-		Args: exactArgs(1, "name one notebook, for example 03-server.ipynb"),
+		Args: cli.ExactArgs(1, "name one notebook, for example 03-server.ipynb"),
 		RunE: func(c *cobra.Command, args []string) error {
 			all, err := notebookTasks(tasks, args[0])
 			if err != nil {
-				return asUsageError(err)
+				return cli.AsUsageError(err)
 			}
 			if name == "" {
 				u, err := user.Current()
 				if err != nil {
-					return asUsageError(fmt.Errorf("find your name: %w; use --name", err))
+					return cli.AsUsageError(fmt.Errorf("find your name: %w; use --name", err))
 				}
 				name = u.Username
 			}
 			out = cmp.Or(out, strings.TrimSuffix(filepath.Base(args[0]), ".ipynb")+"-"+name+".zip")
-			if err := checkOutput(out, args[0]); err != nil {
+			if err := cli.CheckOutput(out, args[0]); err != nil {
 				return err
 			}
 			kernel, err := findKernel()
@@ -226,16 +227,16 @@ give.
 The functions of students read what your user can read: grade as a separate user.`,
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			if len(args) == 0 {
-				return asUsageError(errors.New("name the submissions, for example *.zip"))
+				return cli.AsUsageError(errors.New("name the submissions, for example *.zip"))
 			}
 			if o.Release == "" {
-				return asUsageError(fmt.Errorf("name the folder of the released notebooks with --release"))
+				return cli.AsUsageError(fmt.Errorf("name the folder of the released notebooks with --release"))
 			}
 			if o.Kernel, err = findKernel(); err != nil {
 				return err
 			}
 			if table != "" {
-				if err := checkOutput(table, args...); err != nil {
+				if err := cli.CheckOutput(table, args...); err != nil {
 					return err
 				}
 			}
@@ -267,13 +268,13 @@ func courseReportCommand() *cobra.Command {
 		Short: "Write a notebook's answers as a page or a PDF for the hand-in",
 		Long: `Writes one page (.html or .pdf) with each task, your text and code, the numbers with the
 files and lines that they come from, the lines of the runs' logs, and the figures.`,
-		Args: exactArgs(1, "name one notebook, for example 03-server.ipynb"),
+		Args: cli.ExactArgs(1, "name one notebook, for example 03-server.ipynb"),
 		RunE: func(c *cobra.Command, args []string) error {
 			all, err := notebookTasks(tasks, args[0])
 			if err != nil {
-				return asUsageError(err)
+				return cli.AsUsageError(err)
 			}
-			if err := checkOutput(out, args[0]); err != nil {
+			if err := cli.CheckOutput(out, args[0]); err != nil {
 				return err
 			}
 			page, err := course.NewPage(c.Context(), args[0], name, all)

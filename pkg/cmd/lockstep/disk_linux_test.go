@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"lockstep/pkg/cmd/lockstep/internal/cli"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling"
 	"lockstep/pkg/weights"
@@ -171,7 +172,7 @@ func endsOnFullDisk(t *testing.T, p *place, c *exec.Cmd, out *said, dir string, 
 	t.Helper()
 	err := c.Wait()
 	var e *exec.ExitError
-	if !errors.As(err, &e) || e.ExitCode() != exitFailed {
+	if !errors.As(err, &e) || e.ExitCode() != cli.ExitFailed {
 		t.Fatalf("ended with %v, want exit code 1\n%s", err, out)
 	}
 	for _, want := range append(says, "no space left on device; free space on the disk of ") {
@@ -238,7 +239,7 @@ func TestReadOnlyLogs(t *testing.T) {
 		out.Reset()
 		err := p.command(&out, tt.args...).Run()
 		var e *exec.ExitError
-		if !errors.As(err, &e) || e.ExitCode() != exitFailed {
+		if !errors.As(err, &e) || e.ExitCode() != cli.ExitFailed {
 			t.Errorf("lockstep %v ended with %v, want exit code 1\n%s", tt.args, err, &out)
 		}
 		for _, want := range tt.says {

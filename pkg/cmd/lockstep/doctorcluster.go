@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"lockstep/pkg/cmd/lockstep/internal/cli"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/nearest"
 	"lockstep/pkg/launch/preflight"
@@ -51,15 +52,15 @@ func (k *clusterCheck) isAsked(c *cobra.Command) (bool, error) {
 	kind, site, _ := strings.Cut(k.on, ":")
 	switch {
 	case !k.cluster && (len(given) > 0 || c.Flags().Changed("on")):
-		return false, asUsageError(errors.New("--on and its options need --cluster, which checks several nodes"))
+		return false, cli.AsUsageError(errors.New("--on and its options need --cluster, which checks several nodes"))
 	case kind != "local" && kind != "slurm":
-		return false, asUsageError(fmt.Errorf("unknown back end %q%s: use local or slurm:SITE", k.on, nearest.Hint(kind, []string{"local", "slurm"})))
+		return false, cli.AsUsageError(fmt.Errorf("unknown back end %q%s: use local or slurm:SITE", k.on, nearest.Hint(kind, []string{"local", "slurm"})))
 	case kind == "local" && site != "":
-		return false, asUsageError(fmt.Errorf("invalid --on %q: local has no site", k.on))
+		return false, cli.AsUsageError(fmt.Errorf("invalid --on %q: local has no site", k.on))
 	case kind == "local" && len(given) > 0:
-		return false, asUsageError(fmt.Errorf("%s: only for Slurm: add --on slurm:SITE", english.List(given)))
+		return false, cli.AsUsageError(fmt.Errorf("%s: only for Slurm: add --on slurm:SITE", english.List(given)))
 	case k.options.Nodes < 0 || k.options.GPUs < 0 || k.options.Time < 0:
-		return false, asUsageError(errors.New("--nodes, --gpus and --time must not be negative"))
+		return false, cli.AsUsageError(errors.New("--nodes, --gpus and --time must not be negative"))
 	}
 	return k.cluster, nil
 }
@@ -69,7 +70,7 @@ func (k *clusterCheck) run(c *cobra.Command, asJSON bool) error {
 	if k.node != "" {
 		o, err := preflight.ParseNodeOptions(k.node)
 		if err != nil {
-			return asUsageError(err)
+			return cli.AsUsageError(err)
 		}
 		return preflight.RunNode(c.Context(), o, c.OutOrStdout())
 	}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/pkg/cmd/lockstep/internal/cli"
 	"lockstep/pkg/runs"
 )
 
@@ -73,7 +74,7 @@ func interrupt(t *testing.T, c *exec.Cmd) {
 func endsWith130(t *testing.T, c *exec.Cmd, out *said) {
 	t.Helper()
 	var e *exec.ExitError
-	if err := c.Wait(); !errors.As(err, &e) || e.ExitCode() != exitInterrupted {
+	if err := c.Wait(); !errors.As(err, &e) || e.ExitCode() != cli.ExitInterrupted {
 		t.Errorf("ended with %v, want exit code 130:\n%s", err, out)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep/kernels/kernelspec"
+	"lockstep/pkg/cmd/lockstep/internal/cli"
 )
 
 func kernelCommand() *cobra.Command {
@@ -24,7 +25,7 @@ folder of this command; go run ./kernels/build builds both.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			dir, err := kernelspec.Install(o)
 			if errors.Is(err, fs.ErrNotExist) {
-				return asMissingError(err)
+				return cli.AsMissingError(err)
 			}
 			if err != nil {
 				return err

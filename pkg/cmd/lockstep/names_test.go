@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"lockstep/pkg/cmd/lockstep/internal/cli"
 )
 
 // TestNamesOutsideTheLogs: a config whose name leads out of the logs is refused by
@@ -34,7 +36,7 @@ func TestNamesOutsideTheLogs(t *testing.T) {
 		c.Dir, c.Stderr = dir, &stderr
 		c.Env = append(os.Environ(), "LOCKSTEP_LOGS="+logs, "LOCKSTEP_LOCKS="+filepath.Join(dir, "locks"))
 		var exit *exec.ExitError
-		if err := c.Run(); !errors.As(err, &exit) || exit.ExitCode() != exitUsage || !strings.Contains(stderr.String(), `name is "../../outside"`) {
+		if err := c.Run(); !errors.As(err, &exit) || exit.ExitCode() != cli.ExitUsage || !strings.Contains(stderr.String(), `name is "../../outside"`) {
 			t.Errorf("lockstep %s ended with %v, want exit code 2 and the name\n%s", args[0], err, &stderr)
 			continue
 		}

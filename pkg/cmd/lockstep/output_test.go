@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"lockstep/pkg/cmd/lockstep/internal/cli"
 	"lockstep/pkg/runs"
 )
 
@@ -53,8 +54,8 @@ func TestOutputIsNoInput(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if code := run(t.Context(), c.args); code != exitUsage {
-			t.Errorf("lockstep %q: exit code %d, want %d", c.args, code, exitUsage)
+		if code := run(t.Context(), c.args); code != cli.ExitUsage {
+			t.Errorf("lockstep %q: exit code %d, want %d", c.args, code, cli.ExitUsage)
 		}
 		if after, err := os.ReadFile(in(c.file)); err != nil || string(after) != string(before) {
 			t.Errorf("lockstep %q changed %s: %v", c.args, c.file, err)

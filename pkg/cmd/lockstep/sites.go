@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep/pkg/cmd/lockstep/internal/cli"
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/launch/site"
@@ -48,7 +49,7 @@ environment/sites/README.md explains the keys.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			text, err := site.Text(args[0])
 			if err != nil {
-				return asUsageError(err)
+				return cli.AsUsageError(err)
 			}
 			_, err = c.OutOrStdout().Write(text)
 			return err
@@ -60,7 +61,7 @@ environment/sites/README.md explains the keys.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			p, err := site.Load(args[0])
 			if err != nil {
-				return asUsageError(err)
+				return cli.AsUsageError(err)
 			}
 			if unknown := p.Unknown(site.Job{}); len(unknown) > 0 {
 				return fmt.Errorf("%s: the form is valid, but nobody has looked up %s yet: ask the site's support and write the answers in place of %s",

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep/pkg/cmd/lockstep/internal/cli"
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/runs"
 	"lockstep/pkg/verify"
@@ -67,9 +68,9 @@ func verifyRunCommand() *cobra.Command {
 rank was a separate process, that only one process at a time owned the run, that every
 repeated step was replayed from a checkpoint, that the checkpoint loads, and IoU, Dice
 and loss, which are recomputed from the checkpoint and the data.`,
-		Args: exactArgs(1, "name a run folder, for example logs/unet2d-cells/ddp-n2-s1"),
+		Args: cli.ExactArgs(1, "name a run folder, for example logs/unet2d-cells/ddp-n2-s1"),
 		RunE: func(c *cobra.Command, args []string) error {
-			printReadPaths(c, args[0])
+			cli.PrintReadPaths(c, args[0])
 			dir, err := runs.LocateLogs(args[0])
 			if err != nil {
 				return err

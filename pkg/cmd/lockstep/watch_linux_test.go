@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lockstep/pkg/cmd/lockstep/internal/cli"
 	"lockstep/pkg/runs"
 )
 
@@ -115,8 +116,8 @@ func TestWatchAndStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown.await(t, "interrupted: long continues; lockstep watch long shows it again, and lockstep stop long ends it")
-	if err := watch.Wait(); err == nil || watch.ProcessState.ExitCode() != exitInterrupted {
-		t.Errorf("watch ended with %v, want exit code %d", err, exitInterrupted)
+	if err := watch.Wait(); err == nil || watch.ProcessState.ExitCode() != cli.ExitInterrupted {
+		t.Errorf("watch ended with %v, want exit code %d", err, cli.ExitInterrupted)
 	}
 
 	out, err = p.runCommand("stop")
