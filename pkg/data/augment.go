@@ -2,10 +2,10 @@ package data
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
-	"lockstep/pkg/data/internal/stream"
+	"lockstep/pkg/data/internal/augment"
+	"lockstep/pkg/data/internal/window"
 )
 
 // Augment configures random augmentation of training samples. It depends only on the seed, the
@@ -75,7 +75,7 @@ func (a Augment) Validate() error {
 
 // checkShapes returns an error if a cannot augment images and targets of the given shapes.
 func (a Augment) checkShapes(image, target []int) error {
-	size, ok := spatialSize(image)
+	size, ok := window.SpatialSize(image)
 	if !ok {
 		if a != (Augment{}) {
 			return fmt.Errorf("augment samples of shape %v: want images [C,H,W] or volumes [C,D,H,W]: leave augment out", image)
@@ -85,19 +85,19 @@ func (a Augment) checkShapes(image, target []int) error {
 	if name, value := a.CPUOption(); name != "" && len(image) != 3 {
 		return fmt.Errorf("augment samples of shape %v: augment.%s is %g, but applies only to pictures [C,H,W]: leave it out", image, name, value)
 	}
-	if len(image) == len(target) && !isAligned(image, target) {
-		return fmt.Errorf("images have size %s, but masks have size %s: make them equal", formatSize(image[1:]), formatSize(target[1:]))
+	if len(image) == len(target) && !window.IsAligned(image, target) {
+		return fmt.Errorf("images have size %s, but masks have size %s: make them equal", window.FormatSize(image[1:]), window.FormatSize(target[1:]))
 	}
 	if a.Crop == 0 {
 		return nil
 	}
-	if !isAligned(image, target) && len(target) != 1 {
+	if !window.IsAligned(image, target) && len(target) != 1 {
 		return fmt.Errorf("crop images of shape %v with targets of shape %v: want targets with a value for each pixel, or one class: leave augment.crop out", image, target)
 	}
 	for k := 4 - len(image); k < 3; k++ {
 		if a.Crop > size[k] {
 			edge := slices.Repeat([]int{a.Crop}, len(image)-1)
-			return fmt.Errorf("crop size %s is larger than the sample size %s: use a smaller augment.crop", formatSize(edge), formatSize(image[1:]))
+			return fmt.Errorf("crop size %s is larger than the sample size %s: use a smaller augment.crop", window.FormatSize(edge), window.FormatSize(image[1:]))
 		}
 	}
 	return nil
@@ -114,130 +114,10 @@ func (a Augment) outputShape(shape []int) []int {
 	return out
 }
 
-// augmentation contains the random choices for one sample. The sample is cropped to window. Axis k
-// of the result is axis[k] of the window, reversed if mirror[k] is set. Then brightness, contrast,
-// gamma and warp are applied.
-type augmentation struct {
-	window               window
-	axis                 [3]int
-	mirror               [3]bool
-	brightness, contrast float32 // 0 and 1 leave the values unchanged
-	gamma                float64 // 1 leaves the values unchanged
-	warp                 warp
-}
-
-func (c augmentation) isIdentity() bool { return c.axis == [3]int{0, 1, 2} && c.mirror == [3]bool{} }
-
-// drawAugmentation makes the random choices for a sample of shape [C,H,W] or [C,D,H,W]. It draws
-// the same number of random numbers whichever options are enabled, so that enabling one does not
-// alter another. The GPU engine draws the same numbers.
-func (a Augment) drawAugmentation(seed int64, epoch, sample int, shape []int) augmentation {
-	r := stream.New(seed, stream.Augment, uint64(epoch), uint64(sample))
-	from, _ := spatialSize(shape)
-	to, _ := spatialSize(a.outputShape(shape))
-	c := augmentation{window: window{size: to}, axis: [3]int{0, 1, 2}, contrast: 1}
-	first := 4 - len(shape)
-	for k := first; k < 3; k++ {
-		c.window.start[k] = int(r.Float64() * float64(from[k]-to[k]+1))
-	}
-	if first == 1 {
-		a.rotatePicture(&c, r.IntN(4), r.IntN(4))
-	} else {
-		a.rotateVolume(&c, r.IntN(8), r.IntN(24))
-	}
-	brightness, contrast := 2*r.Float64()-1, 2*r.Float64()-1
-	if a.Brightness > 0 || a.Contrast > 0 {
-		c.brightness, c.contrast = float32(a.Brightness*brightness), float32(1+float64(a.Contrast*contrast))
-	}
-	// New numbers follow those of earlier versions, so that a seed keeps its meaning.
-	angle, scale, gamma := 2*r.Float64()-1, 2*r.Float64()-1, 2*r.Float64()-1
-	c.warp = newWarp(a.RotateDegrees*angle, math.Pow(1+a.Scale, scale))
-	c.gamma = math.Pow(1+a.Gamma, gamma)
-	return c
-}
-
-// rotatePicture sets the axes and mirroring of c: flips has one bit per axis, and quarters is in
-// quarter turns. Options that are disabled in a are ignored.
-func (a Augment) rotatePicture(c *augmentation, flips, quarters int) {
-	if a.Flip {
-		c.mirror[1], c.mirror[2] = flips&1 != 0, flips&2 != 0
-	}
-	if !a.Rotate {
-		return
-	}
-	// A rotation by 180° mirrors both axes; one by 90° transposes and mirrors one axis.
-	if quarters >= 2 {
-		c.mirror[1], c.mirror[2] = !c.mirror[1], !c.mirror[2]
-	}
-	if quarters&1 != 0 && c.window.size[1] == c.window.size[2] {
-		c.axis = [3]int{0, 2, 1}
-		c.mirror[2] = !c.mirror[2]
-	}
-}
-
-// rotateVolume sets the axes and mirroring of c: flips has one bit per axis, and r is the number of
-// a cubeRotation. Options that are disabled in a are ignored.
-func (a Augment) rotateVolume(c *augmentation, flips, r int) {
-	if a.Rotate {
-		if s := c.window.size; s[0] != s[1] || s[1] != s[2] {
-			r %= 4
-		}
-		c.axis, c.mirror = cubeRotation(r)
-	}
-	for k := range 3 {
-		c.mirror[k] = c.mirror[k] != (a.Flip && flips>>k&1 != 0)
-	}
-}
-
-// cubeRotation returns rotation r (0 to 23) of a cube: axis k of the result is axis[k] of
-// the sample, reversed if mirror[k] is set. Rotations 0 to 3 do not permute the axes.
-func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
-	axis = [6][3]int{{0, 1, 2}, {0, 2, 1}, {1, 2, 0}, {1, 0, 2}, {2, 0, 1}, {2, 1, 0}}[r/4]
-	mirror[0], mirror[1] = r&1 != 0, r&2 != 0
-	// A rotation has determinant 1, the product of the permutation's sign (here every
-	// other permutation is odd) and the signs of the mirrored axes.
-	odd := r/4%2 == 1
-	for _, m := range mirror[:2] {
-		odd = odd != m
-	}
-	mirror[2] = odd
-	return axis, mirror
-}
-
-// apply rotates and mirrors src, a window with the given number of channels, into dst.
-func (c augmentation) apply(dst, src []float32, channels int) {
-	size := c.window.size
-	along := [3]int{size[1] * size[2], size[2], 1} // strides of src's axes
-	var out, step [3]int                           // sizes of dst's axes, and their strides in src
-	start := 0
-	for k := range 3 {
-		out[k], step[k] = size[c.axis[k]], along[c.axis[k]]
-		if c.mirror[k] {
-			start += (out[k] - 1) * step[k]
-			step[k] = -step[k]
-		}
-	}
-	for ch := range channels {
-		for z := range out[0] {
-			for y := range out[1] {
-				at := ch*c.window.voxelCount() + start + z*step[0] + y*step[1]
-				line := dst[((ch*out[0]+z)*out[1]+y)*out[2]:][:out[2]]
-				for x := range line {
-					line[x] = src[at]
-					at += step[2]
-				}
-			}
-		}
-	}
-}
-
-// jitter changes a picture's brightness and contrast in place. The conversion to float32 prevents a
-// fused multiply-add, so that all processors and the GPU compute the same bits.
-func (c augmentation) jitter(v []float32) {
-	if c.brightness == 0 && c.contrast == 1 {
-		return
-	}
-	for i, x := range v {
-		v[i] = min(max(float32((x-0.5)*c.contrast)+0.5+c.brightness, 0), 1)
-	}
+// draw makes the random choices for a sample of shape [C,H,W] or [C,D,H,W].
+func (a Augment) draw(seed int64, epoch, sample int, shape []int) augment.Choices {
+	return augment.Ranges{
+		Flip: a.Flip, Rotate: a.Rotate, Brightness: a.Brightness, Contrast: a.Contrast,
+		RotateDegrees: a.RotateDegrees, Scale: a.Scale, Gamma: a.Gamma,
+	}.Draw(seed, epoch, sample, shape, a.outputShape(shape))
 }

@@ -1,6 +1,11 @@
 package data
 
-import "context"
+import (
+	"context"
+
+	"lockstep/pkg/data/internal/scale"
+	"lockstep/pkg/data/internal/window"
+)
 
 // bytePairs are images and masks in memory at one byte per value. Get divides the bytes of an image by 255.
 type bytePairs struct {
@@ -26,45 +31,29 @@ func (s *bytePairs) sampleSize(i int) (height, width int) {
 }
 
 func (s *bytePairs) Get(i int, image, target []float32) error {
-	w := window{size: [3]int{1, s.height, s.width}}
+	w := window.Window{Size: [3]int{1, s.height, s.width}}
 	if i >= 0 && i < s.Len() {
-		w.size[1], w.size[2] = s.sampleSize(i)
+		w.Size[1], w.Size[2] = s.sampleSize(i)
 	}
 	return s.getWindow(context.Background(), i, w, image, target)
 }
 
-func (s *bytePairs) getWindow(_ context.Context, i int, w window, image, target []float32) error {
+func (s *bytePairs) getWindow(_ context.Context, i int, w window.Window, image, target []float32) error {
 	if err := checkGetArguments(s, i, w, image, target); err != nil {
 		return err
 	}
 	height, width := s.sampleSize(i)
 	convert := func(dst []float32, src []uint8, table *[256]float32) {
-		for y := range w.size[1] {
-			from, to := (w.start[1]+y)*width+w.start[2], y*w.size[2]
-			convertBytes(dst[to:to+w.size[2]], src[from:from+w.size[2]], table)
+		for y := range w.Size[1] {
+			from, to := (w.Start[1]+y)*width+w.Start[2], y*w.Size[2]
+			scale.LookUp(dst[to:to+w.Size[2]], src[from:from+w.Size[2]], table)
 		}
 	}
 	for c := range s.channels {
-		convert(image[c*w.voxelCount():], s.images[i][c*height*width:], &byteToUnit)
+		convert(image[c*w.VoxelCount():], s.images[i][c*height*width:], &scale.ToUnit)
 	}
-	convert(target, s.masks[i], &byteToFloat)
+	convert(target, s.masks[i], &scale.ToFloat)
 	return nil
-}
-
-// byteToUnit[b] is b/255 and byteToFloat[b] is b. A lookup takes a third of the time of a division,
-// and the loader's goroutines take time from training.
-var byteToUnit, byteToFloat = func() (s, c [256]float32) {
-	for v := range s {
-		s[v], c[v] = float32(v)/255, float32(v)
-	}
-	return s, c
-}()
-
-// convertBytes looks up each byte of src in the table.
-func convertBytes(dst []float32, src []uint8, table *[256]float32) {
-	for x, v := range src[:len(dst)] {
-		dst[x] = table[v]
-	}
 }
 
 // sizedDataset is a data set whose samples may have different sizes. ImageShape and TargetShape are
@@ -80,6 +69,6 @@ func sizeOfSample(ds Dataset, i int) [3]int {
 		h, w := s.sampleSize(i)
 		return [3]int{1, h, w}
 	}
-	size, _ := spatialSize(ds.ImageShape())
+	size, _ := window.SpatialSize(ds.ImageShape())
 	return size
 }

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"lockstep/pkg/data/internal/scale"
+	"lockstep/pkg/data/internal/window"
 )
 
 // Bytes contains all samples of a loader at one byte per value, so that a GPU can keep them in its
@@ -38,12 +41,15 @@ func (l *Loader) BatchIndices(epoch int) [][]int { return l.sampler.Epoch(epoch)
 // Bytes reads all samples of the loader. It returns an error if they need more than limit bytes, if
 // a value is not an integer divided by 255 (as in 8-bit pictures), or if the loader caches
 // augmented samples or batches. If ctx is canceled, Bytes returns ctx's error.
-func (l *Loader) Bytes(ctx context.Context, limit int64) (b Bytes, err error) {
-	defer func() {
-		if err != nil {
-			b, err = Bytes{}, fmt.Errorf("read samples as bytes: %w", err)
-		}
-	}()
+func (l *Loader) Bytes(ctx context.Context, limit int64) (Bytes, error) {
+	b, err := l.readBytes(ctx, limit)
+	if err != nil {
+		return Bytes{}, fmt.Errorf("read samples as bytes: %w", err)
+	}
+	return b, nil
+}
+
+func (l *Loader) readBytes(ctx context.Context, limit int64) (b Bytes, err error) {
 	switch {
 	case l.c.Kind == LoaderSynthetic:
 		return b, fmt.Errorf("a loader of kind %s repeats one batch: use kind lowmem or inmem", LoaderSynthetic)
@@ -65,15 +71,15 @@ func (l *Loader) Bytes(ctx context.Context, limit int64) (b Bytes, err error) {
 		ds = s.ds
 	}
 	b = Bytes{ImageShape: ds.ImageShape(), TargetShape: ds.TargetShape(), TargetDivisor: 1, Augment: l.c.Augment, Seed: l.c.Seed}
-	if _, ok := spatialSize(b.ImageShape); !ok {
+	if _, ok := window.SpatialSize(b.ImageShape); !ok {
 		return b, fmt.Errorf("samples have shape %v: want images [C,H,W] or volumes [C,D,H,W]", b.ImageShape)
 	}
 	if _, ok := ds.(*Volumes); ok {
 		return b, errors.New("volumes from files have 4 bytes per value, want 8-bit images")
 	}
-	turned := isAligned(b.ImageShape, b.TargetShape)
+	turned := window.IsAligned(b.ImageShape, b.TargetShape)
 	used := slices.Compact(slices.Sorted(slices.Values(list)))
-	ni, nt := elementCount(b.ImageShape), elementCount(b.TargetShape)
+	ni, nt := window.Count(b.ImageShape), window.Count(b.TargetShape)
 	size := int64(ni + nt)
 	if !turned {
 		size = int64(ni + 4*nt)
@@ -117,7 +123,7 @@ func (b *Bytes) readSample(ctx context.Context, ds Dataset, i, k int, image, tar
 	if err := readSample(ctx, ds, i, image, target); err != nil {
 		return err
 	}
-	pixels := scaleToBytes(image)
+	pixels := scale.UnitsToBytes(image)
 	if pixels == nil {
 		return fmt.Errorf("image of sample %s has values that are not integers divided by 255", ds.SampleName(i))
 	}
@@ -126,7 +132,7 @@ func (b *Bytes) readSample(ctx context.Context, ds Dataset, i, k int, image, tar
 		copy(b.Values[k*len(target):], target)
 		return nil
 	}
-	mask := convertToBytes(target)
+	mask := scale.FloatsToBytes(target)
 	if mask == nil {
 		return fmt.Errorf("target of sample %s has values that are not integers from 0 to 255", ds.SampleName(i))
 	}
@@ -140,18 +146,4 @@ func integersBelow(n int) []int {
 		list[i] = i
 	}
 	return list
-}
-
-// convertToBytes returns nil if a value is not an integer from 0 to 255.
-func convertToBytes(values []float32) []uint8 {
-	b := make([]uint8, len(values))
-	for i, v := range values {
-		if v >= 0 && v <= 255 {
-			b[i] = uint8(v)
-		}
-		if float32(b[i]) != v {
-			return nil
-		}
-	}
-	return b
 }

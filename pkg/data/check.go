@@ -14,6 +14,8 @@ import (
 	"text/tabwriter"
 
 	"lockstep/pkg/data/internal/picture"
+	"lockstep/pkg/data/internal/reading"
+	"lockstep/pkg/data/internal/window"
 	"lockstep/pkg/data/survey"
 	"lockstep/pkg/internal/english"
 )
@@ -76,7 +78,7 @@ func CheckPairs(ctx context.Context, dir, suffix string) (*Check, error) {
 func (k *Check) addImages(images []survey.Facts) {
 	values, sum, squares := 0.0, 0.0, 0.0
 	for _, f := range images {
-		k.Sizes[formatSize([]int{f.Height, f.Width})]++
+		k.Sizes[window.FormatSize([]int{f.Height, f.Width})]++
 		k.Kinds[f.Kind()]++
 		n := float64(f.Height) * float64(f.Width)
 		if f.Colored {
@@ -144,23 +146,6 @@ func (k *Check) addEqualFiles(ctx context.Context, list []survey.Pair) error {
 	return nil
 }
 
-// maxClassLevels is how many values masks with classes may have. Masks with more have soft edges,
-// or number their objects.
-const maxClassLevels = 32
-
-func allLevels(masks []survey.Facts) []int {
-	all := map[int]bool{}
-	for _, f := range masks {
-		for v := range f.Levels {
-			all[v] = true
-		}
-		if f.MorePixels > 0 || len(all) > maxClassLevels {
-			return nil
-		}
-	}
-	return slices.Sorted(maps.Keys(all))
-}
-
 // propose sets Config and Notes.
 func (k *Check) propose(list []survey.Pair, s survey.Survey, suffix string) {
 	c := Config{Kind: KindPairs, Path: k.Dir, MaskSuffix: suffix, TestImages: max(1, k.Pairs/5)}
@@ -192,10 +177,10 @@ func (k *Check) propose(list []survey.Pair, s survey.Survey, suffix string) {
 	}
 	if values != nil {
 		c.MaskValues = values
-		add("mask_values: %s", c.formatMaskValues())
+		add("mask_values: %s", c.rules().FormatMaskValues())
 		k.Notes = append(k.Notes, "the names of the classes in mask_values are proposals: change them, and name values that shall not count ignore")
 	}
-	if _, notes, err := c.checkPairs(k.Dir, list, s); err != nil {
+	if _, notes, err := c.rules().Check(k.Dir, list, s); err != nil {
 		k.Notes = append(k.Notes, err.Error())
 	} else {
 		k.Notes = append(k.Notes, notes...)
@@ -215,14 +200,14 @@ func (k *Check) propose(list []survey.Pair, s survey.Survey, suffix string) {
 // proposeClasses returns a Config.MaskValues for masks with classes, or nil if masks are a
 // background and a foreground by brightness.
 func (k *Check) proposeClasses(masks []survey.Facts) map[int]string {
-	levels := allLevels(masks)
+	levels := reading.AllLevels(masks)
 	palette := slices.ContainsFunc(masks, func(f survey.Facts) bool { return f.Palette && f.Vivid })
 	grays := slices.ContainsFunc(masks, func(f survey.Facts) bool { return f.Palette && !f.Vivid })
 	bright := len(levels) == 2 && (grays || levels[0] < 51 && levels[1] > 204) || len(levels) == 1
 	if levels == nil || bright && !palette || levels[len(levels)-1] > 255 {
 		return nil
 	}
-	return proposedValues(levels)
+	return reading.ProposeValues(levels)
 }
 
 // String returns a table, the notes and the config.

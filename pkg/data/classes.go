@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"image"
 
-	"golang.org/x/image/draw"
+	"lockstep/pkg/data/internal/cifar"
+	"lockstep/pkg/data/internal/picture"
+	"lockstep/pkg/data/internal/scale"
+	"lockstep/pkg/data/internal/window"
 )
 
 // ClassOptions configures the reading of pictures for classification.
@@ -30,7 +33,7 @@ type Classes struct {
 	names   []string
 	labels  []int32
 	size    [2]int // height and width after scaling
-	resized *resizer
+	resized *picture.Resizer
 }
 
 type pictureSource interface {
@@ -48,7 +51,7 @@ func newClasses(source pictureSource, names []string, labels []int32, height, wi
 	if o.Resize > 0 {
 		c.size = [2]int{o.Resize, o.Resize}
 		if o.Resize != height || o.Resize != width {
-			c.resized = newResizer(o.Resize, height, width)
+			c.resized = picture.NewResizer(o.Resize, height, width)
 		}
 	}
 	return c
@@ -82,12 +85,12 @@ func (c *Classes) getSample(ctx context.Context, i int, image, target []float32)
 	if i < 0 || i >= len(c.labels) {
 		return fmt.Errorf("get sample %d: the data set has samples 0 to %d", i, len(c.labels)-1)
 	}
-	if err := checkBuffers(c.SampleName(i), image, target, 3*c.size[0]*c.size[1], 1); err != nil {
+	if err := window.CheckBuffers(c.SampleName(i), image, target, 3*c.size[0]*c.size[1], 1); err != nil {
 		return err
 	}
 	target[0] = float32(c.labels[i])
 	if p, ok := c.source.(planarSource); ok && c.resized == nil {
-		convertBytes(image, p.planes(i), &byteToUnit)
+		scale.LookUp(image, p.planes(i), &scale.ToUnit)
 		return nil
 	}
 	m, err := c.source.picture(ctx, i)
@@ -97,83 +100,48 @@ func (c *Classes) getSample(ctx context.Context, i int, image, target []float32)
 	b := m.Bounds()
 	switch {
 	case c.resized != nil:
-		if m, err = c.resized.resize(ctx, m); err != nil {
+		if m, err = c.resized.Resize(ctx, m); err != nil {
 			return err
 		}
 	case b.Dy() != c.size[0] || b.Dx() != c.size[1]:
 		return fmt.Errorf("picture %s has size %d×%d, but the first picture has %d×%d (height×width): set resize to scale all pictures to one size", c.SampleName(i), b.Dy(), b.Dx(), c.size[0], c.size[1])
 	}
-	writePlanes(image, m)
+	picture.WritePlanes(image, m)
 	return nil
 }
 
-type resizer struct {
-	edge   int
-	from   image.Point
-	scaler draw.Scaler // for pictures of size from; reused because it caches its weights
+// CIFAROptions selects the part of CIFAR-10 to read.
+type CIFAROptions struct {
+	ClassOptions `yaml:",inline"`
+	Test         bool `yaml:"test" json:"test"` // read the test batch instead of the training batches
 }
 
-func newResizer(edge, height, width int) *resizer {
-	return &resizer{edge: edge, from: image.Pt(width, height), scaler: draw.BiLinear.NewScaler(edge, edge, width, height)}
+// OpenCIFAR10 reads the training batches or the test batch of CIFAR-10 into memory (3 kB per
+// picture), in the binary or the Python version; the latter's pickles are parsed without running
+// code. dir is the unpacked folder or its parent, which contains cifar-10-batches-bin or
+// cifar-10-batches-py. There may be fewer than five training batches, and fewer than the original
+// 10,000 pictures per batch, but the same number in each.
+func OpenCIFAR10(ctx context.Context, dir string, o CIFAROptions) (*Classes, error) {
+	return openCIFAR10(ctx, dir, o, false)
 }
 
-// largePicture is the number of pixels from which resize can be canceled. Fewer take less than
-// about a tenth of a second.
-const largePicture = 1 << 22
-
-// resize scales m to the square. If ctx is canceled, it returns the cause. The scaling of a large
-// picture then goes on in a goroutine, because it cannot be stopped.
-func (r *resizer) resize(ctx context.Context, m image.Image) (image.Image, error) {
-	scale := func() image.Image {
-		to := image.NewRGBA(image.Rect(0, 0, r.edge, r.edge))
-		var scaler draw.Scaler = draw.BiLinear
-		if m.Bounds().Size() == r.from {
-			scaler = r.scaler
-		}
-		scaler.Scale(to, to.Bounds(), m, m.Bounds(), draw.Src, nil)
-		return to
+// openCIFAR10 implements OpenCIFAR10. With outline, it reads only the first batch.
+func openCIFAR10(ctx context.Context, dir string, o CIFAROptions, outline bool) (_ *Classes, err error) {
+	defer addOperation(&err, "open CIFAR-10")
+	if err := o.Validate(); err != nil {
+		return nil, err
 	}
-	if size := m.Bounds().Size(); size.X*size.Y < largePicture {
-		return scale(), nil
+	p, err := cifar.Read(ctx, dir, o.Test, outline)
+	if err != nil {
+		return nil, err
 	}
-	scaled := make(chan image.Image, 1)
-	go func() { scaled <- scale() }()
-	select {
-	case to := <-scaled:
-		return to, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	return newClasses(cifarPictures{p}, p.ClassNames, p.Labels, cifar.Edge, cifar.Edge, o.ClassOptions), nil
 }
 
-// writePlanes writes the red, green and blue planes of m to dst. 8-bit values are divided by 255.
-// Transparent pixels become black.
-func writePlanes(dst []float32, m image.Image) {
-	b := m.Bounds()
-	rgba, ok := m.(*image.RGBA)
-	if !ok {
-		rgba = image.NewRGBA(image.Rect(0, 0, b.Dx(), b.Dy()))
-		draw.Draw(rgba, rgba.Bounds(), m, b.Min, draw.Src)
-	}
-	n := b.Dx() * b.Dy()
-	red, green, blue := dst[:n], dst[n:][:n], dst[2*n:][:n]
-	k := 0
-	for y := range b.Dy() {
-		line := rgba.Pix[y*rgba.Stride:][:4*b.Dx()]
-		for ; len(line) >= 4; line = line[4:] {
-			red[k], green[k], blue[k] = byteToUnit[line[0]], byteToUnit[line[1]], byteToUnit[line[2]]
-			k++
-		}
-	}
-}
+type cifarPictures struct{ *cifar.Pictures }
 
-// interleavePlanes converts red, green and blue planes to an image.RGBA.
-func interleavePlanes(planes []uint8, height, width int) *image.RGBA {
-	m := image.NewRGBA(image.Rect(0, 0, width, height))
-	n := height * width
-	for k := range n {
-		to := m.Pix[4*k:][:4]
-		to[0], to[1], to[2], to[3] = planes[k], planes[n+k], planes[2*n+k], 255
-	}
-	return m
+func (s cifarPictures) name(i int) string    { return s.Name(i) }
+func (s cifarPictures) planes(i int) []uint8 { return s.Images[i] }
+func (s cifarPictures) picture(_ context.Context, i int) (image.Image, error) {
+	return picture.Interleave(s.Images[i], cifar.Edge, cifar.Edge), nil
 }

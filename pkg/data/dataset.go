@@ -33,7 +33,12 @@
 // has a separate file, and all of them declare types that notebooks use.
 package data
 
-import "fmt"
+import (
+	"context"
+	"fmt"
+
+	"lockstep/pkg/data/internal/window"
+)
 
 // Dataset is a set of samples of equal shape, addressed by index. Get may be called from several
 // goroutines.
@@ -68,5 +73,71 @@ func asDataset[T Dataset](v T, err error) (Dataset, error) {
 
 // NewBuffers returns buffers for Get and one sample of ds.
 func NewBuffers(ds Dataset) (image, target []float32) {
-	return make([]float32, elementCount(ds.ImageShape())), make([]float32, elementCount(ds.TargetShape()))
+	return make([]float32, window.Count(ds.ImageShape())), make([]float32, window.Count(ds.TargetShape()))
+}
+
+// windowReader is a data set that can read window w of a sample without the rest. A target that is
+// not aligned with the image (see window.IsAligned) is copied completely.
+type windowReader interface {
+	getWindow(ctx context.Context, i int, w window.Window, image, target []float32) error
+}
+
+// sampleReader is a data set whose samples may take long to read, such as large pictures. getSample
+// is like Get, but ends with ctx's error if ctx is canceled.
+type sampleReader interface {
+	getSample(ctx context.Context, i int, image, target []float32) error
+}
+
+// readSample copies sample i of ds. It can be canceled only if ds is a sampleReader.
+func readSample(ctx context.Context, ds Dataset, i int, image, target []float32) error {
+	if d, ok := ds.(sampleReader); ok {
+		return d.getSample(ctx, i, image, target)
+	}
+	return ds.Get(i, image, target)
+}
+
+// readWindow copies window w of sample i. It reads the complete sample if ds is no windowReader.
+func readWindow(ctx context.Context, ds Dataset, i int, w window.Window, image, target []float32) error {
+	if d, ok := ds.(windowReader); ok {
+		return d.getWindow(ctx, i, w, image, target)
+	}
+	if err := checkGetArguments(ds, i, w, image, target); err != nil {
+		return err
+	}
+	is, ts := ds.ImageShape(), ds.TargetShape()
+	if (w == window.Window{Size: sizeOfSample(ds, i)}) {
+		return readSample(ctx, ds, i, image, target)
+	}
+	fullImage, fullTarget := make([]float32, window.Count(is)), target
+	if window.IsAligned(is, ts) {
+		fullTarget = make([]float32, window.Count(ts))
+	}
+	if err := readSample(ctx, ds, i, fullImage, fullTarget); err != nil {
+		return err
+	}
+	window.Copy(image, fullImage, is, w)
+	if window.IsAligned(is, ts) {
+		window.Copy(target, fullTarget, ts, w)
+	}
+	return nil
+}
+
+// checkGetArguments returns an error if ds has no sample i, if the window exceeds the sample, or if
+// a buffer has the wrong length.
+func checkGetArguments(ds Dataset, i int, w window.Window, image, target []float32) error {
+	if i < 0 || i >= ds.Len() {
+		return fmt.Errorf("get sample %d: the data set has samples 0 to %d", i, ds.Len()-1)
+	}
+	is, ts := ds.ImageShape(), ds.TargetShape()
+	size := sizeOfSample(ds, i)
+	for k := range size {
+		if w.Start[k] < 0 || w.Start[k]+w.Size[k] > size[k] {
+			return fmt.Errorf("get sample %s: window %v exceeds the sample size %s", ds.SampleName(i), w, window.FormatSize(size[4-len(is):]))
+		}
+	}
+	ni, nt := is[0]*w.VoxelCount(), window.Count(ts)
+	if window.IsAligned(is, ts) {
+		nt = ts[0] * w.VoxelCount()
+	}
+	return window.CheckBuffers(ds.SampleName(i), image, target, ni, nt)
 }

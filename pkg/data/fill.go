@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"lockstep/pkg/data/internal/window"
 )
 
 // fillBatch loads the samples with the given indices into b, or copies a cached batch.
@@ -37,7 +39,7 @@ func (l *Loader) fillUncachedBatch(ctx context.Context, b *buffer, epoch int, in
 	var wg sync.WaitGroup
 	for hand := range b.scratch {
 		wg.Add(1)
-		l.workerPool.run(func() {
+		l.workerPool.Run(func() {
 			defer wg.Done()
 			for k := int(next.Add(1)) - 1; k < len(indices) && errs[hand] == nil; k = int(next.Add(1)) - 1 {
 				errs[hand] = l.fillSample(ctx, b, &b.scratch[hand], epoch, k, indices[k])
@@ -77,36 +79,34 @@ func (l *Loader) Sample(ctx context.Context, epoch, i int, image, target []float
 // loadSample reads and augments sample i for the given epoch. s is temporary memory.
 func (l *Loader) loadSample(ctx context.Context, s *sampleScratch, epoch, i int, image, target []float32) error {
 	is, ts := l.ds.ImageShape(), l.ds.TargetShape()
-	if _, ok := spatialSize(is); !ok {
+	if _, ok := window.SpatialSize(is); !ok {
 		return readSample(ctx, l.ds, i, image, target)
 	}
-	c := l.c.Augment.drawAugmentation(l.c.Seed, epoch, i, is)
-	turnTarget := isAligned(is, ts)
+	c := l.c.Augment.draw(l.c.Seed, epoch, i, is)
+	turnTarget := window.IsAligned(is, ts)
 	// Mirroring and warping move values between two buffers. The result must be in the second.
 	from, to := sampleScratch{image, target}, *s
-	if c.isIdentity() != c.warp.isIdentity() {
+	if c.Turns() != c.Warps() {
 		from, to = to, from
 	}
 	if !turnTarget {
 		from.target, to.target = target, target
 	}
-	if err := readWindow(ctx, l.ds, i, c.window, from.image, from.target); err != nil {
+	if err := readWindow(ctx, l.ds, i, c.Window, from.image, from.target); err != nil {
 		return err
 	}
-	if !c.isIdentity() {
-		c.apply(to.image, from.image, is[0])
+	if c.Turns() {
+		c.Turn(to.image, from.image, is[0])
 		if turnTarget {
-			c.apply(to.target, from.target, ts[0])
+			c.Turn(to.target, from.target, ts[0])
 		}
 		from, to = to, from
 	}
-	c.jitter(from.image)
-	applyGamma(from.image, c.gamma)
-	if !c.warp.isIdentity() {
-		height, width := c.window.size[1], c.window.size[2]
-		c.warp.applyToImage(to.image, from.image, height, width)
+	c.Recolor(from.image)
+	if c.Warps() {
+		c.WarpImage(to.image, from.image)
 		if turnTarget {
-			c.warp.applyToMask(to.target, from.target, height, width, l.c.outsideTarget())
+			c.WarpMask(to.target, from.target, l.c.outsideTarget())
 		}
 	}
 	return nil
@@ -142,62 +142,4 @@ func (s *loaderCache) getOrLoad(key int, image, target []float32, load func() er
 	}
 	s.entries[key] = v
 	return nil
-}
-
-// workerPool reuses goroutines in later epochs.
-type workerPool struct {
-	mu      sync.Mutex
-	idle    []chan func()
-	started int
-	closed  bool
-	wg      sync.WaitGroup
-}
-
-// run runs f on an idle goroutine, or on a new one if none is idle.
-func (c *workerPool) run(f func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if n := len(c.idle); n > 0 {
-		work := c.idle[n-1]
-		c.idle = c.idle[:n-1]
-		work <- f
-		return
-	}
-	work := make(chan func(), 1)
-	work <- f
-	c.started++
-	c.wg.Go(func() {
-		for f := range work {
-			f()
-			if !c.markIdle(work) {
-				return
-			}
-		}
-	})
-}
-
-// markIdle adds the goroutine that receives from work to the idle ones. It returns false if the
-// pool is closed and the goroutine must end.
-func (c *workerPool) markIdle(work chan func()) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return false
-	}
-	c.idle = append(c.idle, work)
-	return true
-}
-
-// close ends the idle goroutines, and waits until the others have finished their work.
-func (c *workerPool) close() {
-	c.mu.Lock()
-	if !c.closed {
-		c.closed = true
-		for _, work := range c.idle {
-			close(work)
-		}
-		c.idle = nil
-	}
-	c.mu.Unlock()
-	c.wg.Wait()
 }

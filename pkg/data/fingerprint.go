@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"lockstep/pkg/data/internal/filehash"
+	"lockstep/pkg/data/internal/window"
 )
 
 // Fingerprint identifies the content of training and test data. Fingerprints are equal if the
@@ -180,13 +181,13 @@ func listFiles(ds Dataset, root string) ([]dataFile, error) {
 	case *floatDataset:
 		paths = d.files
 	case *Volumes:
-		paths = d.paths
+		paths = d.files.Paths
 	case *Classes:
 		switch s := d.source.(type) {
 		case *pictureFiles:
 			return s.listFiles(d.names, d.labels), nil
-		case *cifarPictures:
-			paths, byBase = s.paths, true // root may be the folder of the batches or its parent
+		case cifarPictures:
+			paths, byBase = s.Paths, true // root may be the folder of the batches or its parent
 		}
 	}
 	var files []dataFile
@@ -242,7 +243,7 @@ func FingerprintSamples(ctx context.Context, sets ...Dataset) (Fingerprint, erro
 func fingerprintSamples(ctx context.Context, limit int64, sets []Dataset) (Fingerprint, error) {
 	total := int64(0)
 	for _, set := range sets {
-		total += 4 * int64(elementCount(set.ImageShape())+elementCount(set.TargetShape())) * int64(set.Len())
+		total += 4 * int64(window.Count(set.ImageShape())+window.Count(set.TargetShape())) * int64(set.Len())
 	}
 	h := sha256.New()
 	for _, set := range sets {

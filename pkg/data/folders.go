@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"image"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"lockstep/pkg/data/internal/pickle"
+	"lockstep/pkg/data/internal/classlist"
 	"lockstep/pkg/data/internal/picture"
 	"lockstep/pkg/data/survey"
 	"lockstep/pkg/runs"
@@ -20,7 +19,11 @@ import (
 // OpenFolders opens a folder of pictures (PNG, JPEG or TIFF) with one subfolder per class:
 // dir/cat/1.png, dir/dog/7.jpg. Classes are numbered in the order of the sorted folder names. Get
 // reads a picture from its file each time; InMemory keeps pictures in memory.
-func OpenFolders(ctx context.Context, dir string, o ClassOptions) (_ *Classes, err error) {
+func OpenFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
+	return openFolders(ctx, dir, o)
+}
+
+func openFolders(ctx context.Context, dir string, o ClassOptions) (_ *Classes, err error) {
 	defer addOperation(&err, "open class folders")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -63,7 +66,11 @@ const classLayout = "one subfolder per class with " + picture.FormatNames + " fi
 // each picture (relative to dir) to its class: a number from 0, or a name; names are numbered in
 // sorted order. The pickle is parsed without running code. Get reads a picture from its file each
 // time; InMemory keeps pictures in memory.
-func OpenImageNet(ctx context.Context, dir string, o ClassOptions) (_ *Classes, err error) {
+func OpenImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
+	return openImageNet(ctx, dir, o)
+}
+
+func openImageNet(ctx context.Context, dir string, o ClassOptions) (_ *Classes, err error) {
 	defer addOperation(&err, "open ImageNet folder")
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -76,77 +83,18 @@ func OpenImageNet(ctx context.Context, dir string, o ClassOptions) (_ *Classes, 
 	if err != nil {
 		return nil, err
 	}
-	paths, classes, err := readClassList(text)
+	paths, classes, err := classlist.Read(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	names, labels, err := assignClassIndices(paths, classes)
+	names, labels, err := classlist.Indices(paths, classes)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return (&pictureFiles{dir: dir, paths: paths}).newDataset(ctx, names, labels, o)
-}
-
-// maxClasses limits class numbers: a list with a larger one is probably no list of classes.
-const maxClasses = 1 << 20
-
-func readClassList(text []byte) (paths []string, classes []any, err error) {
-	v, err := pickle.Read(text)
-	if err != nil {
-		return nil, nil, err
-	}
-	d, ok := v.(*pickle.Dict)
-	if !ok || len(d.Keys) == 0 {
-		return nil, nil, errors.New("the file is not a pickled dict from paths to classes")
-	}
-	for i, key := range d.Keys {
-		path, ok := pickle.AsText(key)
-		if !ok || path == "" {
-			return nil, nil, fmt.Errorf("key %d is %v, want the path of a picture", i, key)
-		}
-		paths = append(paths, path)
-	}
-	return paths, d.Values, nil
-}
-
-// assignClassIndices converts classes, which are names or numbers, to indices. names is by index,
-// and labels contains the index of each picture.
-func assignClassIndices(paths []string, classes []any) (names []string, labels []int32, err error) {
-	labels = make([]int32, len(classes))
-	if _, isText := pickle.AsText(classes[0]); isText {
-		at := map[string]int32{}
-		for i, c := range classes {
-			name, ok := pickle.AsText(c)
-			if !ok {
-				return nil, nil, fmt.Errorf("class of picture %s is %v, want a name, like the class of the first picture", paths[i], c)
-			}
-			at[name] = 0
-		}
-		names = slices.Sorted(maps.Keys(at))
-		for i, name := range names {
-			at[name] = int32(i)
-		}
-		for i, c := range classes {
-			name, _ := pickle.AsText(c)
-			labels[i] = at[name]
-		}
-		return names, labels, nil
-	}
-	highest := int64(0)
-	for i, c := range classes {
-		class, ok := pickle.AsInt(c)
-		if !ok || class < 0 || class >= maxClasses {
-			return nil, nil, fmt.Errorf("class of picture %s is %v, want a number from 0 to %d (or names for all pictures)", paths[i], c, maxClasses-1)
-		}
-		labels[i], highest = int32(class), max(highest, class)
-	}
-	for i := range highest + 1 {
-		names = append(names, fmt.Sprint(i))
-	}
-	return names, labels, nil
 }
 
 type pictureFiles struct {

@@ -13,8 +13,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"lockstep/pkg/data/internal/cifar"
 	"lockstep/pkg/data/internal/generate"
 	"lockstep/pkg/data/internal/memory"
+	"lockstep/pkg/data/internal/pairfiles"
 	"lockstep/pkg/data/internal/picture"
 )
 
@@ -99,7 +101,7 @@ func WriteCells(ctx context.Context, dir string, c CellsOptions) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	return writePairs(ctx, dir, c.Count, func(i int) (image.Image, image.Image, error) {
+	return pairfiles.Write(ctx, dir, c.Count, func(i int) (image.Image, image.Image, error) {
 		pixels, mask, err := generate.DrawCellImage(ctx, c.Seed, i, c.Height, c.Width)
 		if err != nil {
 			return nil, nil, err
@@ -171,7 +173,7 @@ func WriteCellClasses(ctx context.Context, dir string, c CellClassesOptions) err
 	if c.Classes == 0 {
 		level[1], level[2] = 255, 255
 	}
-	return writePairs(ctx, dir, c.Count, func(i int) (img, mask image.Image, err error) {
+	return pairfiles.Write(ctx, dir, c.Count, func(i int) (img, mask image.Image, err error) {
 		size := c.Sizes[i%len(c.Sizes)]
 		colors, levels, err := generate.DrawStainedCells(ctx, c.Seed, i, size[0], size[1])
 		if err != nil {
@@ -216,7 +218,7 @@ func (c ShapesOptions) Validate() error {
 
 func (c ShapesOptions) withDefaults() ShapesOptions {
 	c.Classes = cmp.Or(c.Classes, len(generate.ShapeNames))
-	c.Edge = cmp.Or(c.Edge, cifarEdge)
+	c.Edge = cmp.Or(c.Edge, cifar.Edge)
 	return c
 }
 
@@ -266,7 +268,7 @@ type generatedShapes struct {
 func (s *generatedShapes) name(i int) string    { return fmt.Sprintf("shapes-%d-%d", s.seed, i) }
 func (s *generatedShapes) planes(i int) []uint8 { return s.images[i] }
 func (s *generatedShapes) picture(_ context.Context, i int) (image.Image, error) {
-	return interleavePlanes(s.images[i], s.edge, s.edge), nil
+	return picture.Interleave(s.images[i], s.edge, s.edge), nil
 }
 
 // FieldsOptions configures generated pairs of fields.

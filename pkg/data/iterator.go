@@ -67,7 +67,7 @@ func (it *Iterator) startGoroutines() {
 	it.early = make([]*preparedBatch, n)
 	for range workers {
 		it.wg.Add(1)
-		it.loader.workerPool.run(func() {
+		it.loader.workerPool.Run(func() {
 			defer it.wg.Done()
 			it.prepareBatches()
 		})

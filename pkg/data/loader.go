@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"lockstep/pkg/data/internal/pool"
+	"lockstep/pkg/data/internal/window"
 )
 
 // Values of LoaderOptions.Kind.
@@ -97,7 +100,7 @@ type Loader struct {
 	c          LoaderOptions
 	p          pipeline
 	cache      loaderCache
-	workerPool workerPool
+	workerPool pool.Pool
 
 	mu     sync.Mutex
 	closed bool
@@ -170,7 +173,7 @@ func (l *Loader) ImageShape() []int { return l.c.Augment.outputShape(l.ds.ImageS
 // TargetShape returns the shape of a sample's target after augmentation.
 func (l *Loader) TargetShape() []int {
 	ts := l.ds.TargetShape()
-	if !isAligned(l.ds.ImageShape(), ts) {
+	if !window.IsAligned(l.ds.ImageShape(), ts) {
 		return slices.Clone(ts)
 	}
 	return l.c.Augment.outputShape(ts)
@@ -216,7 +219,7 @@ func (l *Loader) Close() {
 	for _, it := range its {
 		it.stop()
 	}
-	l.workerPool.close()
+	l.workerPool.Close()
 }
 
 func (l *Loader) stepPadding(step int) int {
@@ -241,7 +244,7 @@ func (l *Loader) acquireBuffer() *buffer {
 		l.spare = l.spare[:n-1]
 		return b
 	}
-	image, target := elementCount(l.ImageShape()), elementCount(l.TargetShape())
+	image, target := window.Count(l.ImageShape()), window.Count(l.TargetShape())
 	b := &buffer{image: make([]float32, l.batch*image), target: make([]float32, l.batch*target), scratch: make([]sampleScratch, l.goroutinesPerBatch())}
 	for i := range b.scratch {
 		b.scratch[i] = sampleScratch{make([]float32, image), make([]float32, target)}

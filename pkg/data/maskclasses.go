@@ -2,14 +2,11 @@ package data
 
 import (
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 
-	"lockstep/pkg/data/internal/picture"
-	"lockstep/pkg/data/survey"
+	"lockstep/pkg/data/internal/reading"
 	"lockstep/pkg/internal/english"
 )
 
@@ -36,193 +33,82 @@ func (m *MaskValues) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
+// rules returns the fields of c that say how images and masks are read.
+func (c Config) rules() reading.Rules {
+	return reading.Rules{InputChannels: c.InputChannels, ToGray: c.ToGray, Range: c.Range, MaskValues: c.MaskValues, Foreground: c.Foreground}
+}
+
 // MaskClasses returns the names of the masks' classes by index: the background, then the others in
 // ascending order of their values in Config.MaskValues. Values of the same name are one class. It
 // returns nil if MaskValues is empty.
-func (c Config) MaskClasses() []string {
-	var names []string
-	for _, v := range slices.Sorted(maps.Keys(c.MaskValues)) {
-		switch name := c.MaskValues[v]; {
-		case name == ClassIgnore || slices.Contains(names, name):
-		case name == ClassBackground:
-			names = slices.Insert(names, 0, name)
-		default:
-			names = append(names, name)
-		}
-	}
-	return names
-}
+func (c Config) MaskClasses() []string { return c.rules().MaskClasses() }
 
-func (c Config) ignoresPixels() bool {
-	return slices.Contains(slices.Collect(maps.Values(c.MaskValues)), ClassIgnore)
-}
+// MaskLevels returns each class's value in masks of c, by class index; without classes, the
+// background's and the foreground's. Of several values with one name, it is the smallest.
+func (c Config) MaskLevels() []uint8 { return c.rules().MaskLevels() }
 
 // NetworkClasses returns a network's number of logits per pixel for masks with classes. It is 0 if there
 // are no classes, or two and nothing is ignored: the network then has one logit, the foreground's.
 func (c Config) NetworkClasses() int {
 	n := len(c.MaskClasses())
-	if n == 2 && !c.ignoresPixels() {
+	if n == 2 && !c.rules().IgnoresPixels() {
 		return 0
 	}
 	return n
 }
 
-func (c Config) validateMaskValues() error {
-	if len(c.MaskValues) == 0 {
-		return nil
-	}
-	for _, v := range slices.Sorted(maps.Keys(c.MaskValues)) {
-		switch name := c.MaskValues[v]; {
-		case v < 0 || v > 255:
-			return fmt.Errorf("data.mask_values has the value %d: use 0 to 255", v)
-		case name == "" || strings.ContainsAny(name, ",\n\t\"/"):
-			return fmt.Errorf("data.mask_values names the value %d %q: use a name without commas, quotes and slashes", v, name)
-		}
-	}
-	names := c.MaskClasses()
-	switch {
-	case !slices.Contains(names, ClassBackground):
-		return fmt.Errorf("data.mask_values has no value named %s (got %s): name the value of the pixels that belong to nothing %s, usually 0", ClassBackground, english.List(names), ClassBackground)
-	case len(names) < 2:
-		return fmt.Errorf("data.mask_values has only the class %s: name at least one other value", ClassBackground)
-	case c.Foreground != "":
-		return fmt.Errorf("data.foreground is %s, but data.mask_values is set: leave data.foreground out, because the classes have names", c.Foreground)
-	}
-	return nil
-}
-
-// MaskLevels returns each class's value in masks of c, by class index; without classes, the
-// background's and the foreground's. Of several values with one name, it is the smallest.
-func (c Config) MaskLevels() []uint8 {
-	classes := c.MaskClasses()
-	switch {
-	case classes == nil && c.Foreground == "black":
-		return []uint8{255, 0}
-	case classes == nil:
-		return []uint8{0, 255}
-	}
-	levels := make([]uint8, len(classes))
-	for _, v := range slices.Backward(slices.Sorted(maps.Keys(c.MaskValues))) {
-		if i := slices.Index(classes, c.MaskValues[v]); i >= 0 {
-			levels[i] = uint8(v)
-		}
-	}
-	return levels
-}
-
-// classOfValue maps each value of a mask to its class index, or to Ignored. known is true for the
-// values in MaskValues.
-func (c Config) classOfValue() (index [256]uint8, known [256]bool) {
-	classes := c.MaskClasses()
-	for v, name := range c.MaskValues {
-		index[v], known[v] = Ignored, true
-		if name != ClassIgnore {
-			index[v] = uint8(slices.Index(classes, name))
-		}
-	}
-	return index, known
-}
-
-// checkMask returns an error if the rules of c cannot read the mask at path.
-func (c Config) checkMask(path string, f survey.Facts) error {
-	if !f.Complete {
-		return nil
-	}
-	levels := slices.Sorted(maps.Keys(f.Levels))
-	switch {
-	case f.Transparent:
-		return fmt.Errorf("mask %s has transparent pixels: save it without an alpha channel (for example, in ImageMagick, with convert -alpha off)", path)
-	case f.Palette && f.Vivid && len(c.MaskValues) == 0 && len(levels) > 2:
-		return fmt.Errorf("mask %s has a palette and the %s: name them in data.mask_values, for example %s", path, describeLevels(levels, f.MorePixels), Config{MaskValues: proposedValues(levels)}.formatMaskValues())
-	case f.Vivid && !f.Palette:
-		return fmt.Errorf("mask %s has colors: save it in gray, with black and white for two classes, or with one gray level or one index of a palette per class and their names in data.mask_values", path)
-	case len(c.MaskValues) == 0:
-		return nil
-	}
-	_, known := c.classOfValue()
-	unknown, pixels := []int{}, f.MorePixels
-	for _, v := range levels {
-		if v > 255 || !known[v] {
-			unknown = append(unknown, v)
-			pixels += f.Levels[v]
-		}
-	}
-	if pixels > 0 {
-		return fmt.Errorf("mask %s has the %s in %s, which data.mask_values (%s) does not name: name each value there, with the name %s if its pixels shall not count, or correct the mask",
-			path, describeLevels(unknown, f.MorePixels), english.Count(pixels, "pixel"), c.formatMaskValues(), ClassIgnore)
-	}
-	return nil
-}
-
-// describeLevels lists levels, as in "values 0, 1 and 2".
-func describeLevels(levels []int, more int) string {
-	const most = 8
-	var list []string
-	for _, v := range levels[:min(most, len(levels))] {
-		list = append(list, fmt.Sprint(v))
-	}
-	if n := len(levels) - most; n > 0 || more > 0 {
-		list = append(list, "others")
-	}
-	if len(list) == 1 {
-		return "value " + list[0]
-	}
-	return "values " + english.List(list)
-}
-
-// proposedValues returns a MaskValues for masks with the given levels, in ascending order.
-func proposedValues(levels []int) map[int]string {
-	values := map[int]string{}
-	for i, v := range levels {
-		switch {
-		case i == 0:
-			values[v] = ClassBackground
-		case v == 255 && len(levels) > 2:
-			values[v] = ClassIgnore
-		default:
-			values[v] = fmt.Sprintf("class%d", i)
-		}
-	}
-	return values
-}
-
-// formatMaskValues formats MaskValues as in a config.
-func (c Config) formatMaskValues() string {
-	var list []string
-	for _, v := range slices.Sorted(maps.Keys(c.MaskValues)) {
-		list = append(list, fmt.Sprintf("%d: %s", v, c.MaskValues[v]))
-	}
-	return "{" + strings.Join(list, ", ") + "}"
-}
-
-// readClasses returns the class index of each pixel of a mask that checkMask accepts. If c has no
-// classes, it is 1 for the foreground and 0 for the background; grey then counts the values that
-// are neither nearly black nor nearly white.
-func (c Config) readClasses(r picture.Raw) (classes []uint8, grey int) {
-	if len(c.MaskValues) == 0 {
-		g := r.Gray()
-		if g.Words != nil {
-			g.Bytes = make([]uint8, len(g.Words))
-			for i, v := range g.Words {
-				g.Bytes[i] = uint8(v >> 8)
+func (c Config) validatePairs() error {
+	if c.Kind != KindPairs {
+		for _, f := range []struct {
+			name string
+			set  bool
+		}{
+			{"reading", c.Reading != 0},
+			{"to_gray", c.ToGray},
+			{"range", len(c.Range) > 0},
+			{"mask_values", len(c.MaskValues) > 0},
+			{"mask_suffix", c.MaskSuffix != ""},
+			{"group", c.Group != ""},
+		} {
+			if f.set {
+				return fmt.Errorf("data.%s is set, but is only for kind %s: leave it out", f.name, KindPairs)
 			}
 		}
-		return g.Bytes, binarize(g.Bytes, c.Foreground == "black")
+		return nil
 	}
-	index, _ := c.classOfValue()
-	values := r.Indices
-	if values == nil {
-		g := r.Gray()
-		values = g.Bytes
-		if g.Words != nil {
-			values = make([]uint8, len(g.Words))
-			for i, v := range g.Words {
-				values[i] = uint8(v) // at most 255, as checkMask knows
-			}
+	switch {
+	case !slices.Contains([]int{0, ReadingGray, ReadingValues}, c.Reading):
+		return fmt.Errorf("data.reading is %d: leave it out, or use %d or %d", c.Reading, ReadingGray, ReadingValues)
+	case !slices.Contains([]int{0, 1, 3}, c.InputChannels):
+		return fmt.Errorf("data.input_channels is %d: use 1 for gray images, 3 for RGB, or 0 for what the files have", c.InputChannels)
+	case c.ToGray && c.InputChannels == 3:
+		return fmt.Errorf("data.to_gray is true, but data.input_channels is 3: set only one of them")
+	case len(c.Range) != 0 && (len(c.Range) != 2 || !(c.Range[0] < c.Range[1]) || c.Range[0] < 0 || c.Range[1] > 0xffff):
+		return fmt.Errorf("data.range is %v: use two values of 16 bits, such as [0, 4095]; the first becomes black and the second white", c.Range)
+	case c.Reading == ReadingGray && (c.InputChannels == 3 || c.ToGray || len(c.Range) > 0 || len(c.MaskValues) > 0 || c.MaskSuffix != "" || c.Group != ""):
+		return fmt.Errorf("data.reading is %d, which knows only gray images and two classes: leave data.reading out", ReadingGray)
+	}
+	if _, err := c.groupPattern(); err != nil {
+		return err
+	}
+	return c.rules().ValidateMaskValues()
+}
+
+// checkClasses returns an error if a class is in a held-out mask but in none for training. train
+// and heldOut are indices of samples.
+func (p *Pairs) checkClasses(train, heldOut []int) error {
+	if p.occurs == nil {
+		return nil
+	}
+	var missing []string
+	for class, name := range p.config.MaskClasses() {
+		has := func(i int) bool { return p.occurs[i][class] }
+		if slices.ContainsFunc(heldOut, has) && !slices.ContainsFunc(train, has) {
+			missing = append(missing, name)
 		}
 	}
-	for i, v := range values {
-		values[i] = index[v]
+	if len(missing) > 0 {
+		return fmt.Errorf("split %s: the held-out masks have the class %s, which no mask for training has, so it cannot be learned: use another data.data_seed or fewer data.test_images", p.dir, english.List(missing))
 	}
-	return values, 0
+	return nil
 }

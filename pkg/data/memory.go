@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"lockstep/pkg/data/internal/memory"
+	"lockstep/pkg/data/internal/scale"
+	"lockstep/pkg/data/internal/window"
 )
 
 // InMemory returns ds with each sample kept in memory after it was first read: at one byte per
@@ -68,8 +70,8 @@ func checkFitsInMemory(ds Dataset, n int) error {
 // checkMemory returns an error if the samples do not fit into memory at bytesPerValue per value of
 // an image. The values of a target need 4 bytes each.
 func (s *memoryDataset) checkMemory(bytesPerValue float64) error {
-	what := fmt.Sprintf("loader.kind %s keeps %d samples of %s values", LoaderInMem, s.used, formatSize(s.image))
-	err := memory.CheckFits(what, s.used, bytesPerValue*float64(elementCount(s.image))+4*float64(elementCount(s.target)))
+	what := fmt.Sprintf("loader.kind %s keeps %d samples of %s values", LoaderInMem, s.used, window.FormatSize(s.image))
+	err := memory.CheckFits(what, s.used, bytesPerValue*float64(window.Count(s.image))+4*float64(window.Count(s.target)))
 	if err != nil {
 		return fmt.Errorf("%w, or set loader.kind to %s", err, LoaderLowMem)
 	}
@@ -96,7 +98,7 @@ func (s *memoryDataset) loadSample(ctx context.Context, i int) (*memorySample, e
 		return nil, err
 	}
 	of.target = target
-	if of.bytes = scaleToBytes(image); of.bytes == nil {
+	if of.bytes = scale.UnitsToBytes(image); of.bytes == nil {
 		// All samples probably need 4 bytes per value: report the error now, not when the memory is full.
 		s.wide.Do(func() { s.wideErr = s.checkMemory(4) })
 		if s.wideErr != nil {
@@ -106,20 +108,6 @@ func (s *memoryDataset) loadSample(ctx context.Context, i int) (*memorySample, e
 	}
 	of.read = true
 	return of, nil
-}
-
-// scaleToBytes returns the values times 255, or nil if one is not an integer from 0 to 255 divided by 255.
-func scaleToBytes(values []float32) []uint8 {
-	b := make([]uint8, len(values))
-	for i, v := range values {
-		if v >= 0 && v <= 1 {
-			b[i] = uint8(v*255 + 0.5)
-		}
-		if byteToUnit[b[i]] != v {
-			return nil
-		}
-	}
-	return b
 }
 
 func (s *memoryDataset) Len() int                { return len(s.samples) }
@@ -135,7 +123,7 @@ func (s *memoryDataset) getSample(ctx context.Context, i int, image, target []fl
 	if i < 0 || i >= len(s.samples) {
 		return s.ds.Get(i, image, target) // returns the error
 	}
-	if err := checkBuffers(s.SampleName(i), image, target, elementCount(s.image), elementCount(s.target)); err != nil {
+	if err := window.CheckBuffers(s.SampleName(i), image, target, window.Count(s.image), window.Count(s.target)); err != nil {
 		return err
 	}
 	of, err := s.loadSample(ctx, i)
@@ -144,14 +132,14 @@ func (s *memoryDataset) getSample(ctx context.Context, i int, image, target []fl
 	}
 	copy(target, of.target)
 	if of.bytes != nil {
-		convertBytes(image, of.bytes, &byteToUnit)
+		scale.LookUp(image, of.bytes, &scale.ToUnit)
 	} else {
 		copy(image, of.image)
 	}
 	return nil
 }
 
-func (s *memoryDataset) getWindow(ctx context.Context, i int, w window, image, target []float32) error {
+func (s *memoryDataset) getWindow(ctx context.Context, i int, w window.Window, image, target []float32) error {
 	if err := checkGetArguments(s, i, w, image, target); err != nil {
 		return err
 	}
@@ -160,27 +148,27 @@ func (s *memoryDataset) getWindow(ctx context.Context, i int, w window, image, t
 		return err
 	}
 	if of.bytes == nil {
-		copyWindow(image, of.image, s.image, w)
+		window.Copy(image, of.image, s.image, w)
 	} else {
 		copyWindowBytes(image, of.bytes, s.image, w)
 	}
-	if isAligned(s.image, s.target) {
-		copyWindow(target, of.target, s.target, w)
+	if window.IsAligned(s.image, s.target) {
+		window.Copy(target, of.target, s.target, w)
 	} else {
 		copy(target, of.target)
 	}
 	return nil
 }
 
-// copyWindowBytes is copyWindow for bytes (value times 255).
-func copyWindowBytes(dst []float32, src []uint8, shape []int, w window) {
-	size, _ := spatialSize(shape)
+// copyWindowBytes is window.Copy for bytes (value times 255).
+func copyWindowBytes(dst []float32, src []uint8, shape []int, w window.Window) {
+	size, _ := window.SpatialSize(shape)
 	for c := range shape[0] {
-		for z := range w.size[0] {
-			for y := range w.size[1] {
-				from := ((c*size[0]+w.start[0]+z)*size[1]+w.start[1]+y)*size[2] + w.start[2]
-				convertBytes(dst[:w.size[2]], src[from:][:w.size[2]], &byteToUnit)
-				dst = dst[w.size[2]:]
+		for z := range w.Size[0] {
+			for y := range w.Size[1] {
+				from := ((c*size[0]+w.Start[0]+z)*size[1]+w.Start[1]+y)*size[2] + w.Start[2]
+				scale.LookUp(dst[:w.Size[2]], src[from:][:w.Size[2]], &scale.ToUnit)
+				dst = dst[w.Size[2]:]
 			}
 		}
 	}

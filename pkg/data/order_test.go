@@ -239,8 +239,8 @@ func TestCrewStays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if l.workerPool.started > 8 { // the last one may not rest yet when the next epoch asks
-		t.Errorf("%d goroutines were started for 10 epochs of 4", l.workerPool.started)
+	if l.workerPool.Started > 8 { // the last one may not rest yet when the next epoch asks
+		t.Errorf("%d goroutines were started for 10 epochs of 4", l.workerPool.Started)
 	}
 	if len(memory) > 5 {
 		t.Errorf("%d batches are held, want 5", len(memory))

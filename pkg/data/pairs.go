@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"lockstep/pkg/data/internal/memory"
 	"lockstep/pkg/data/internal/picture"
+	"lockstep/pkg/data/internal/reading"
 	"lockstep/pkg/data/survey"
 	"lockstep/pkg/internal/english"
 )
@@ -23,7 +23,7 @@ type Pairs struct {
 	occurs    []map[int]bool // classes in each mask; nil without classes
 	brightest uint8          // largest value of an image pixel
 	colored   int            // number of images with colors that were turned into gray
-	levels    []int          // values of the masks, if they have at most maxClassLevels and no classes; else nil
+	levels    []int          // values of the masks, if they are few and the masks have no classes; else nil
 	notes     []string       // about channels
 }
 
@@ -57,7 +57,7 @@ func (p *Pairs) CheckMasks() error {
 	switch p.counts[0] {
 	case p.maskPixels():
 		if classes != nil {
-			return fmt.Errorf("masks of %s have no pixel of a class other than %s: check the values in data.mask_values (%s)", p.dir, ClassBackground, p.config.formatMaskValues())
+			return fmt.Errorf("masks of %s have no pixel of a class other than %s: check the values in data.mask_values (%s)", p.dir, ClassBackground, p.config.rules().FormatMaskValues())
 		}
 		return fmt.Errorf("masks of %s have no foreground pixel: %s", p.dir, advice)
 	case 0:
@@ -66,13 +66,13 @@ func (p *Pairs) CheckMasks() error {
 		}
 	}
 	if len(p.levels) > 2 && slices.Contains(p.levels, 1) { // class numbers, not soft edges
-		return fmt.Errorf("masks of %s have the %s: name them in data.mask_values, for example %s", p.dir, describeLevels(p.levels, 0), p.proposedValues())
+		return fmt.Errorf("masks of %s have the %s: name them in data.mask_values, for example %s", p.dir, reading.DescribeLevels(p.levels, 0), p.proposedValues())
 	}
 	return nil
 }
 
 func (p *Pairs) proposedValues() string {
-	return Config{MaskValues: proposedValues(p.levels)}.formatMaskValues()
+	return reading.Rules{MaskValues: reading.ProposeValues(p.levels)}.FormatMaskValues()
 }
 
 // Notes returns a message for each sign that the files may have been misread, such as very dark images.
@@ -86,7 +86,7 @@ func (p *Pairs) Notes() []string {
 		notes = append(notes, fmt.Sprintf("%.1f %% of the mask pixels of %s are neither black nor white, and were taken for the nearer of the two", 100*f, p.dir))
 	}
 	if len(p.levels) > 2 {
-		notes = append(notes, fmt.Sprintf("the masks of %s have the %s, which are read by brightness, as foreground from 128 on: if they are classes, name them in data.mask_values, for example %s", p.dir, describeLevels(p.levels, 0), p.proposedValues()))
+		notes = append(notes, fmt.Sprintf("the masks of %s have the %s, which are read by brightness, as foreground from 128 on: if they are classes, name them in data.mask_values, for example %s", p.dir, reading.DescribeLevels(p.levels, 0), p.proposedValues()))
 	}
 	if p.colored > 0 {
 		notes = append(notes, fmt.Sprintf("%d of the %d images of %s have colors, which were turned into gray", p.colored, p.Len(), p.dir))
@@ -156,7 +156,7 @@ func openPairs(ctx context.Context, dir string, c Config, outline bool) (_ *Pair
 		return p, err
 	}
 	if outline || cached { // without reading a pixel
-		if p.channels, p.notes, err = c.checkPairs(dir, list, s); err != nil || outline {
+		if p.channels, p.notes, err = c.rules().Check(dir, list, s); err != nil || outline {
 			return p, err
 		}
 	}
@@ -166,11 +166,11 @@ func openPairs(ctx context.Context, dir string, c Config, outline bool) (_ *Pair
 	if !cached {
 		s.Keep(ctx, dir, list)
 	}
-	if p.channels, p.notes, err = c.checkPairs(dir, list, s); err != nil {
+	if p.channels, p.notes, err = c.rules().Check(dir, list, s); err != nil {
 		return nil, err
 	}
 	if len(c.MaskValues) == 0 && !slices.ContainsFunc(s.Masks, func(f survey.Facts) bool { return f.Palette }) {
-		p.levels = allLevels(s.Masks)
+		p.levels = reading.AllLevels(s.Masks)
 	}
 	for i, v := range p.images {
 		p.images[i] = slices.Clip(v[:p.channels*len(p.masks[i])])
@@ -236,11 +236,11 @@ func (p *Pairs) read(ctx context.Context, list []survey.Pair, s *survey.Survey) 
 		if !s.Images[i].Complete {
 			s.Images[i], s.Masks[i] = survey.OfImage(img), survey.OfMask(mask)
 		}
-		if err := c.checkMask(pair.Mask, s.Masks[i]); err != nil {
+		if err := c.rules().CheckMask(pair.Mask, s.Masks[i]); err != nil {
 			return err
 		}
-		p.images[i] = c.imageBytes(img)
-		classes, grey := c.readClasses(mask)
+		p.images[i] = c.rules().ImageBytes(img)
+		classes, grey := c.rules().ReadClasses(mask)
 		p.grey += grey
 		p.addMask(i, classes)
 	}
@@ -281,7 +281,7 @@ func (p *Pairs) readGray(ctx context.Context, list []survey.Pair) error {
 		if err != nil {
 			return fmt.Errorf("read mask %s: %w", pair.Mask, err)
 		}
-		p.grey += binarize(mask.Pixels, p.config.Foreground == "black")
+		p.grey += reading.Binarize(mask.Pixels, p.config.Foreground == "black")
 		if img.Colored {
 			p.colored++
 		}
@@ -289,31 +289,4 @@ func (p *Pairs) readGray(ctx context.Context, list []survey.Pair) error {
 		p.addMask(i, mask.Pixels)
 	}
 	return nil
-}
-
-// binarize replaces the gray values (0 to 255) of a mask by 1 (foreground) or 0. grey counts the
-// values between 0.2·255 and 0.8·255.
-func binarize(mask []uint8, inverted bool) (grey int) {
-	var one, zero uint8 = 1, 0
-	if inverted {
-		one, zero = 0, 1
-	}
-	for i, v := range mask {
-		// 0.2·255 = 51 and 0.8·255 = 204 exactly.
-		if v >= 51 && v <= 204 {
-			grey++
-		}
-		if v >= 128 {
-			mask[i] = one
-		} else {
-			mask[i] = zero
-		}
-	}
-	return grey
-}
-
-// sampleFileName returns the PNG file name of sample i of n, padded with zeros so that names sort
-// like samples.
-func sampleFileName(i, n int) string {
-	return fmt.Sprintf("%0*d.png", len(strconv.Itoa(max(n-1, 0))), i)
 }

@@ -7,6 +7,8 @@ import (
 	"image"
 
 	"lockstep/pkg/data/internal/picture"
+	"lockstep/pkg/data/internal/reading"
+	"lockstep/pkg/data/internal/scale"
 	"lockstep/pkg/data/survey"
 	"lockstep/pkg/internal/safeopen"
 )
@@ -35,13 +37,13 @@ func (c Config) NetworkInput(ctx context.Context, m image.Image) (values []float
 		return nil, nil, fmt.Errorf("the network was trained on volumes (data kind %s), want one that was trained on images", c.Kind)
 	case c.Task() == TaskClassification:
 		if c.Resize > 0 {
-			if m, err = newResizer(c.Resize, size.Y, size.X).resize(ctx, m); err != nil {
+			if m, err = picture.NewResizer(c.Resize, size.Y, size.X).Resize(ctx, m); err != nil {
 				return nil, nil, err
 			}
 			size = m.Bounds().Size()
 		}
 		values = make([]float32, 3*size.X*size.Y)
-		writePlanes(values, m)
+		picture.WritePlanes(values, m)
 		return values, []int{3, size.Y, size.X}, nil
 	}
 	if c.Reading == ReadingGray {
@@ -52,7 +54,7 @@ func (c Config) NetworkInput(ctx context.Context, m image.Image) (values []float
 		if gray.Colored {
 			return nil, nil, fmt.Errorf("%w: save it as a gray image (for example, in ImageMagick, with convert -colorspace Gray)", ErrColors)
 		}
-		return unitValues(gray.Pixels), []int{1, gray.Height, gray.Width}, nil
+		return scale.ToUnits(gray.Pixels), []int{1, gray.Height, gray.Width}, nil
 	}
 	r, err := picture.GetRaw(ctx, m)
 	if err != nil {
@@ -72,13 +74,7 @@ func (c Config) NetworkInput(ctx context.Context, m image.Image) (values []float
 		return nil, nil, errors.New("the image is gray, but the network was trained on RGB images: use such images")
 	}
 	n := channels * r.Height * r.Width
-	return unitValues(c.imageBytes(r)[:n]), []int{channels, r.Height, r.Width}, nil
-}
-
-func unitValues(bytes []uint8) []float32 {
-	values := make([]float32, len(bytes))
-	convertBytes(values, bytes, &byteToUnit)
-	return values
+	return scale.ToUnits(c.rules().ImageBytes(r)[:n]), []int{channels, r.Height, r.Width}, nil
 }
 
 // ReadMask reads the mask at path, as Open does for the masks of c. The values, row by row, are
@@ -98,15 +94,15 @@ func (c Config) ReadMask(ctx context.Context, path string) (values []float32, he
 		if err != nil {
 			return nil, 0, 0, err
 		}
-		binarize(gray.Pixels, c.Foreground == "black")
+		reading.Binarize(gray.Pixels, c.Foreground == "black")
 		classes = gray.Pixels
 	} else {
-		if err := c.checkMask(path, survey.OfMask(r)); err != nil {
+		if err := c.rules().CheckMask(path, survey.OfMask(r)); err != nil {
 			return nil, 0, 0, err
 		}
-		classes, _ = c.readClasses(r)
+		classes, _ = c.rules().ReadClasses(r)
 	}
 	values = make([]float32, len(classes))
-	convertBytes(values, classes, &byteToFloat)
+	scale.LookUp(values, classes, &scale.ToFloat)
 	return values, r.Height, r.Width, nil
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"lockstep/pkg/data/internal/volume"
 )
 
 // Kinds of data, the values of Config.Kind.
@@ -198,7 +200,7 @@ func (c Config) Validate() error {
 var requiredFiles = map[string]string{
 	KindPairs: "a folder with image/ and label/", KindStacks: "a folder with image/ and label/ of TIFF stacks",
 	KindCIFAR10: "the folder of CIFAR-10's batches", KindFolders: classLayout,
-	KindImageNet: "a folder with train_data.pkl", KindVolumes: volumeLayout,
+	KindImageNet: "a folder with train_data.pkl", KindVolumes: volume.Layout,
 }
 
 func (c Config) shapesOptions() ShapesOptions {

@@ -3,12 +3,10 @@ package data
 import (
 	"context"
 	"fmt"
-	"path/filepath"
-	"strings"
 
 	"lockstep/pkg/data/internal/memory"
 	"lockstep/pkg/data/internal/picture"
-	"lockstep/pkg/data/internal/tiff"
+	"lockstep/pkg/data/internal/window"
 	"lockstep/pkg/data/survey"
 )
 
@@ -37,17 +35,17 @@ func openStacks(ctx context.Context, dir string, c Config, outline bool) (_ *flo
 		if outline && i > 0 {
 			continue
 		}
-		file, size, err := parseStack(ctx, dir, pair.Image)
+		file, size, err := picture.ParseStack(ctx, dir, pair.Image)
 		if err != nil {
 			return nil, err
 		}
 		if i == 0 {
-			what := fmt.Sprintf("%s has %d pairs of stacks of %s pixels", dir, len(pairs), formatSize(size[:]))
-			if err := memory.CheckFits(what, len(pairs), 2*4*float64(elementCount(size[:]))); err != nil {
+			what := fmt.Sprintf("%s has %d pairs of stacks of %s pixels", dir, len(pairs), window.FormatSize(size[:]))
+			if err := memory.CheckFits(what, len(pairs), 2*4*float64(window.Count(size[:]))); err != nil {
 				return nil, err
 			}
 		}
-		maskFile, maskSize, err := parseStack(ctx, dir, pair.Mask)
+		maskFile, maskSize, err := picture.ParseStack(ctx, dir, pair.Mask)
 		if err != nil {
 			return nil, err
 		}
@@ -57,16 +55,16 @@ func openStacks(ctx context.Context, dir string, c Config, outline bool) (_ *flo
 			s.target = s.image
 		}
 		if maskSize != size || size != first {
-			return nil, fmt.Errorf("stack %s has size %s and its mask %s, but the first stack has %s (pages×height×width): make them equal", pair.Image, formatSize(size[:]), formatSize(maskSize[:]), formatSize(first[:]))
+			return nil, fmt.Errorf("stack %s has size %s and its mask %s, but the first stack has %s (pages×height×width): make them equal", pair.Image, window.FormatSize(size[:]), window.FormatSize(maskSize[:]), window.FormatSize(first[:]))
 		}
 		if outline {
 			continue
 		}
-		image, err := decodeStack(ctx, file, pair.Image)
+		image, err := picture.DecodeStack(ctx, file, pair.Image)
 		if err != nil {
 			return nil, err
 		}
-		mask, err := decodeStack(ctx, maskFile, pair.Mask)
+		mask, err := picture.DecodeStack(ctx, maskFile, pair.Mask)
 		if err != nil {
 			return nil, err
 		}
@@ -80,46 +78,6 @@ func openStacks(ctx context.Context, dir string, c Config, outline bool) (_ *flo
 		s.files = append(s.files, pair.Image, pair.Mask)
 	}
 	return s, nil
-}
-
-// parseStack parses a TIFF file in dir without decoding its pages, and checks that they have equal
-// sizes. size is the number of pages, the height and the width.
-func parseStack(ctx context.Context, dir, path string) (f *tiff.File, size [3]int, err error) {
-	text, err := picture.ReadFile(ctx, dir, path)
-	if err != nil {
-		return nil, size, err
-	}
-	if ext := strings.ToLower(filepath.Ext(path)); ext != ".tif" && ext != ".tiff" {
-		return nil, size, fmt.Errorf("read stack %s: want a TIFF file (.tif, .tiff) with one page per slice", path)
-	}
-	f, err = tiff.Parse(text)
-	if err != nil {
-		return nil, size, fmt.Errorf("read stack %s: %w", path, picture.NewCorruptError("TIFF", err))
-	}
-	for i, p := range f.Pages {
-		if first := f.Pages[0]; p.Height != first.Height || p.Width != first.Width {
-			return nil, size, fmt.Errorf("read stack %s: page %d has size %d×%d, but page 0 has %d×%d: make them equal", path, i, p.Height, p.Width, first.Height, first.Width)
-		}
-		if len(f.Pages)*p.Height > picture.MaxPixels/p.Width {
-			return nil, size, fmt.Errorf("read stack %s: %d pages of %d×%d are too large: use at most %d pixels", path, len(f.Pages), p.Height, p.Width, picture.MaxPixels)
-		}
-	}
-	return f, [3]int{len(f.Pages), f.Pages[0].Height, f.Pages[0].Width}, nil
-}
-
-// decodeStack decodes all pages of f. path is for error messages.
-func decodeStack(ctx context.Context, f *tiff.File, path string) (v []float32, err error) {
-	for i := range f.Pages {
-		page, err := f.Values(ctx, i)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read stack %s: %w", path, picture.NewCorruptError("TIFF", err))
-		}
-		v = append(v, page...)
-	}
-	return v, nil
 }
 
 type floatDataset struct {
@@ -138,7 +96,7 @@ func (s *floatDataset) Get(i int, image, target []float32) error {
 	if i < 0 || i >= len(s.images) {
 		return fmt.Errorf("get sample %d: the data set has samples 0 to %d", i, len(s.images)-1)
 	}
-	if err := checkBuffers(s.names[i], image, target, len(s.images[i]), len(s.targets[i])); err != nil {
+	if err := window.CheckBuffers(s.names[i], image, target, len(s.images[i]), len(s.targets[i])); err != nil {
 		return err
 	}
 	copy(image, s.images[i])
@@ -146,13 +104,13 @@ func (s *floatDataset) Get(i int, image, target []float32) error {
 	return nil
 }
 
-func (s *floatDataset) getWindow(_ context.Context, i int, w window, image, target []float32) error {
+func (s *floatDataset) getWindow(_ context.Context, i int, w window.Window, image, target []float32) error {
 	if err := checkGetArguments(s, i, w, image, target); err != nil {
 		return err
 	}
-	copyWindow(image, s.images[i], s.image, w)
-	if isAligned(s.image, s.target) {
-		copyWindow(target, s.targets[i], s.target, w)
+	window.Copy(image, s.images[i], s.image, w)
+	if window.IsAligned(s.image, s.target) {
+		window.Copy(target, s.targets[i], s.target, w)
 	} else {
 		copy(target, s.targets[i])
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"lockstep/pkg/data/internal/classlist"
 	"lockstep/pkg/data/internal/picture"
 	"lockstep/pkg/data/internal/stage"
 )
@@ -101,7 +102,7 @@ func checkRelativePaths(dir string) error {
 	if err != nil {
 		return fmt.Errorf("stage data: %w", err)
 	}
-	paths, _, err := readClassList(text)
+	paths, _, err := classlist.Read(text)
 	if err != nil {
 		return fmt.Errorf("stage data: %s: %w", file, err)
 	}

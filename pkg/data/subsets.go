@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"lockstep/pkg/data/internal/stream"
+	"lockstep/pkg/data/internal/window"
 )
 
 // Split splits the samples 0 to n−1 at random into testCount test samples and the remaining
@@ -49,7 +50,7 @@ func (s *subsetDataset) getSample(ctx context.Context, i int, image, target []fl
 	return readSample(ctx, s.ds, s.indices[i], image, target)
 }
 
-func (s *subsetDataset) getWindow(ctx context.Context, i int, w window, image, target []float32) error {
+func (s *subsetDataset) getWindow(ctx context.Context, i int, w window.Window, image, target []float32) error {
 	if i < 0 || i >= len(s.indices) {
 		return fmt.Errorf("get sample %d: the subset has samples 0 to %d", i, len(s.indices)-1)
 	}
@@ -75,7 +76,7 @@ func newTiles(ds Dataset, height, width int) (*tileDataset, error) {
 		return nil, fmt.Errorf("cut tiles: tile size is %d×%d: height and width must be at least 1", height, width)
 	case len(is) != 3 || len(ts) != 3:
 		return nil, fmt.Errorf("cut tiles: images have shape %v and targets %v: want images [C,H,W] and masks [C,H,W]", is, ts)
-	case !isAligned(is, ts):
+	case !window.IsAligned(is, ts):
 		return nil, fmt.Errorf("cut tiles: images have size %d×%d, but masks have %d×%d: make them equal", is[1], is[2], ts[1], ts[2])
 	}
 	t := &tileDataset{ds: ds, height: height, width: width}
@@ -158,10 +159,10 @@ func (t *tileDataset) SampleName(i int) string {
 }
 
 func (t *tileDataset) Get(i int, image, target []float32) error {
-	return t.getWindow(context.Background(), i, window{size: [3]int{1, t.height, t.width}}, image, target)
+	return t.getWindow(context.Background(), i, window.Window{Size: [3]int{1, t.height, t.width}}, image, target)
 }
 
-func (t *tileDataset) getWindow(ctx context.Context, i int, w window, image, target []float32) error {
+func (t *tileDataset) getWindow(ctx context.Context, i int, w window.Window, image, target []float32) error {
 	if err := checkGetArguments(t, i, w, image, target); err != nil {
 		return err
 	}
@@ -169,14 +170,14 @@ func (t *tileDataset) getWindow(ctx context.Context, i int, w window, image, tar
 	size := sizeOfSample(t.ds, from.image)
 	y, x := min(from.row*t.height, size[1]-t.height), min(from.column*t.width, size[2]-t.width)
 	// Rows and columns that tiles before this one contain too.
-	rows, columns := from.row*t.height-y-w.start[1], from.column*t.width-x-w.start[2]
-	w.start[1] += y
-	w.start[2] += x
+	rows, columns := from.row*t.height-y-w.Start[1], from.column*t.width-x-w.Start[2]
+	w.Start[1] += y
+	w.Start[2] += x
 	if err := readWindow(ctx, t.ds, from.image, w, image, target); err != nil || !t.countOnce {
 		return err
 	}
 	for k := range target {
-		if k/w.size[2]%w.size[1] < rows || k%w.size[2] < columns {
+		if k/w.Size[2]%w.Size[1] < rows || k%w.Size[2] < columns {
 			target[k] = Ignored
 		}
 	}
@@ -204,7 +205,7 @@ func GetSized(ctx context.Context, ds Dataset, i int) (image, target []float32, 
 	size := sizeOfSample(ds, i)
 	pixels := size[1] * size[2]
 	image, target = make([]float32, ds.ImageShape()[0]*pixels), make([]float32, ds.TargetShape()[0]*pixels)
-	return image, target, size[1], size[2], readWindow(ctx, ds, i, window{size: size}, image, target)
+	return image, target, size[1], size[2], readWindow(ctx, ds, i, window.Window{Size: size}, image, target)
 }
 
 // Repeat returns n samples, of which sample i is sample i mod ds.Len() of ds. With Augment.Crop, each
@@ -248,7 +249,7 @@ type cropDataset struct {
 func (c *cropDataset) Len() int          { return c.n }
 func (c *cropDataset) ImageShape() []int { return c.crop.outputShape(c.ds.ImageShape()) }
 func (c *cropDataset) TargetShape() []int {
-	if ts := c.ds.TargetShape(); !isAligned(c.ds.ImageShape(), ts) {
+	if ts := c.ds.TargetShape(); !window.IsAligned(c.ds.ImageShape(), ts) {
 		return ts
 	}
 	return c.crop.outputShape(c.ds.TargetShape())
@@ -259,19 +260,19 @@ func (c *cropDataset) SampleName(i int) string {
 }
 
 func (c *cropDataset) Get(i int, image, target []float32) error {
-	w := fullWindow(c.ImageShape())
+	w := window.Full(c.ImageShape())
 	return c.getWindow(context.Background(), i, w, image, target)
 }
 
-func (c *cropDataset) getWindow(ctx context.Context, i int, w window, image, target []float32) error {
+func (c *cropDataset) getWindow(ctx context.Context, i int, w window.Window, image, target []float32) error {
 	if err := checkGetArguments(c, i, w, image, target); err != nil {
 		return err
 	}
 	r := stream.New(c.seed, stream.Crops, uint64(i))
-	from, _ := spatialSize(c.ds.ImageShape())
-	to, _ := spatialSize(c.ImageShape())
-	for k := range w.start {
-		w.start[k] += r.IntN(from[k] - to[k] + 1)
+	from, _ := window.SpatialSize(c.ds.ImageShape())
+	to, _ := window.SpatialSize(c.ImageShape())
+	for k := range w.Start {
+		w.Start[k] += r.IntN(from[k] - to[k] + 1)
 	}
 	return readWindow(ctx, c.ds, i%c.ds.Len(), w, image, target)
 }

@@ -1,30 +1,26 @@
 package data
 
 import (
-	"bufio"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"image"
 	"image/jpeg"
 	"image/png"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"golang.org/x/image/tiff"
-
-	"lockstep/pkg/data/internal/hdf5"
-	"lockstep/pkg/data/internal/npy"
+	"lockstep/pkg/data/internal/cifar"
+	"lockstep/pkg/data/internal/output"
+	"lockstep/pkg/data/internal/pairfiles"
 	"lockstep/pkg/data/internal/picture"
+	"lockstep/pkg/data/internal/volume"
+	"lockstep/pkg/data/internal/window"
 	"lockstep/pkg/data/survey"
 	"lockstep/pkg/internal/wholefile"
 )
-
-const cifarTrainingBatches = 5
 
 // WriteCIFAR10 saves pictures of 32×32 pixels and at most 10 classes in CIFAR-10's binary version,
 // in dir/cifar-10-batches-bin: the training pictures in five batches of equal size (up to four at
@@ -32,65 +28,14 @@ const cifarTrainingBatches = 5
 func WriteCIFAR10(ctx context.Context, dir string, train, test *Classes) error {
 	dir = filepath.Join(dir, "cifar-10-batches-bin")
 	for _, c := range []*Classes{train, test} {
-		if c.size != [2]int{cifarEdge, cifarEdge} || len(c.names) > cifarClassCount {
+		if c.size != [2]int{cifar.Edge, cifar.Edge} || len(c.names) > cifar.ClassCount {
 			return fmt.Errorf("write CIFAR-10: got pictures of %d×%d pixels and %d classes, want 32×32 pixels and at most 10 classes", c.size[0], c.size[1], len(c.names))
 		}
 	}
-	each := train.Len() / cifarTrainingBatches
-	if each == 0 {
-		return fmt.Errorf("write CIFAR-10: got %d training pictures, want at least one for each of the %d batches", train.Len(), cifarTrainingBatches)
-	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return fmt.Errorf("write CIFAR-10: %w", err)
-	}
-	for b := range cifarTrainingBatches {
-		if err := writeCIFARBatch(ctx, filepath.Join(dir, fmt.Sprintf("data_batch_%d.bin", b+1)), train, b*each, (b+1)*each); err != nil {
-			return fmt.Errorf("write CIFAR-10: %w", err)
-		}
-	}
-	if err := writeCIFARBatch(ctx, filepath.Join(dir, "test_batch.bin"), test, 0, test.Len()); err != nil {
-		return fmt.Errorf("write CIFAR-10: %w", err)
-	}
-	names := train.names
-	for len(names) < cifarClassCount {
-		names = append(names, fmt.Sprintf("none%d", len(names)))
-	}
-	if err := wholefile.WriteBytes(filepath.Join(dir, "batches.meta.txt"), []byte(strings.Join(names, "\n")+"\n"), 0o666); err != nil {
+	if err := cifar.Write(ctx, dir, train.names, train, test); err != nil {
 		return fmt.Errorf("write CIFAR-10: %w", err)
 	}
 	return nil
-}
-
-// contextWriter returns an error once its context is canceled, so that the encoding of a large
-// picture or volume can be interrupted.
-type contextWriter struct {
-	*os.File
-	ctx context.Context
-}
-
-func (w contextWriter) Write(b []byte) (int, error) {
-	if err := w.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return w.File.Write(b)
-}
-
-func writeCIFARBatch(ctx context.Context, path string, c *Classes, lo, hi int) error {
-	text := make([]byte, 0, (hi-lo)*cifarRecord)
-	picture, class := make([]float32, cifarPixels), make([]float32, 1)
-	for i := lo; i < hi; i++ {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := c.Get(i, picture, class); err != nil {
-			return err
-		}
-		text = append(text, byte(class[0]))
-		for _, v := range picture {
-			text = append(text, byte(v*255+0.5))
-		}
-	}
-	return wholefile.WriteBytes(path, text, 0o666)
 }
 
 // WriteFolders saves pictures for OpenFolders in one subfolder of dir per class, in the format
@@ -121,7 +66,7 @@ func writeClassPicture(ctx context.Context, path string, c *Classes, i int) erro
 		return err
 	}
 	if c.resized != nil {
-		if m, err = c.resized.resize(ctx, m); err != nil {
+		if m, err = c.resized.Resize(ctx, m); err != nil {
 			return err
 		}
 	}
@@ -130,9 +75,9 @@ func writeClassPicture(ctx context.Context, path string, c *Classes, i int) erro
 	}
 	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error {
 		if strings.HasSuffix(path, ".png") {
-			return png.Encode(contextWriter{f, ctx}, m)
+			return png.Encode(output.Writer{File: f, Context: ctx}, m)
 		}
-		return jpeg.Encode(contextWriter{f, ctx}, m, &jpeg.Options{Quality: 90})
+		return jpeg.Encode(output.Writer{File: f, Context: ctx}, m, &jpeg.Options{Quality: 90})
 	})
 }
 
@@ -168,9 +113,9 @@ func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) e
 		path := filepath.Join(dir, fmt.Sprintf("box-%d", i))
 		var err error
 		if f.NPY {
-			err = errors.Join(writeNPY(ctx, path+"_Nbody.npy", image, is[0], channelsLast(is)), writeNPY(ctx, path+"_Hydro.npy", target, ts[0], channelsLast(ts)))
+			err = errors.Join(volume.WriteNPY(ctx, path+"_Nbody.npy", image, is), volume.WriteNPY(ctx, path+"_Hydro.npy", target, ts))
 		} else {
-			err = writeHDF5(ctx, path+".h5", f, hdf5.OutputDataset{Name: "Nbody", Shape: is, Values: newBoxCopier(image, is)}, hdf5.OutputDataset{Name: "Hydro", Shape: ts, Values: newBoxCopier(target, ts)})
+			err = volume.WriteHDF5(ctx, path+".h5", f.Chunk, f.Gzip, volume.Array{Name: "Nbody", Shape: is, Values: image}, volume.Array{Name: "Hydro", Shape: ts, Values: target})
 		}
 		if err != nil {
 			return fmt.Errorf("write volumes: %w", err)
@@ -179,66 +124,20 @@ func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) e
 	return nil
 }
 
-// newBoxCopier returns an hdf5.Output.Values for v, an array of the given shape [C,D,H,W].
-func newBoxCopier(v []float32, shape []int) func(dst []float32, start, size []int) error {
-	plane := elementCount(shape[1:])
-	return func(dst []float32, start, size []int) error {
-		w := window{[3]int(start[1:]), [3]int(size[1:])}
-		copyWindow(dst, v[start[0]*plane:], append([]int{size[0]}, shape[1:]...), w)
-		return nil
-	}
-}
-
-// writeHDF5 writes data sets to an HDF5 file, chunked and compressed as format selects.
-func writeHDF5(ctx context.Context, path string, format VolumeFormat, sets ...hdf5.OutputDataset) error {
-	for i, s := range sets {
-		if format.Chunk > 0 {
-			sets[i].Chunk = []int{s.Shape[0], min(format.Chunk, s.Shape[1]), min(format.Chunk, s.Shape[2]), min(format.Chunk, s.Shape[3])}
-			sets[i].Gzip = format.Gzip
-		}
-	}
-	return wholefile.Write(path, 0o666, func(f *os.File) error { return hdf5.Write(contextWriter{f, ctx}, sets...) })
-}
-
 // WriteArray writes v, an array of the given shape in row-major order, as a .npy file. It creates
 // the folder of path. The file is written completely or not at all.
 func WriteArray(ctx context.Context, path string, v []float32, shape ...int) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
 	}
-	return writeNPY(ctx, path, v, 1, shape)
-}
-
-func channelsLast(shape []int) []int { return []int{shape[1], shape[2], shape[3], shape[0]} }
-
-// writeNPY writes v to a .npy file of the given shape. v has a plane per channel; channels are the
-// last dimension of the shape if there is more than one.
-func writeNPY(ctx context.Context, path string, v []float32, channels int, shape []int) error {
-	return wholefile.Write(path, 0o666, func(f *os.File) error {
-		w := bufio.NewWriterSize(contextWriter{f, ctx}, 1<<20)
-		if err := npy.WriteHeader(w, shape); err != nil {
-			return err
-		}
-		n := len(v) / channels
-		line := make([]byte, 0, 4*channels)
-		for k := range n {
-			line = line[:0]
-			for c := range channels {
-				line = binary.LittleEndian.AppendUint32(line, math.Float32bits(v[c*n+k]))
-			}
-			if _, err := w.Write(line); err != nil {
-				return err
-			}
-		}
-		return w.Flush()
-	})
+	return volume.WriteArray(ctx, path, v, 1, shape)
 }
 
 // WriteTIFF saves the images and masks of ds, which must have one channel, as TIFF files in
 // dir/image and dir/label, for OpenPairs.
 func WriteTIFF(ctx context.Context, dir string, ds Dataset) error {
 	is, ts := ds.ImageShape(), ds.TargetShape()
-	if len(is) != 3 || is[0] != 1 || !isAligned(is, ts) || ts[0] != 1 {
+	if len(is) != 3 || is[0] != 1 || !window.IsAligned(is, ts) || ts[0] != 1 {
 		return fmt.Errorf("write TIFF pairs %s: images and masks have shapes %v and %v, want [1,H,W]", dir, is, ts)
 	}
 	img, mask := NewBuffers(ds)
@@ -249,7 +148,7 @@ func WriteTIFF(ctx context.Context, dir string, ds Dataset) error {
 		if err := ds.Get(i, img, mask); err != nil {
 			return fmt.Errorf("write TIFF pairs: %w", err)
 		}
-		name := strings.TrimSuffix(sampleFileName(i, ds.Len()), ".png") + ".tif"
+		name := strings.TrimSuffix(pairfiles.Name(i, ds.Len()), ".png") + ".tif"
 		for k, v := range [][]float32{img, mask} {
 			if err := WritePicture(ctx, filepath.Join(dir, [2]string{survey.ImageFolder, survey.MaskFolder}[k], name), toGray(v, is[1], is[2])); err != nil {
 				return fmt.Errorf("write TIFF pairs: %w", err)
@@ -266,15 +165,9 @@ func WritePicture(ctx context.Context, path string, m image.Image) error {
 		return err
 	}
 	if filepath.Ext(path) == ".tif" {
-		return writeTIFF(ctx, path, m)
+		return picture.WriteTIFF(ctx, path, m)
 	}
-	return writePNG(ctx, path, m)
-}
-
-func writeTIFF(ctx context.Context, path string, m image.Image) error {
-	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error {
-		return tiff.Encode(contextWriter{f, ctx}, m, &tiff.Options{Compression: tiff.Deflate, Predictor: true})
-	})
+	return picture.WritePNG(ctx, path, m)
 }
 
 // Write saves the images and masks of ds, which must have one channel, as PNG files in dir/image
@@ -289,62 +182,12 @@ func Write(ctx context.Context, dir string, ds Dataset) error {
 		return fmt.Errorf("write pairs %s: the data set is empty", dir)
 	}
 	img, mask := NewBuffers(ds)
-	return writePairs(ctx, dir, ds.Len(), func(i int) (image.Image, image.Image, error) {
+	return pairfiles.Write(ctx, dir, ds.Len(), func(i int) (image.Image, image.Image, error) {
 		if err := ds.Get(i, img, mask); err != nil {
 			return nil, nil, err
 		}
 		return toGray(img, is[1], is[2]), toGray(mask, is[1], is[2]), nil
 	})
-}
-
-func writePairs(ctx context.Context, dir string, n int, get func(i int) (img, mask image.Image, err error)) error {
-	folder := [2]string{filepath.Join(dir, survey.ImageFolder), filepath.Join(dir, survey.MaskFolder)}
-	for _, f := range folder {
-		if err := os.MkdirAll(f, 0o777); err != nil {
-			return fmt.Errorf("write pairs: %w", err)
-		}
-		if err := checkNoOtherPictures(f, n); err != nil {
-			return fmt.Errorf("write pairs: %w", err)
-		}
-	}
-	for i := range n {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("write pair %d of %d: %w", i+1, n, err)
-		}
-		img, mask, err := get(i)
-		if err != nil {
-			return fmt.Errorf("write pair %d of %d: %w", i+1, n, err)
-		}
-		for k, m := range [2]image.Image{img, mask} {
-			if err := writePNG(ctx, filepath.Join(folder[k], sampleFileName(i, n)), m); err != nil {
-				return fmt.Errorf("write pair %d of %d: %w", i+1, n, err)
-			}
-		}
-	}
-	return nil
-}
-
-// checkNoOtherPictures returns an error if dir contains pictures other than the files of n samples
-// (see sampleFileName).
-func checkNoOtherPictures(dir string, n int) error {
-	ours := map[string]bool{}
-	for i := range n {
-		ours[sampleFileName(i, n)] = true
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if picture.HasPictureExtension(e.Name()) && !ours[e.Name()] {
-			return fmt.Errorf("%s already contains other pictures (%s): choose an empty folder", dir, e.Name())
-		}
-	}
-	return nil
-}
-
-func writePNG(ctx context.Context, path string, m image.Image) error {
-	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error { return png.Encode(contextWriter{f, ctx}, m) })
 }
 
 func toGray(values []float32, height, width int) *image.Gray {

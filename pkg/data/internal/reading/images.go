@@ -1,4 +1,5 @@
-package data
+// Package reading contains the rules by which pairs of images and masks are read.
+package reading
 
 import (
 	"fmt"
@@ -6,18 +7,26 @@ import (
 
 	"lockstep/pkg/data/internal/picture"
 	"lockstep/pkg/data/survey"
-	"lockstep/pkg/internal/english"
 )
 
-// checkPairs returns the number of channels of the pairs' images, and notes about how they are
+// Rules are the fields of data.Config that say how files are read.
+type Rules struct {
+	InputChannels int
+	ToGray        bool
+	Range         []float64
+	MaskValues    map[int]string
+	Foreground    string
+}
+
+// Check returns the number of channels of the pairs' images, and notes about how they are
 // read. It returns an error if the rules of c cannot read a file. Facts from headers alone are
 // checked as far as they go.
-func (c Config) checkPairs(dir string, pairs []survey.Pair, s survey.Survey) (channels int, notes []string, err error) {
+func (c Rules) Check(dir string, pairs []survey.Pair, s survey.Survey) (channels int, notes []string, err error) {
 	for i, f := range s.Images {
 		if f.Transparent {
 			return 0, nil, fmt.Errorf("image %s has transparent pixels: save it without an alpha channel (for example, in ImageMagick, with convert -background white -alpha remove)", pairs[i].Image)
 		}
-		if err := c.checkMask(pairs[i].Mask, s.Masks[i]); err != nil {
+		if err := c.CheckMask(pairs[i].Mask, s.Masks[i]); err != nil {
 			return 0, nil, err
 		}
 	}
@@ -60,7 +69,7 @@ func (c Config) checkPairs(dir string, pairs []survey.Pair, s survey.Survey) (ch
 
 // checkBits returns an error if the images have different numbers of bits, or Range is missing or
 // superfluous.
-func (c Config) checkBits(dir string, pairs []survey.Pair, images []survey.Facts) error {
+func (c Rules) checkBits(dir string, pairs []survey.Pair, images []survey.Facts) error {
 	bits, lo, hi := images[0].Bits, images[0].Min, images[0].Max
 	for i, f := range images {
 		if f.Bits != bits {
@@ -79,9 +88,9 @@ func (c Config) checkBits(dir string, pairs []survey.Pair, images []survey.Facts
 	return nil
 }
 
-// imageBytes returns the values of an image that checkPairs and checkBits accept, in 8 bits, or
+// ImageBytes returns the values of an image that Check and checkBits accept, in 8 bits, or
 // zeros if it needs a Range and there is none.
-func (c Config) imageBytes(r picture.Raw) []uint8 {
+func (c Rules) ImageBytes(r picture.Raw) []uint8 {
 	if c.ToGray {
 		r = r.Gray()
 	}
@@ -92,60 +101,4 @@ func (c Config) imageBytes(r picture.Raw) []uint8 {
 		return make([]uint8, len(r.Words))
 	}
 	return r.Scale(c.Range[0], c.Range[1]).Bytes
-}
-
-func (c Config) validatePairs() error {
-	if c.Kind != KindPairs {
-		for _, f := range []struct {
-			name string
-			set  bool
-		}{
-			{"reading", c.Reading != 0},
-			{"to_gray", c.ToGray},
-			{"range", len(c.Range) > 0},
-			{"mask_values", len(c.MaskValues) > 0},
-			{"mask_suffix", c.MaskSuffix != ""},
-			{"group", c.Group != ""},
-		} {
-			if f.set {
-				return fmt.Errorf("data.%s is set, but is only for kind %s: leave it out", f.name, KindPairs)
-			}
-		}
-		return nil
-	}
-	switch {
-	case !slices.Contains([]int{0, ReadingGray, ReadingValues}, c.Reading):
-		return fmt.Errorf("data.reading is %d: leave it out, or use %d or %d", c.Reading, ReadingGray, ReadingValues)
-	case !slices.Contains([]int{0, 1, 3}, c.InputChannels):
-		return fmt.Errorf("data.input_channels is %d: use 1 for gray images, 3 for RGB, or 0 for what the files have", c.InputChannels)
-	case c.ToGray && c.InputChannels == 3:
-		return fmt.Errorf("data.to_gray is true, but data.input_channels is 3: set only one of them")
-	case len(c.Range) != 0 && (len(c.Range) != 2 || !(c.Range[0] < c.Range[1]) || c.Range[0] < 0 || c.Range[1] > 0xffff):
-		return fmt.Errorf("data.range is %v: use two values of 16 bits, such as [0, 4095]; the first becomes black and the second white", c.Range)
-	case c.Reading == ReadingGray && (c.InputChannels == 3 || c.ToGray || len(c.Range) > 0 || len(c.MaskValues) > 0 || c.MaskSuffix != "" || c.Group != ""):
-		return fmt.Errorf("data.reading is %d, which knows only gray images and two classes: leave data.reading out", ReadingGray)
-	}
-	if _, err := c.groupPattern(); err != nil {
-		return err
-	}
-	return c.validateMaskValues()
-}
-
-// checkClasses returns an error if a class is in a held-out mask but in none for training. train
-// and heldOut are indices of samples.
-func (p *Pairs) checkClasses(train, heldOut []int) error {
-	if p.occurs == nil {
-		return nil
-	}
-	var missing []string
-	for class, name := range p.config.MaskClasses() {
-		has := func(i int) bool { return p.occurs[i][class] }
-		if slices.ContainsFunc(heldOut, has) && !slices.ContainsFunc(train, has) {
-			missing = append(missing, name)
-		}
-	}
-	if len(missing) > 0 {
-		return fmt.Errorf("split %s: the held-out masks have the class %s, which no mask for training has, so it cannot be learned: use another data.data_seed or fewer data.test_images", p.dir, english.List(missing))
-	}
-	return nil
 }

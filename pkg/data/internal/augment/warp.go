@@ -1,4 +1,4 @@
-package data
+package augment
 
 import "math"
 
@@ -49,7 +49,7 @@ func nearest(y, x int64, height, width int) int {
 
 // applyToImage warps the channels of src with bilinear interpolation into dst, which is 0 (black)
 // outside src.
-func (w warp) applyToImage(dst, src []float32, height, width int) {
+func (w warp) toImage(dst, src []float32, height, width int) {
 	const one = 1 << warpBits
 	plane := height * width
 	w.forEachPixel(height, width, func(at int, y, x int64) {
@@ -81,7 +81,7 @@ func (w warp) applyToImage(dst, src []float32, height, width int) {
 
 // applyToMask warps the channels of src by the nearest pixel into dst, with the value outside where
 // src has no pixel.
-func (w warp) applyToMask(dst, src []float32, height, width int, outside float32) {
+func (w warp) toMask(dst, src []float32, height, width int, outside float32) {
 	plane := height * width
 	w.forEachPixel(height, width, func(at int, y, x int64) {
 		from := nearest(y, x, height, width)

@@ -1,0 +1,21 @@
+// Package output writes files until a context is canceled.
+package output
+
+import (
+	"context"
+	"os"
+)
+
+// A Writer is a file whose Write returns an error once its context is canceled, so that the encoding of a large
+// picture or volume can be interrupted.
+type Writer struct {
+	*os.File
+	Context context.Context
+}
+
+func (w Writer) Write(b []byte) (int, error) {
+	if err := w.Context.Err(); err != nil {
+		return 0, err
+	}
+	return w.File.Write(b)
+}
