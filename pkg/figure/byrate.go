@@ -55,11 +55,7 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 		if len(xy) == 0 {
 			continue
 		}
-		drawn, err := element.LineWithGlyphs(xy, l)
-		if err != nil {
-			return nil, fmt.Errorf("draw figure %s: %w", name, err)
-		}
-		all = append(all, seriesMarks{bounds, drawn})
+		all = append(all, seriesMarks{bounds, element.LineWithGlyphs(xy, l)})
 		if row.Bound == "" && element.IsFinite(row.Best.Value) {
 			tops = append(tops, element.Polyline{XY: plotter.XYs{{X: row.Best.Value}, {X: row.Best.Value, Y: row.Quality.Value}}, Style: element.DottedLine(l.Line.Color), Lo: xy[0], Hi: xy[0]})
 		}

@@ -88,9 +88,7 @@ func (o Options) Throughput(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.drawIdealLines(); err != nil {
-		return nil, fmt.Errorf("draw figure throughput: %w", err)
-	}
+	b.drawIdealLines()
 	return b.finish(math.NaN()).finishLayout(b.fullStudy)
 }
 
@@ -110,9 +108,7 @@ func (o Options) Speedup(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.drawIdealSpeedups(); err != nil {
-		return nil, fmt.Errorf("draw figure speedup: %w", err)
-	}
+	b.drawIdealSpeedups()
 	return b.finish(math.NaN()).finishLayout(b.fullStudy)
 }
 
@@ -132,11 +128,7 @@ func (o Options) Efficiency(study *scaling.Study) (*Figure, error) {
 	first, last := float64(b.sizes[0]), float64(b.sizes[len(b.sizes)-1])
 	if last > first {
 		style := element.DottedLine(element.Gray())
-		drawn, err := element.LineWithGlyphs(plotter.XYs{{X: first, Y: 100}, {X: last, Y: 100}}, element.SeriesStyle{Line: style})
-		if err != nil {
-			return nil, fmt.Errorf("draw figure efficiency: %w", err)
-		}
-		b.plot.Add(drawn...)
+		b.plot.Add(element.LineWithGlyphs(plotter.XYs{{X: first, Y: 100}, {X: last, Y: 100}}, element.SeriesStyle{Line: style})...)
 		b.legend = append(b.legend, element.LegendEntry{Name: "ideal", Icons: []plot.Thumbnailer{element.LegendKey{Line: style}}})
 	}
 	b.values.Add(100)
@@ -173,9 +165,7 @@ func (o Options) IoU(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.addReferenceIoUs(); err != nil {
-		return nil, err
-	}
+	b.addReferenceIoUs()
 	return b.finish(1).finishLayout(b.fullStudy)
 }
 
@@ -205,7 +195,7 @@ func accuracyQuantity(study *scaling.Study) quantity {
 
 // addReferenceIoUs draws what a trained network should exceed: the IoU of the constant
 // predictor as a horizontal line, and the IoU of the untrained network as rings.
-func (b *figureBuilder) addReferenceIoUs() error {
+func (b *figureBuilder) addReferenceIoUs() {
 	var constants []float64
 	untrained := false
 	for _, series := range b.study.Series() {
@@ -216,11 +206,7 @@ func (b *figureBuilder) addReferenceIoUs() error {
 		if len(xy) == 0 {
 			continue
 		}
-		rings, err := element.LineWithGlyphs(xy, element.SeriesStyle{Glyph: untrainedGlyph(seriesStyle(b.study, series).Line.Color)})
-		if err != nil {
-			return fmt.Errorf("draw IoU of the untrained network: %w", err)
-		}
-		b.plot.Add(rings...)
+		b.plot.Add(element.LineWithGlyphs(xy, element.SeriesStyle{Glyph: untrainedGlyph(seriesStyle(b.study, series).Line.Color)})...)
 		untrained = true
 	}
 	slices.Sort(constants)
@@ -229,11 +215,7 @@ func (b *figureBuilder) addReferenceIoUs() error {
 	var x plot.Axis
 	element.SetCountAxis(&x, b.sizes, b.log)
 	for i, v := range constants {
-		across, err := element.LineWithGlyphs(plotter.XYs{{X: x.Min, Y: v}, {X: x.Max, Y: v}}, element.SeriesStyle{Line: style})
-		if err != nil {
-			return fmt.Errorf("draw IoU of the constant predictor: %w", err)
-		}
-		b.plot.Add(across...)
+		b.plot.Add(element.LineWithGlyphs(plotter.XYs{{X: x.Min, Y: v}, {X: x.Max, Y: v}}, element.SeriesStyle{Line: style})...)
 		if i == 0 {
 			b.legend = append(b.legend, element.LegendEntry{Name: "constant predictor", Icons: []plot.Thumbnailer{element.LegendKey{Line: style}}})
 		}
@@ -241,5 +223,4 @@ func (b *figureBuilder) addReferenceIoUs() error {
 	if untrained {
 		b.legend = append(b.legend, element.LegendEntry{Name: "untrained network", Icons: []plot.Thumbnailer{element.LegendKey{Glyph: untrainedGlyph(element.Gray())}}})
 	}
-	return nil
 }

@@ -58,11 +58,7 @@ func (o Options) drawClassIoUs(study *scaling.Study, r runs.Run) (*Figure, error
 	f.caption = fmt.Sprintf("Intersection over union of each class on the %s data after each epoch, and (thick) the mean over the classes. One run with %s.", part, workers)
 	if t := r.Info.Test; t != nil && element.IsFinite(t.IoUConstant) {
 		style := element.DottedLine(element.Gray())
-		across, err := element.LineWithGlyphs(plotter.XYs{{X: f.plot.X.Min, Y: t.IoUConstant}, {X: f.plot.X.Max, Y: t.IoUConstant}}, element.SeriesStyle{Line: style})
-		if err != nil {
-			return nil, fmt.Errorf("draw figure iou: %w", err)
-		}
-		f.plot.Add(across...)
+		f.plot.Add(element.LineWithGlyphs(plotter.XYs{{X: f.plot.X.Min, Y: t.IoUConstant}, {X: f.plot.X.Max, Y: t.IoUConstant}}, element.SeriesStyle{Line: style})...)
 		f.legend = append(f.legend, element.LegendEntry{Name: "constant predictor (mean)", Icons: []plot.Thumbnailer{element.LegendKey{Line: style}}})
 		values.AddOnAxis(o.LogY, t.IoUConstant)
 	}
@@ -93,9 +89,9 @@ func newClassStyle(class int) element.SeriesStyle {
 // addClassLines draws the IoU of each class of a run and their mean. It returns the classes that no
 // mask has.
 func (f *Figure) addClassLines(r runs.Run) (absent []string, err error) {
-	add := func(name string, l element.SeriesStyle, x, y []float64) error {
+	add := func(name string, l element.SeriesStyle, x, y []float64) {
 		f.legend = append(f.legend, lineEntry(name, l, y))
-		return f.addThinnedLine(element.NewTrace(x, y, 0, 1), l)
+		f.addThinnedLine(element.NewTrace(x, y, 0, 1), l)
 	}
 	isDrawn := func(iou float64) bool { return iou > 0 || iou == 0 && !f.options.LogY }
 	var names []string
@@ -118,9 +114,7 @@ func (f *Figure) addClassLines(r runs.Run) (absent []string, err error) {
 		if len(x) == 0 { // a logarithmic axis cannot show 0
 			continue
 		}
-		if err := add(name, newClassStyle(i), x, y); err != nil {
-			return nil, err
-		}
+		add(name, newClassStyle(i), x, y)
 	}
 	var x, y []float64
 	for _, e := range r.Epochs {
@@ -131,10 +125,11 @@ func (f *Figure) addClassLines(r runs.Run) (absent []string, err error) {
 	if len(x) == 0 {
 		return nil, errors.New("no epoch has an IoU")
 	}
-	return absent, add(meanOfClasses, element.SeriesStyle{
+	add(meanOfClasses, element.SeriesStyle{
 		Line:  draw.LineStyle{Color: element.Gray(), Width: 3},
 		Glyph: draw.GlyphStyle{Color: element.Gray(), Radius: 3, Shape: draw.CircleGlyph{}}, // visible also after a single epoch
 	}, x, y)
+	return absent, nil
 }
 
 // classRows returns the scores of the classes after each epoch of a run, followed by their means.

@@ -203,9 +203,7 @@ func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, e
 	if len(study.Series())-len(otherKind) > maxSeries {
 		b.combineAllSeries(slices.DeleteFunc(slices.Clone(study.Points), func(p scaling.Point) bool { return slices.Contains(otherKind, p.Series) }))
 	}
-	if err := b.drawScalingLines(kind, otherKind); err != nil {
-		return nil, fmt.Errorf("draw figure %s: %w", kind.name, err)
-	}
+	b.drawScalingLines(kind, otherKind)
 	f := b.finish(math.NaN())
 	if len(otherKind) > 0 {
 		f.caption += " Not drawn, for another kind of scaling: " + joinFirstNames(otherKind) + "."
@@ -217,7 +215,7 @@ func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, e
 }
 
 // drawScalingLines draws the series that are not in otherKind, and their ideal lines.
-func (b *figureBuilder) drawScalingLines(kind scalingKind, otherKind []string) error {
+func (b *figureBuilder) drawScalingLines(kind scalingKind, otherKind []string) {
 	looks := b.o.pairStyles(b.study)
 	b.placeBarsSideBySide(func(series string) []element.Interval {
 		if slices.Contains(otherKind, series) {
@@ -232,9 +230,7 @@ func (b *figureBuilder) drawScalingLines(kind scalingKind, otherKind []string) e
 		}
 		l := looks[series]
 		b.drawRanges(series, l)
-		if err := b.drawLine(series, l); err != nil {
-			return err
-		}
+		b.drawLine(series, l)
 		xy := b.points(series, func(p scaling.Point) float64 { return b.q.span(p).Value })
 		if len(xy) < 2 {
 			continue
@@ -247,18 +243,13 @@ func (b *figureBuilder) drawScalingLines(kind scalingKind, otherKind []string) e
 			ideal = append(ideal, plotter.XY{X: x, Y: from.Y * math.Pow(x/from.X, kind.idealPower)})
 		}
 		b.values.Add(ideal[n].Y)
-		drawn, err := element.LineWithGlyphs(ideal, lineOnlyStyle(element.DottedLine(l.Line.Color)))
-		if err != nil {
-			return err
-		}
-		b.plot.Add(drawn...)
+		b.plot.Add(element.LineWithGlyphs(ideal, lineOnlyStyle(element.DottedLine(l.Line.Color)))...)
 		named = true
 	}
 	b.addRangeToLegend()
 	if named {
 		b.legend = append(b.legend, element.LegendEntry{Name: "ideal", Icons: []plot.Thumbnailer{element.LegendKey{Line: element.DottedLine(element.Gray())}}})
 	}
-	return nil
 }
 
 // Overhead draws the share of the speed that communication costs, (without − with)/without in
@@ -298,11 +289,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 				reach.Add(100*lo, 100*hi)
 			}
 		}
-		drawn, err := element.LineWithGlyphs(xy, seriesStyle(study, over.With))
-		if err != nil {
-			return nil, fmt.Errorf("draw figure %s: %w", name, err)
-		}
-		all = append(all, seriesMarks{bounds, drawn})
+		all = append(all, seriesMarks{bounds, element.LineWithGlyphs(xy, seriesStyle(study, over.With))})
 		f.legend = append(f.legend, element.LegendEntry{Name: over.With, Icons: []plot.Thumbnailer{element.LegendKey(seriesStyle(study, over.With))}})
 		if over.Sentence != "" {
 			conclusions = append(conclusions, strings.TrimSuffix(over.Sentence, ".")+".")
@@ -312,11 +299,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("no pair of series has throughputs at the same worker count"))
 	}
 	if len(overheads) > maxSeries {
-		m, err := medianMarks(shares)
-		if err != nil {
-			return nil, fmt.Errorf("draw figure %s: %w", name, err)
-		}
-		all, conclusions = []seriesMarks{m}, []string{fmt.Sprintf("Line: the median of %d pairs of series; bars: from the lowest to the highest overhead of these pairs. To draw each pair, choose at most %d with --pair, in a notebook with Options.Pairs.", len(overheads), maxSeries)}
+		all, conclusions = []seriesMarks{medianMarks(shares)}, []string{fmt.Sprintf("Line: the median of %d pairs of series; bars: from the lowest to the highest overhead of these pairs. To draw each pair, choose at most %d with --pair, in a notebook with Options.Pairs.", len(overheads), maxSeries)}
 		f.legend = []element.LegendEntry{{Name: fmt.Sprintf("median of %d pairs of series", len(overheads)), Icons: []plot.Thumbnailer{element.LegendKey(element.NewSeriesStyle(0))}}}
 	}
 	note := f.addSeriesSideBySide(all)
@@ -325,8 +308,8 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	element.SetCountAxis(&f.plot.X, sizes, o.isLogarithmic(sizes))
 	element.SetValueAxis(&f.plot.Y, values, reach, false, false)
 	zero := plotter.XYs{{X: f.plot.X.Min, Y: 0}, {X: f.plot.X.Max, Y: 0}}
-	if drawn, err := element.LineWithGlyphs(zero, lineOnlyStyle(draw.LineStyle{Color: color.Gray{Y: 160}, Width: 0.8})); err == nil && values.Lo < 0 {
-		f.plot.Add(drawn...)
+	if values.Lo < 0 {
+		f.plot.Add(element.LineWithGlyphs(zero, lineOnlyStyle(draw.LineStyle{Color: color.Gray{Y: 160}, Width: 0.8}))...)
 	}
 	if reach.Hi >= reach.Lo && len(overheads) <= maxSeries {
 		note = " Bars: " + intervalsNote(study) + note

@@ -49,9 +49,7 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 	labeled, combined := cost.Rows, 0
 	if hasManySeries(study) {
 		labeled, combined = cost.ParetoFront(), len(study.Series())
-		if err := p.drawManySeries(f, cost, labeled, combined); err != nil {
-			return nil, fmt.Errorf("draw figure %s: %w", name, err)
-		}
+		p.drawManySeries(f, cost, labeled, combined)
 	}
 	for _, s := range study.Series() {
 		if combined > 0 {
@@ -66,11 +64,10 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 				n = append(n, r.Runs)
 			}
 		}
-		drawn, err := element.LineWithGlyphs(xy, l)
-		if err != nil {
-			return nil, fmt.Errorf("draw figure %s: %w", name, err)
+		if len(xy) == 0 {
+			continue
 		}
-		f.plot.Add(drawn...)
+		f.plot.Add(element.LineWithGlyphs(xy, l)...)
 		f.legend = append(f.legend, element.LegendEntry{Name: s, Icons: []plot.Thumbnailer{element.LegendKey(l)}})
 	}
 	p.setRanges(f, xs, ys)
@@ -130,14 +127,14 @@ func (p paretoAxes) drawFront(f *Figure, cost *scaling.Cost) {
 		xy = append(xy, plotter.XY{X: x, Y: y})
 	}
 	style := draw.LineStyle{Color: element.Gray(), Width: 1}
-	if drawn, err := element.LineWithGlyphs(xy, lineOnlyStyle(style)); err == nil && len(xy) > 1 {
-		f.plot.Add(drawn...)
+	if len(xy) > 1 {
+		f.plot.Add(element.LineWithGlyphs(xy, lineOnlyStyle(style))...)
 		f.legend = append(f.legend, element.LegendEntry{Name: "Pareto front", Icons: []plot.Thumbnailer{element.LegendKey{Line: style}}})
 	}
 }
 
 // drawManySeries draws the points of many series, pale except on the Pareto front.
-func (p paretoAxes) drawManySeries(f *Figure, cost *scaling.Cost, front []scaling.CostRow, combined int) error {
+func (p paretoAxes) drawManySeries(f *Figure, cost *scaling.Cost, front []scaling.CostRow, combined int) {
 	l := element.NewSeriesStyle(0)
 	others := draw.GlyphStyle{Color: element.WithAlpha(l.Line.Color, 90), Radius: 2, Shape: l.Glyph.Shape}
 	for _, part := range []struct {
@@ -151,16 +148,11 @@ func (p paretoAxes) drawManySeries(f *Figure, cost *scaling.Cost, front []scalin
 				xy = append(xy, plotter.XY{X: x, Y: y})
 			}
 		}
-		drawn, err := element.LineWithGlyphs(xy, glyphOnlyStyle(part.style))
-		if err != nil {
-			return err
-		}
-		f.plot.Add(drawn...)
+		f.plot.Add(element.LineWithGlyphs(xy, glyphOnlyStyle(part.style))...)
 		if part.name != "" {
 			f.legend = append(f.legend, element.LegendEntry{Name: part.name, Icons: []plot.Thumbnailer{element.LegendKey{Glyph: part.style}}})
 		}
 	}
-	return nil
 }
 
 // setRanges sets the axes' ranges. Positive values that span more than a factor of 8 have a
@@ -312,11 +304,7 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 		if len(xy) == 0 {
 			continue
 		}
-		drawn, err := element.LineWithGlyphs(xy, l)
-		if err != nil {
-			return nil, fmt.Errorf("draw figure %s: %w", name, err)
-		}
-		all = append(all, seriesMarks{bounds, drawn})
+		all = append(all, seriesMarks{bounds, element.LineWithGlyphs(xy, l)})
 		f.legend = append(f.legend, lineEntry(s, l, yValues(xy)))
 	}
 	if len(batches) == 0 {

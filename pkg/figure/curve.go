@@ -75,9 +75,7 @@ func (o Options) drawMetric(study *scaling.Study, name, metric, axis string) (*F
 		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("no value can be drawn: each is NaN or infinite, is not positive on a logarithmic axis, or has a worker count that is not selected"))
 	}
 	origin, unit := f.setCurveAxes(o, axis, x, y)
-	if err := f.addLines(o, study, groups, origin, unit); err != nil {
-		return nil, fmt.Errorf("draw figure %s: %w", name, err)
-	}
+	f.addLines(o, study, groups, origin, unit)
 	if combined {
 		f.addMedianToLegend(len(study.Series()), o.Intervals != IntervalsNone)
 	}
@@ -85,7 +83,7 @@ func (o Options) drawMetric(study *scaling.Study, name, metric, axis string) (*F
 	return f.finishLayout(study)
 }
 
-func (f *Figure) addLines(o Options, study *scaling.Study, groups []lineGroup, origin, unit float64) error {
+func (f *Figure) addLines(o Options, study *scaling.Study, groups []lineGroup, origin, unit float64) {
 	styles := curveStyles(study, len(groups), func(i int) string { return groups[i].series })
 	for i, g := range groups {
 		l := styles[i]
@@ -106,18 +104,12 @@ func (f *Figure) addLines(o Options, study *scaling.Study, groups []lineGroup, o
 			if t.Len() == 0 {
 				continue
 			}
-			t, err := f.smooth(o, t, l.Line, 80, 0.8)
-			if err != nil {
-				return err
-			}
-			if err := f.addThinnedLine(t, l); err != nil {
-				return err
-			}
+			t = f.smooth(o, t, l.Line, 80, 0.8)
+			f.addThinnedLine(t, l)
 			last = append(last, t.Y[t.Len()-1])
 		}
 		f.legend = append(f.legend, lineEntry(name, l, last))
 	}
-	return nil
 }
 
 // setCurveAxes sets the ranges and labels of the axes. A line's x is drawn at (x − origin)/unit.

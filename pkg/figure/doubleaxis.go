@@ -33,9 +33,7 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	if !hasAnyValue(b.study, quality) {
 		return nil, fmt.Errorf("draw figure %s: the logs contain no %s; the figure speedup draws only the speed-up", name, wanted)
 	}
-	if err := b.drawIdealSpeedups(); err != nil {
-		return nil, fmt.Errorf("draw figure %s: %w", name, err)
-	}
+	b.drawIdealSpeedups()
 	right := &element.RightAxis{Plot: element.NewPlot("", "", quality.axis)}
 	shares := element.EmptyExtent()
 	for _, series := range b.study.Series() {
@@ -43,11 +41,7 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 		for _, v := range xy {
 			shares.Add(v.Y)
 		}
-		drawn, err := element.LineWithGlyphs(xy, qualityStyle(styleIndex(b.study, series)))
-		if err != nil {
-			return nil, fmt.Errorf("draw figure %s: %w", name, err)
-		}
-		right.Plotters = append(right.Plotters, drawn...)
+		right.Plotters = append(right.Plotters, element.LineWithGlyphs(xy, qualityStyle(styleIndex(b.study, series)))...)
 	}
 	solid := draw.LineStyle{Color: element.Gray(), Width: element.NewSeriesStyle(0).Line.Width}
 	dashed := qualityStyle(0)

@@ -69,18 +69,14 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 			}
 			continue
 		}
-		if err := b.addModel(f, s, seriesStyle(b.fullStudy, s), points, len(fits) <= maxBands); err != nil {
-			return nil, fmt.Errorf("draw figure %s: %w", name, err)
-		}
+		b.addModel(f, s, seriesStyle(b.fullStudy, s), points, len(fits) <= maxBands)
 	}
 	b.table = rows.table(b.fullStudy)
 	bands := fmt.Sprintf("Bands: the %g %% prediction intervals of one more run, if the law holds.", 100*confidenceLevel(b.fullStudy))
 	if b.combined > 0 {
 		bands = fmt.Sprintf("Line and band: the median and the range of the laws of %d series, which the table has.", len(fits))
 		descriptions = nil
-		if err := b.addMedianModel(speedups, largest, len(fits)); err != nil {
-			return nil, fmt.Errorf("draw figure %s: %w", name, err)
-		}
+		b.addMedianModel(speedups, largest, len(fits))
 	}
 	brief := b.measuredRows()
 	b.brief = &brief
@@ -88,9 +84,7 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	slices.Sort(b.sizes)
 	b.sizes = slices.Compact(b.sizes)
 	b.log = o.isLogarithmic(b.sizes)
-	if err := b.drawIdealSpeedups(); err != nil {
-		return nil, fmt.Errorf("draw figure %s: %w", name, err)
-	}
+	b.drawIdealSpeedups()
 	f := b.finish(math.NaN())
 	f.caption = fmt.Sprintf("Speed-up: measured (points) and fitted by least squares of the logarithm of the throughput (lines; dashed: beyond what was measured). %s Up to %s. %s",
 		bands, english.Count(end, "worker"), strings.TrimSpace(joinSentences(descriptions)+" "+b.repeatsNote()))
@@ -201,7 +195,7 @@ func (f fittedSeries) describe(name string) string {
 	return text + "."
 }
 
-func (b *figureBuilder) addModel(f fittedSeries, name string, l element.SeriesStyle, points []scaling.BandPoint, banded bool) error {
+func (b *figureBuilder) addModel(f fittedSeries, name string, l element.SeriesStyle, points []scaling.BandPoint, banded bool) {
 	area := element.Band{Fill: element.WithAlpha(l.Line.Color, 40)}
 	var within, beyond plotter.XYs
 	for _, p := range points {
@@ -224,9 +218,7 @@ func (b *figureBuilder) addModel(f fittedSeries, name string, l element.SeriesSt
 	if banded {
 		b.plot.Add(area)
 	}
-	if err := b.drawModelLines(within, beyond, l); err != nil {
-		return err
-	}
+	b.drawModelLines(within, beyond, l)
 	b.plot.Add(b.modelMarks(f.law, l, points[len(points)-1].Size, banded)...)
 	l.Line.Dashes = nil
 	icons := []plot.Thumbnailer{element.LegendKey(l)}
@@ -234,29 +226,23 @@ func (b *figureBuilder) addModel(f fittedSeries, name string, l element.SeriesSt
 		icons = []plot.Thumbnailer{area, icons[0]}
 	}
 	b.legend = append(b.legend, element.LegendEntry{Name: name + ": " + modelName(f.law.Law), Icons: icons})
-	return nil
 }
 
 // drawModelLines draws a model, solid within the measured sizes and dashed beyond them.
-func (b *figureBuilder) drawModelLines(within, beyond plotter.XYs, l element.SeriesStyle) error {
+func (b *figureBuilder) drawModelLines(within, beyond plotter.XYs, l element.SeriesStyle) {
 	solid, dashed := l.Line, l.Line
 	solid.Dashes, dashed.Dashes = nil, []vg.Length{6, 3}
 	for _, part := range []struct {
 		xy    plotter.XYs
 		style draw.LineStyle
 	}{{within, solid}, {beyond, dashed}} {
-		drawn, err := element.LineWithGlyphs(part.xy, lineOnlyStyle(part.style))
-		if err != nil {
-			return err
-		}
-		b.plot.Add(drawn...)
+		b.plot.Add(element.LineWithGlyphs(part.xy, lineOnlyStyle(part.style))...)
 	}
-	return nil
 }
 
 // addMedianModel draws the median and the range of the models of many series. speedups contains the
 // speed-ups of all models by size; maxMeasured is the largest measured size.
-func (b *figureBuilder) addMedianModel(speedups map[int][]float64, maxMeasured, models int) error {
+func (b *figureBuilder) addMedianModel(speedups map[int][]float64, maxMeasured, models int) {
 	l := element.NewSeriesStyle(0)
 	area := element.Band{Fill: element.WithAlpha(l.Line.Color, bandAlpha)}
 	var within, beyond plotter.XYs
@@ -276,13 +262,10 @@ func (b *figureBuilder) addMedianModel(speedups map[int][]float64, maxMeasured, 
 		}
 	}
 	b.plot.Add(area)
-	if err := b.drawModelLines(within, beyond, l); err != nil {
-		return err
-	}
+	b.drawModelLines(within, beyond, l)
 	b.legend = append(b.legend,
 		element.LegendEntry{Name: b.study.Series()[0], Icons: []plot.Thumbnailer{element.LegendKey{Glyph: l.Glyph}}},
 		element.LegendEntry{Name: fmt.Sprintf("median of %d laws", models), Icons: []plot.Thumbnailer{element.LegendKey{Line: l.Line}}}, rangeLegendEntry(l))
-	return nil
 }
 
 func modelName(law string) string {
@@ -310,10 +293,7 @@ func (b *figureBuilder) modelMarks(law *scaling.Fit, l element.SeriesStyle, maxS
 		}
 		at := law.Speedup(float64(size))
 		glyph := draw.GlyphStyle{Color: l.Line.Color, Radius: 5, Shape: element.Outline{{-1, 0, 0, -1, 1, 0, 0, 1, -1, 0}}}
-		drawn, err := element.LineWithGlyphs(plotter.XYs{{X: float64(size), Y: at}}, glyphOnlyStyle(glyph))
-		if err != nil {
-			return
-		}
+		drawn := element.LineWithGlyphs(plotter.XYs{{X: float64(size), Y: at}}, glyphOnlyStyle(glyph))
 		out = append(out, drawn...)
 		if !labeled {
 			return

@@ -1,6 +1,7 @@
 package figure
 
 import (
+	"cmp"
 	"fmt"
 	"image/color"
 	"math"
@@ -337,10 +338,10 @@ func (f *Figure) findLeastSize(grow vg.Point) (w, h float64, ok bool) {
 func (f *Figure) finishLayout(study *scaling.Study) (*Figure, error) {
 	f.origin, f.method = originNote(study), methodNote(study)
 	o, p := f.options, f.plot
-	p.X.Label.Text, p.Y.Label.Text = textOrDefault(o.XLabel, p.X.Label.Text), textOrDefault(o.YLabel, p.Y.Label.Text)
+	p.X.Label.Text, p.Y.Label.Text = cmp.Or(o.XLabel, p.X.Label.Text), cmp.Or(o.YLabel, p.Y.Label.Text)
 	if f.right != nil {
 		label := &f.right.Plot.Y.Label
-		label.Text = textOrDefault(o.RightLabel, label.Text)
+		label.Text = cmp.Or(o.RightLabel, label.Text)
 	}
 	if o.NoTitle {
 		p.Title.Text = ""

@@ -90,10 +90,7 @@ func (o Options) drawLosses(study *scaling.Study, axis lossAxis) (*Figure, error
 	styles := curveStyles(study, len(shown), func(i int) string { return shown[i].Series })
 	for i := range shown {
 		c := &shown[i]
-		train, val, err := f.addCurve(o, c, styles[i], axis.x(c), unit, &values)
-		if err != nil {
-			return nil, fmt.Errorf("draw figure %s: %w", name, err)
-		}
+		train, val := f.addCurve(o, c, styles[i], axis.x(c), unit, &values)
 		if train || val {
 			l := styles[i]
 			l.Line.Dashes = nil
@@ -274,7 +271,7 @@ func (o Options) smoothingNote() string {
 }
 
 // addCurve draws a loss curve at the horizontal positions x/unit, and reports which losses it has.
-func (f *Figure) addCurve(o Options, c *scaling.LossCurve, l element.SeriesStyle, x []float64, unit float64, values *element.Extent) (train, val bool, err error) {
+func (f *Figure) addCurve(o Options, c *scaling.LossCurve, l element.SeriesStyle, x []float64, unit float64, values *element.Extent) (train, val bool) {
 	trains, vals := element.NewTrace(x, c.Train, 0, unit), element.NewTrace(x, c.Val, 0, unit)
 	f.plot.X.Min, f.plot.X.Max = extendRange(x, unit, f.plot.X.Min, f.plot.X.Max)
 	if c.Runs > 1 && o.Intervals != IntervalsNone {
@@ -290,21 +287,13 @@ func (f *Figure) addCurve(o Options, c *scaling.LossCurve, l element.SeriesStyle
 		if i == 1 && trains.Len() > 0 {
 			look.Line.Dashes = validationDashes()
 		}
-		if t, err = f.smooth(o, t, look.Line, 90, 1); err != nil {
-			return false, false, err
-		}
-		if err := f.addThinnedLine(t, look); err != nil {
-			return false, false, err
-		}
+		t = f.smooth(o, t, look.Line, 90, 1)
+		f.addThinnedLine(t, look)
 		if i == 1 && trains.Len() > 0 { // the dots mark validation even without a line
-			eyes, err := element.LineWithGlyphs(t.Thin(), glyphOnlyStyle(validationDot()))
-			if err != nil {
-				return false, false, err
-			}
-			f.plot.Add(eyes...)
+			f.plot.Add(element.LineWithGlyphs(t.Thin(), glyphOnlyStyle(validationDot()))...)
 		}
 	}
-	return trains.Len() > 0, vals.Len() > 0, nil
+	return trains.Len() > 0, vals.Len() > 0
 }
 
 // extendRange returns the range from lo to hi, extended to include all values of x/unit.
@@ -331,17 +320,9 @@ func (f *Figure) drawLossBand(o Options, c *scaling.LossCurve, l element.SeriesS
 }
 
 // addThinnedLine draws a line with a few glyphs, which are enough to distinguish curves.
-func (f *Figure) addThinnedLine(t element.Trace, l element.SeriesStyle) error {
-	drawn, err := element.LineWithGlyphs(t.Condense(), lineOnlyStyle(l.Line))
-	if err != nil {
-		return err
-	}
-	points, err := element.LineWithGlyphs(t.Thin(), glyphOnlyStyle(l.Glyph))
-	if err != nil {
-		return err
-	}
-	f.plot.Add(append(drawn, points...)...)
-	return nil
+func (f *Figure) addThinnedLine(t element.Trace, l element.SeriesStyle) {
+	f.plot.Add(element.LineWithGlyphs(t.Condense(), lineOnlyStyle(l.Line))...)
+	f.plot.Add(element.LineWithGlyphs(t.Thin(), glyphOnlyStyle(l.Glyph))...)
 }
 
 func lineOnlyStyle(style draw.LineStyle) element.SeriesStyle { return element.SeriesStyle{Line: style} }
@@ -351,16 +332,12 @@ func glyphOnlyStyle(style draw.GlyphStyle) element.SeriesStyle {
 }
 
 // smooth returns t smoothed by Options.Smooth. If that is not 0, it also draws t itself in a pale color.
-func (f *Figure) smooth(o Options, t element.Trace, style draw.LineStyle, alpha uint8, width vg.Length) (element.Trace, error) {
+func (f *Figure) smooth(o Options, t element.Trace, style draw.LineStyle, alpha uint8, width vg.Length) element.Trace {
 	if o.Smooth == 0 {
-		return t, nil
+		return t
 	}
 	style.Color, style.Width = element.WithAlpha(style.Color, alpha), width
-	raw, err := element.LineWithGlyphs(t.Condense(), lineOnlyStyle(style))
-	if err != nil {
-		return t, err
-	}
-	f.plot.Add(raw...)
+	f.plot.Add(element.LineWithGlyphs(t.Condense(), lineOnlyStyle(style))...)
 	t.Y = scaling.CurveLine{Y: t.Y}.Smoothed(o.Smooth).Y
-	return t, nil
+	return t
 }

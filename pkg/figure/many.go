@@ -104,9 +104,6 @@ func combineSeries(study *scaling.Study, points []scaling.Point, count func(scal
 	return &out
 }
 
-// axisCount returns the count at which a figure over the workers draws p: workers or nodes.
-func axisCount(p scaling.Point) int { return p.Size }
-
 // combineAllSeries replaces all series by one series that contains their medians.
 func (b *figureBuilder) combineAllSeries(points []scaling.Point) {
 	var names []string
@@ -115,7 +112,7 @@ func (b *figureBuilder) combineAllSeries(points []scaling.Point) {
 			names = append(names, p.Series)
 		}
 	}
-	b.study, b.combined = combineSeries(b.study, points, axisCount), len(names)
+	b.study, b.combined = combineSeries(b.study, points, func(p scaling.Point) int { return p.Size }), len(names)
 	b.banded = len(b.sizes) > 1 && !b.q.points && b.o.Intervals != IntervalsNone
 	if b.o.Intervals == IntervalsEpochs {
 		b.o.Intervals = ""
@@ -327,7 +324,7 @@ func combineTimeUse(rows []scaling.TimeUseRow) []scaling.TimeUseRow {
 }
 
 // medianMarks returns marks at the median of the values at each count, with bars for their range.
-func medianMarks(values map[int][]float64) (seriesMarks, error) {
+func medianMarks(values map[int][]float64) seriesMarks {
 	l := element.NewSeriesStyle(0)
 	var xy plotter.XYs
 	bounds := element.ErrorBars{Style: draw.LineStyle{Color: l.Line.Color, Width: 1}}
@@ -336,6 +333,5 @@ func medianMarks(values map[int][]float64) (seriesMarks, error) {
 		xy = append(xy, plotter.XY{X: float64(n), Y: v.Value})
 		bounds.At = append(bounds.At, element.Interval{X: float64(n), Lo: v.Min, Hi: v.Max})
 	}
-	marks, err := element.LineWithGlyphs(xy, l)
-	return seriesMarks{bounds, marks}, err
+	return seriesMarks{bounds, element.LineWithGlyphs(xy, l)}
 }

@@ -148,13 +148,6 @@ func (o Options) newFigure(name, title, x, y string) *Figure {
 	return f
 }
 
-func textOrDefault(text, defaultText string) string {
-	if text != "" {
-		return text
-	}
-	return defaultText
-}
-
 // isLogarithmic reports whether an axis for the given counts is logarithmic.
 func (o Options) isLogarithmic(counts []int) bool {
 	if o.Scale != "" || len(counts) == 0 {

@@ -100,9 +100,7 @@ func (o Options) drawOverWorkers(study *scaling.Study, q quantity) (*figureBuild
 		b.drawRanges(series, seriesStyle(study, series))
 	}
 	for _, series := range study.Series() {
-		if err := b.drawLine(series, seriesStyle(study, series)); err != nil {
-			return nil, fmt.Errorf("draw figure %s: %w", q.name, err)
-		}
+		b.drawLine(series, seriesStyle(study, series))
 	}
 	b.addRangeToLegend()
 	return b, nil
@@ -229,7 +227,7 @@ func (b *figureBuilder) points(series string, value func(scaling.Point) float64)
 }
 
 // drawLine draws a series' points and line.
-func (b *figureBuilder) drawLine(series string, l element.SeriesStyle) error {
+func (b *figureBuilder) drawLine(series string, l element.SeriesStyle) {
 	for _, p := range b.study.Points {
 		if p.Series == series && !(element.IsFinite(b.q.span(p).Value) && p.Size > 0) {
 			b.missing = append(b.missing, fmt.Sprintf("%s at %d", series, p.Workers))
@@ -237,7 +235,7 @@ func (b *figureBuilder) drawLine(series string, l element.SeriesStyle) error {
 	}
 	xy := b.valuesOf(series)
 	if len(xy) == 0 {
-		return nil
+		return
 	}
 	for _, v := range xy {
 		b.values.AddOnAxis(b.o.LogY, v.Y)
@@ -248,16 +246,11 @@ func (b *figureBuilder) drawLine(series string, l element.SeriesStyle) error {
 	if b.q.points {
 		l.Line.Width = 0
 	}
-	drawn, err := element.LineWithGlyphs(xy, l)
-	if err != nil {
-		return err
-	}
-	b.plot.Add(b.sideShifts[series].ShiftAll(drawn)...)
+	b.plot.Add(b.sideShifts[series].ShiftAll(element.LineWithGlyphs(xy, l))...)
 	b.markConditions(series)
 	if !b.q.points { // the caller adds a legend entry for the points
 		b.legend = append(b.legend, lineEntry(series, l, yValues(xy)))
 	}
-	return nil
 }
 
 // disturbedRunGlyph returns the glyph around a point whose runs were disturbed by other load.
@@ -294,24 +287,17 @@ func (b *figureBuilder) markConditions(series string) {
 
 // drawIdealLine draws the line of values proportional to the size, from the given point up
 // to the size maxSize.
-func (b *figureBuilder) drawIdealLine(from plotter.XY, maxSize int, style draw.LineStyle) error {
+func (b *figureBuilder) drawIdealLine(from plotter.XY, maxSize int, style draw.LineStyle) {
 	if float64(maxSize) <= from.X {
-		return nil
+		return
 	}
 	end := plotter.XY{X: float64(maxSize), Y: from.Y * float64(maxSize) / from.X}
-	drawn, err := element.LineWithGlyphs(plotter.XYs{from, end}, element.SeriesStyle{Line: style})
-	if err != nil {
-		return fmt.Errorf("draw ideal line: %w", err)
-	}
+	line := plotter.XYs{from, end}
 	if b.log && !b.q.proportional { // a proportional line is curved on these axes
-		drawn, err = element.LineWithGlyphs(idealCurve(from, maxSize), element.SeriesStyle{Line: style})
-		if err != nil {
-			return fmt.Errorf("draw ideal line: %w", err)
-		}
+		line = idealCurve(from, maxSize)
 	}
-	b.plot.Add(drawn...)
+	b.plot.Add(element.LineWithGlyphs(line, element.SeriesStyle{Line: style})...)
 	b.values.Add(end.Y)
-	return nil
 }
 
 // idealCurve returns many points of the ideal line, for axes on which the line is curved.
@@ -327,7 +313,7 @@ func idealCurve(from plotter.XY, to int) plotter.XYs {
 
 // drawIdealSpeedups draws the line N/B up to the largest worker count. If the series have different
 // baselines, B is the one of most series, and the caption says so.
-func (b *figureBuilder) drawIdealSpeedups() error {
+func (b *figureBuilder) drawIdealSpeedups() {
 	series := map[int][]string{} // by baseline
 	for _, p := range b.study.Points {
 		if element.IsFinite(p.Speedup.Value) && p.Baseline > 0 && !slices.Contains(series[p.Baseline], p.Series) {
@@ -335,7 +321,7 @@ func (b *figureBuilder) drawIdealSpeedups() error {
 		}
 	}
 	if len(series) == 0 {
-		return nil
+		return
 	}
 	bases := slices.Sorted(maps.Keys(series))
 	base := slices.MaxFunc(bases, func(x, y int) int { return len(series[x]) - len(series[y]) })
@@ -344,9 +330,7 @@ func (b *figureBuilder) drawIdealSpeedups() error {
 	if first := float64(b.sizes[0]); from.X < first { // a baseline that is not drawn
 		from = plotter.XY{X: first, Y: first / from.X}
 	}
-	if err := b.drawIdealLine(from, b.sizes[len(b.sizes)-1], style); err != nil {
-		return err
-	}
+	b.drawIdealLine(from, b.sizes[len(b.sizes)-1], style)
 	name := "ideal"
 	if len(bases) > 1 {
 		name += fmt.Sprintf(" over %d", base)
@@ -359,15 +343,14 @@ func (b *figureBuilder) drawIdealSpeedups() error {
 	if len(b.sizes) > 1 {
 		b.legend = append(b.legend, element.LegendEntry{Name: name, Icons: []plot.Thumbnailer{element.LegendKey{Line: style}}})
 	}
-	return nil
 }
 
 // drawIdealLines draws the ideal line of each series: from its value at the smallest worker count, in
 // proportion to the worker count. If these lines would hide each other, it draws only the highest.
-func (b *figureBuilder) drawIdealLines() error {
+func (b *figureBuilder) drawIdealLines() {
 	names := slices.DeleteFunc(b.study.Series(), func(name string) bool { return len(b.valuesOf(name)) < 2 })
 	if len(names) == 0 {
-		return nil
+		return
 	}
 	color := element.Gray()
 	if len(names) > maxBands {
@@ -380,12 +363,9 @@ func (b *figureBuilder) drawIdealLines() error {
 	}
 	for _, series := range names {
 		xy := b.valuesOf(series)
-		if err := b.drawIdealLine(xy[0], int(xy[len(xy)-1].X), element.DottedLine(seriesStyle(b.study, series).Line.Color)); err != nil {
-			return err
-		}
+		b.drawIdealLine(xy[0], int(xy[len(xy)-1].X), element.DottedLine(seriesStyle(b.study, series).Line.Color))
 	}
 	b.legend = append(b.legend, element.LegendEntry{Name: "ideal", Icons: []plot.Thumbnailer{element.LegendKey{Line: element.DottedLine(color)}}})
-	return nil
 }
 
 // valuesOf returns the values of a series that are drawn.

@@ -243,14 +243,10 @@ func (u *usageDrawing) drawPanel(p usagePanel) (*Figure, error) {
 	f := u.options.newFigure(usageName+"_"+strings.ReplaceAll(p.what, " ", "_"), p.title, "time ("+timeName+")", unitName)
 	f.plot.X.Min, f.plot.X.Max = 0, u.seconds/timeUnit
 	element.SetValueAxis(&f.plot.Y, element.Extent{Lo: 0, Hi: extent.Hi / unit}, element.EmptyExtent(), false, false)
-	if err := u.markEpochs(f, timeUnit); err != nil {
-		return nil, err
-	}
+	u.markEpochs(f, timeUnit)
 	for _, q := range p.quantities {
 		for i, r := range u.recordsOf(q) {
-			if err := u.drawLine(f, q, i, r, unit, timeUnit); err != nil {
-				return nil, err
-			}
+			u.drawLine(f, q, i, r, unit, timeUnit)
 		}
 	}
 	f.caption = p.note
@@ -267,25 +263,20 @@ func (u *usageDrawing) recordsOf(q usageQuantity) []usage.Record {
 }
 
 // markEpochs draws a vertical line at the end of each epoch, unless they would be too many.
-func (u *usageDrawing) markEpochs(f *Figure, timeUnit float64) error {
+func (u *usageDrawing) markEpochs(f *Figure, timeUnit float64) {
 	const most = 50
 	if len(u.epochs) > most {
-		return nil
+		return
 	}
 	for _, at := range u.epochs {
-		line, err := plotter.NewLine(plotter.XYs{{X: at / timeUnit, Y: f.plot.Y.Min}, {X: at / timeUnit, Y: f.plot.Y.Max}})
-		if err != nil {
-			return err
-		}
-		line.LineStyle = draw.LineStyle{Color: color.NRGBA{R: 200, G: 200, B: 200, A: 255}, Width: 0.8}
-		f.plot.Add(line)
+		style := draw.LineStyle{Color: color.NRGBA{R: 200, G: 200, B: 200, A: 255}, Width: 0.8}
+		f.plot.Add(&plotter.Line{XYs: plotter.XYs{{X: at / timeUnit, Y: f.plot.Y.Min}, {X: at / timeUnit, Y: f.plot.Y.Max}}, LineStyle: style})
 	}
-	return nil
 }
 
 // drawLine draws the i-th line of a quantity, interrupted where the run was, and adds it to the
 // legend.
-func (u *usageDrawing) drawLine(f *Figure, q usageQuantity, i int, r usage.Record, unit, timeUnit float64) error {
+func (u *usageDrawing) drawLine(f *Figure, q usageQuantity, i int, r usage.Record, unit, timeUnit float64) {
 	style := element.NewSeriesStyle(i).Line
 	style.Dashes = q.dashes
 	name := fmt.Sprintf("rank %d", r.Rank)
@@ -317,21 +308,16 @@ func (u *usageDrawing) drawLine(f *Figure, q usageQuantity, i int, r usage.Recor
 		parts[last] = append(parts[last], plotter.XY{X: s.Time.Sub(u.begin).Seconds() / timeUnit, Y: v / unit})
 	}
 	if len(parts) == 0 {
-		return nil
+		return
 	}
 	for _, part := range parts {
 		x, y := make([]float64, len(part)), make([]float64, len(part))
 		for k, p := range part {
 			x[k], y[k] = p.X, p.Y
 		}
-		line, err := element.LineWithGlyphs(element.NewTrace(x, y, 0, 1).Condense(), lineOnlyStyle(style))
-		if err != nil {
-			return err
-		}
-		f.plot.Add(line...)
+		f.plot.Add(element.LineWithGlyphs(element.NewTrace(x, y, 0, 1).Condense(), lineOnlyStyle(style))...)
 	}
 	f.legend = append(f.legend, element.LegendEntry{Name: name, Icons: []plot.Thumbnailer{element.LegendKey(lineOnlyStyle(style))}})
-	return nil
 }
 
 // caption describes the page of the run with the given name. panels is the panels' caption, and

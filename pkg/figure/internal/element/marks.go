@@ -2,6 +2,7 @@ package element
 
 import (
 	"image/color"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -199,34 +200,19 @@ func (n Notes) Plot(c draw.Canvas, p *plot.Plot) {
 }
 
 // LineWithGlyphs returns the plotters of a line and of glyphs at its points, as far as the style has them.
-func LineWithGlyphs(xy plotter.XYs, l SeriesStyle) ([]plot.Plotter, error) {
+// It omits points that are not finite.
+func LineWithGlyphs(xy plotter.XYs, l SeriesStyle) []plot.Plotter {
+	xy = slices.DeleteFunc(slices.Clone(xy), func(p plotter.XY) bool { return !IsFinite(p.X) || !IsFinite(p.Y) })
 	var out []plot.Plotter
 	if l.Line.Width > 0 && len(xy) > 1 {
-		if err := plotter.CheckFloats(coordinates(xy)...); err != nil {
-			return nil, err
-		}
 		p := Polyline{XY: xy, Style: l.Line}
 		p.Lo.X, p.Hi.X, p.Lo.Y, p.Hi.Y = plotter.XYRange(xy)
 		out = append(out, p)
 	}
-	if l.Glyph.Shape != nil {
-		if len(xy) == 0 {
-			return nil, plotter.ErrNoData
-		}
-		if err := plotter.CheckFloats(coordinates(xy)...); err != nil {
-			return nil, err
-		}
+	if l.Glyph.Shape != nil && len(xy) > 0 {
 		out = append(out, Dots{xy, l.Glyph})
 	}
-	return out, nil
-}
-
-func coordinates(xy plotter.XYs) []float64 {
-	v := make([]float64, 0, 2*len(xy))
-	for _, p := range xy {
-		v = append(v, p.X, p.Y)
-	}
-	return v
+	return out
 }
 
 // widenCanvas returns c slightly larger, so that a point on its edge is inside in spite of rounding.
