@@ -6,6 +6,7 @@ import (
 
 	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling/internal/grid"
+	"lockstep/pkg/scaling/internal/observe"
 )
 
 // ClassRow contains the scores of one class in the runs of a series at one worker count.
@@ -77,12 +78,9 @@ func finalClasses(r runs.Run) []runs.NamedScores {
 
 // HasClasses reports whether the IoU of any counted run is the mean over several classes.
 func (s *Study) HasClasses() bool {
-	for _, c := range s.cells {
-		if slices.ContainsFunc(c.Runs, func(r runs.Run) bool { return finalClasses(r) != nil }) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.cells, func(c observe.Cell) bool {
+		return slices.ContainsFunc(c.Runs, func(r runs.Run) bool { return finalClasses(r) != nil })
+	})
 }
 
 func (c *Classes) table(maxRows int) table {

@@ -9,6 +9,7 @@ import (
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/scaling/internal/grid"
+	"lockstep/pkg/scaling/internal/observe"
 	"lockstep/pkg/scaling/internal/verdict"
 )
 
@@ -193,18 +194,17 @@ func (c *Comparisons) table(maxRows int) table {
 	for _, p := range c.Pooled {
 		g.Remarks = append(g.Remarks, p.Sentence)
 	}
-	var alone []string // worker counts at which a single run cannot show a difference
+	var alone []Comparison // in which a single run cannot show a difference
 	for _, r := range g.Rows {
 		if r.Verdict == VerdictUnknown && slices.ContainsFunc(c.Pooled, func(p PooledComparison) bool { return p.A == r.A && p.B == r.B }) {
-			if n := strconv.Itoa(r.Workers); !slices.Contains(alone, n) {
-				alone = append(alone, n)
-			}
+			alone = append(alone, r)
 			continue
 		}
 		g.Remarks = append(g.Remarks, r.Sentence)
 	}
 	if len(alone) > 0 {
-		g.Remarks = append(g.Remarks, fmt.Sprintf("at %s, one of the two series has a single run, so a difference may be due to chance: run at least 3 seeds of each", verdict.FormatWorkers(alone)))
+		counts := observe.Distinct(alone, func(r Comparison) string { return strconv.Itoa(r.Workers) })
+		g.Remarks = append(g.Remarks, fmt.Sprintf("at %s, one of the two series has a single run, so a difference may be due to chance: run at least 3 seeds of each", verdict.FormatWorkers(counts)))
 	}
 	g.Remarks = append(g.Remarks, "rule: "+c.rule.describeCounting())
 	for _, p := range c.Problems {

@@ -62,13 +62,7 @@ func unequalWorkNotes(series []string) []string {
 
 // growingWork returns the series whose samples per epoch grow with the workers.
 func (s *Study) growingWork() []string {
-	var names []string
-	for _, name := range s.Series() {
-		if s.Mode(name).Samples == verdict.FixedPerWorker {
-			names = append(names, name)
-		}
-	}
-	return names
+	return slices.DeleteFunc(s.Series(), func(name string) bool { return s.Mode(name).Samples != verdict.FixedPerWorker })
 }
 
 // Cost compares the elapsed hours with the device-hours of each point, and computes the price at a
@@ -152,12 +146,7 @@ func (s *Study) costBasis() (string, func(int) Estimate) {
 
 // ParetoFront returns the rows with Pareto set, the fastest first.
 func (c *Cost) ParetoFront() []CostRow {
-	var front []CostRow
-	for _, r := range c.Rows {
-		if r.Pareto {
-			front = append(front, r)
-		}
-	}
+	front := slices.DeleteFunc(slices.Clone(c.Rows), func(r CostRow) bool { return !r.Pareto })
 	slices.SortStableFunc(front, func(a, b CostRow) int { return cmp.Compare(a.Hours.Value, b.Hours.Value) })
 	return front
 }

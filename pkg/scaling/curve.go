@@ -58,14 +58,11 @@ func (s *Study) Metrics() []string {
 			names = append(names, m.Name)
 		}
 	}
-	var logged []string
+	var curves []runs.Curve
 	for _, r := range s.Runs {
-		for _, c := range r.Curves {
-			if !slices.Contains(logged, c.Name) {
-				logged = append(logged, c.Name)
-			}
-		}
+		curves = append(curves, r.Curves...)
 	}
+	logged := observe.Distinct(curves, func(c runs.Curve) string { return c.Name })
 	slices.SortFunc(logged, runs.NaturalCompare)
 	return append(names, logged...)
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/go-gota/gota/dataframe"
-	"github.com/go-gota/gota/series"
 	"gonum.org/v1/gonum/stat"
 
 	"lockstep/pkg/internal/english"
@@ -21,7 +20,6 @@ type epochRow struct {
 	Workers int
 	Seed    int64
 	Dir     string
-	Failed  bool
 	Counted bool // the rule counts it for time and throughput
 	// ElapsedSeconds is the sum of Seconds until the end of this epoch, without validation. It is
 	// NaN after an epoch without a time.
@@ -31,8 +29,19 @@ type epochRow struct {
 	runs.Epoch
 }
 
-// epochRows lists all epochs by series, and within a series in the order in which the runs were read.
-func (s *Study) epochRows() []epochRow {
+// Epochs returns one row per epoch of each run, including failed runs, by series, and within a series in
+// the order in which the runs were read. The columns:
+//
+//	series, workers, seed, run   the run (column run: its folder or file)
+//	epoch                        from 1
+//	counted                      true if the rule counts it for time and throughput
+//	seconds, val_seconds         time of training and of validation
+//	elapsed_seconds              training time until the end of the epoch
+//	clock_seconds                likewise, with validation; NaN from the first epoch on whose validation time is unknown
+//	samples                      of all workers together, padding included
+//	samples_per_second           of all workers together, without padding
+//	train_loss, val_loss, iou, dice, lr
+func (s *Study) Epochs() dataframe.DataFrame {
 	n := 0
 	for _, r := range s.Runs {
 		n += len(r.Epochs)
@@ -45,72 +54,31 @@ func (s *Study) epochRows() []epochRow {
 				elapsed += e.Seconds
 				clock += e.Seconds + e.ValSeconds
 				rows = append(rows, epochRow{
-					Series: g.Name, Workers: r.Info.Workers, Seed: r.Info.Seed, Dir: r.Dir, Failed: observe.HasFailed(r),
+					Series: g.Name, Workers: r.Info.Workers, Seed: r.Info.Seed, Dir: r.Dir,
 					Counted: !observe.HasFailed(r) && e.Seconds > 0 && counts(i), ElapsedSeconds: elapsed, ClockSeconds: clock, Epoch: e,
 				})
 			}
 		}
 	}
-	return rows
-}
-
-// Epochs returns one row per epoch of each run, including failed runs. The columns:
-//
-//	series, workers, seed, run   the run (column run: its folder or file)
-//	epoch                        from 1
-//	counted                      true if the rule counts it for time and throughput
-//	seconds, val_seconds         time of training and of validation
-//	elapsed_seconds              training time until the end of the epoch
-//	clock_seconds                likewise, with validation; NaN from the first epoch on whose validation time is unknown
-//	samples                      of all workers together, padding included
-//	samples_per_second           of all workers together, without padding
-//	train_loss, val_loss, iou, dice, lr
-func (s *Study) Epochs() dataframe.DataFrame {
-	rows := s.epochRows()
-	texts := func(name string, value func(epochRow) string) series.Series {
-		v := make([]string, len(rows))
-		for i, r := range rows {
-			v[i] = value(r)
-		}
-		return series.New(v, series.String, name)
-	}
-	counts := func(name string, value func(epochRow) int) series.Series {
-		v := make([]int, len(rows))
-		for i, r := range rows {
-			v[i] = value(r)
-		}
-		return series.New(v, series.Int, name)
-	}
-	values := func(name string, value func(epochRow) float64) series.Series {
-		v := make([]float64, len(rows))
-		for i, r := range rows {
-			v[i] = value(r)
-		}
-		return series.New(v, series.Float, name)
-	}
-	counted := make([]bool, len(rows))
-	for i, r := range rows {
-		counted[i] = r.Counted
-	}
-	return dataframe.New(
-		texts("series", func(r epochRow) string { return r.Series }),
-		counts("workers", func(r epochRow) int { return r.Workers }),
-		counts("seed", func(r epochRow) int { return int(r.Seed) }),
-		texts("run", func(r epochRow) string { return r.Dir }),
-		counts("epoch", func(r epochRow) int { return r.Epoch.Epoch }),
-		series.New(counted, series.Bool, "counted"),
-		values("seconds", func(r epochRow) float64 { return r.Seconds }),
-		values("val_seconds", func(r epochRow) float64 { return r.ValSeconds }),
-		values("elapsed_seconds", func(r epochRow) float64 { return r.ElapsedSeconds }),
-		values("clock_seconds", func(r epochRow) float64 { return r.ClockSeconds }),
-		counts("samples", func(r epochRow) int { return r.Samples }),
-		values("samples_per_second", func(r epochRow) float64 { return observe.SamplesPerSecond(r.Epoch) }),
-		values("train_loss", func(r epochRow) float64 { return r.TrainLoss }),
-		values("val_loss", func(r epochRow) float64 { return r.ValLoss }),
-		values("iou", func(r epochRow) float64 { return r.IoU }),
-		values("dice", func(r epochRow) float64 { return r.Dice }),
-		values("lr", func(r epochRow) float64 { return r.LearningRate }),
-	)
+	return grid.Grid[epochRow]{Rows: rows, Columns: []grid.Column[epochRow]{
+		{Name: "series", Text: func(r epochRow) string { return r.Series }},
+		{Name: "workers", Count: func(r epochRow) int { return r.Workers }},
+		{Name: "seed", Count: func(r epochRow) int { return int(r.Seed) }},
+		{Name: "run", Text: func(r epochRow) string { return r.Dir }},
+		{Name: "epoch", Count: func(r epochRow) int { return r.Epoch.Epoch }},
+		{Name: "counted", Flag: func(r epochRow) bool { return r.Counted }},
+		{Name: "seconds", Value: func(r epochRow) float64 { return r.Seconds }},
+		{Name: "val_seconds", Value: func(r epochRow) float64 { return r.ValSeconds }},
+		{Name: "elapsed_seconds", Value: func(r epochRow) float64 { return r.ElapsedSeconds }},
+		{Name: "clock_seconds", Value: func(r epochRow) float64 { return r.ClockSeconds }},
+		{Name: "samples", Count: func(r epochRow) int { return r.Samples }},
+		{Name: "samples_per_second", Value: func(r epochRow) float64 { return observe.SamplesPerSecond(r.Epoch) }},
+		{Name: "train_loss", Value: func(r epochRow) float64 { return r.TrainLoss }},
+		{Name: "val_loss", Value: func(r epochRow) float64 { return r.ValLoss }},
+		{Name: "iou", Value: func(r epochRow) float64 { return r.IoU }},
+		{Name: "dice", Value: func(r epochRow) float64 { return r.Dice }},
+		{Name: "lr", Value: func(r epochRow) float64 { return r.LearningRate }},
+	}}.Table()
 }
 
 // EpochSpread describes how much the counted epochs of a point's runs vary. Unlike a confidence

@@ -1,6 +1,7 @@
 package scaling
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -66,12 +67,7 @@ func (s *Study) Explain(metric string, workers int) (*Explanation, error) {
 		e.Items = append(e.Items, one.Items...)
 	}
 	if len(e.Items) == 0 {
-		var there []string
-		for _, p := range s.Points {
-			if n := strconv.Itoa(p.Workers); !slices.Contains(there, n) {
-				there = append(there, n)
-			}
-		}
+		there := observe.Distinct(s.Points, func(p Point) string { return strconv.Itoa(p.Workers) })
 		return nil, fmt.Errorf("explain %s: no series has a run at %s; the study has runs at %s", metric, english.Count(workers, "worker"), english.List(there))
 	}
 	return e, nil
@@ -246,18 +242,11 @@ func (s *Study) speedInputs(role string, i int, measureName string) []Input {
 
 // describeEpochs describes how a run's epochs are combined: "mean over the counted epochs".
 func (r Rule) describeEpochs() string {
-	switch r.Epochs {
-	case "", Mean:
-		return "mean over the counted epochs"
-	case Median:
-		return "median over the counted epochs"
+	switch how := cmp.Or(r.Epochs, Mean); how {
+	case Mean, Median:
+		return how + " over the counted epochs"
 	}
 	return "epoch " + r.Epochs
 }
 
-func (r Rule) repeatsStatistic() string {
-	if r.Repeats == Mean {
-		return Mean
-	}
-	return Median
-}
+func (r Rule) repeatsStatistic() string { return cmp.Or(r.Repeats, Median) }

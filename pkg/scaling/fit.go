@@ -340,8 +340,6 @@ func (c *CollectiveFit) table(maxRows int) table {
 		fmt.Sprintf("α = %s s, β = %s s/byte (%s intervals)", c.Alpha, c.Beta, english.Percent(c.level)),
 		"model: t = 2(N−1)·α + 2(N−1)/N·bytes·β (ring all-reduce); the time of a step is that of the rank that arrives last, and the time of a run is the median over its steps",
 	}
-	for _, p := range c.Problems {
-		g.Remarks = append(g.Remarks, "problem: "+p.String())
-	}
+	g.Remarks = append(g.Remarks, problemLines(c.Problems)...)
 	return g
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling/internal/grid"
 	"lockstep/pkg/scaling/internal/observe"
 	"lockstep/pkg/scaling/internal/stats"
@@ -124,17 +125,12 @@ func (s *Study) Overheads(pairs ...[2]string) ([]*Overhead, error) {
 func describeMeasure(measure string, cells []observe.Cell) string {
 	all := observe.SpeedMeasures()
 	words := all[slices.IndexFunc(all, func(m observe.SpeedMeasure) bool { return m.Name == measure })].Words
-	var found []string
-	for _, c := range cells {
-		text := words
+	return english.Either(observe.Distinct(cells, func(c observe.Cell) string {
 		if source := c.RateSource(); measure == "throughput" && source != "" {
-			text = source
+			return source
 		}
-		if !slices.Contains(found, text) {
-			found = append(found, text)
-		}
-	}
-	return english.Either(found)
+		return words
+	}))
 }
 
 // summarize describes the cost of communication at the largest worker count and at the smallest one
@@ -254,12 +250,7 @@ func isOtherWork(d verdict.Setting) bool {
 }
 
 func haveCommonCount(a, b observe.Series) bool {
-	for _, r := range a.Runs {
-		for _, o := range b.Runs {
-			if r.Info.Workers == o.Info.Workers {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.Runs, func(r runs.Run) bool {
+		return slices.ContainsFunc(b.Runs, func(o runs.Run) bool { return r.Info.Workers == o.Info.Workers })
+	})
 }

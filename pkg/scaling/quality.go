@@ -32,10 +32,9 @@ type QualityRow struct {
 // and change, each with _low and _high.
 type Quality struct {
 	analysis
-	Measure  string // the measure of Change: iou, dice, val_accuracy, accuracy, test_loss, val_loss or train_loss
-	Rows     []QualityRow
-	Problems []runs.Problem
-	level    float64
+	Measure string // the measure of Change: iou, dice, val_accuracy, accuracy, test_loss, val_loss or train_loss
+	Rows    []QualityRow
+	level   float64
 }
 
 // Quality returns IoU, Dice, accuracy and losses by worker count and global batch, and the change of

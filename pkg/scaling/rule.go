@@ -1,6 +1,7 @@
 package scaling
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -56,15 +57,8 @@ type Rule struct {
 func DefaultRule() Rule { return Rule{DropFirst: 1, Epochs: Mean, Repeats: Median} }
 
 func (r Rule) withDefaults() Rule {
-	for _, f := range []struct {
-		field *string
-		empty string
-	}{{&r.Epochs, Mean}, {&r.Repeats, Median}, {&r.Baseline, BaselineSmallest}, {&r.Per, PerWorker}} {
-		if *f.field == "" {
-			*f.field = f.empty
-		}
-	}
-	r.Confidence = r.confidenceLevel()
+	r.Epochs, r.Repeats = cmp.Or(r.Epochs, Mean), r.repeatsStatistic()
+	r.Baseline, r.Per, r.Confidence = cmp.Or(r.Baseline, BaselineSmallest), r.unit(), r.confidenceLevel()
 	return r
 }
 
@@ -97,17 +91,9 @@ func (r Rule) String() string { return r.describeCounting() + "; " + r.describeB
 
 // describeCounting says which epochs count and how they are combined, without the baseline.
 func (r Rule) describeCounting() string {
-	repeats := r.Repeats
-	if repeats == "" {
-		repeats = Median
-	}
-	s := fmt.Sprintf("epoch %s of each run, %s over repeated runs", r.Epochs, repeats)
-	switch r.Epochs {
-	case "", Mean, Median:
-		how := r.Epochs
-		if how == "" {
-			how = Mean
-		}
+	s := fmt.Sprintf("epoch %s of each run", r.Epochs)
+	switch how := cmp.Or(r.Epochs, Mean); how {
+	case Mean, Median:
 		s = how + " over the epochs of a run"
 		switch r.DropFirst {
 		case 0:
@@ -116,9 +102,11 @@ func (r Rule) describeCounting() string {
 		default:
 			s += fmt.Sprintf(", the first %d left out", r.DropFirst)
 		}
-		s = fmt.Sprintf("%s; %s over repeated runs", s, repeats)
+		s += ";"
+	default:
+		s += ","
 	}
-	return s
+	return fmt.Sprintf("%s %s over repeated runs", s, r.repeatsStatistic())
 }
 
 func (r Rule) describeBaseline() string {
@@ -133,20 +121,14 @@ func (r Rule) describeBaseline() string {
 }
 
 func (r Rule) unit() string {
-	if r.Per == PerNode {
-		return PerNode
-	}
-	return PerWorker
+	return cmp.Or(r.Per, PerWorker)
 }
 
 func (r Rule) formatSize(n int) string { return english.Count(n, r.unit()) }
 
 // confidenceLevel returns Confidence or, if it is 0, 0.95.
 func (r Rule) confidenceLevel() float64 {
-	if r.Confidence == 0 {
-		return 0.95
-	}
-	return r.Confidence
+	return cmp.Or(r.Confidence, 0.95)
 }
 
 func (r Rule) toObserveRule() observe.Rule {

@@ -6,19 +6,17 @@ import (
 	"strings"
 
 	"lockstep/pkg/internal/english"
+	"lockstep/pkg/runs"
+	"lockstep/pkg/scaling/internal/observe"
 )
 
 // Sources returns phrases about runs that were not trained here (see [runs.Info].Source): "published by …"
 // if this is so for all runs, else one phrase per source with its series, such as "resnet50v2: recorded on
 // …". It returns nil if all runs were trained here. The study's notes, captions and report contain them.
 func (s *Study) Sources() []string {
-	const most = 3       // series that are named
-	var sources []string // "" for runs that were trained here
-	for _, r := range s.Runs {
-		if !slices.Contains(sources, r.Info.Source) {
-			sources = append(sources, r.Info.Source)
-		}
-	}
+	const most = 3 // series that are named
+	// The source of runs that were trained here is "".
+	sources := observe.Distinct(s.Runs, func(r runs.Run) string { return r.Info.Source })
 	switch {
 	case len(sources) == 1 && sources[0] == "":
 		return nil

@@ -101,14 +101,9 @@ func (s *Study) ThroughputUnit() string {
 
 // throughputUnits returns the distinct units of all points' throughput, sorted.
 func (s *Study) throughputUnits() []string {
-	var units []string
-	for _, p := range s.Points {
-		if p.ThroughputUnit != "" && !slices.Contains(units, p.ThroughputUnit) {
-			units = append(units, p.ThroughputUnit)
-		}
-	}
+	units := observe.Distinct(s.Points, func(p Point) string { return p.ThroughputUnit })
 	slices.Sort(units)
-	return units
+	return slices.DeleteFunc(units, func(unit string) bool { return unit == "" })
 }
 
 // addRateNotes adds one note for each way in which a throughput was taken from logs without sample counts.
@@ -137,13 +132,7 @@ func (s *Study) addRateNotes() {
 func (s *Study) addMeasureNotes() {
 	s.addRateNotes()
 	byTime := func(name string) string {
-		var found []string
-		for _, series := range s.Series() {
-			if s.measures[series].Name == name {
-				found = append(found, series)
-			}
-		}
-		return strings.Join(found, ", ")
+		return strings.Join(slices.DeleteFunc(s.Series(), func(series string) bool { return s.measures[series].Name != name }), ", ")
 	}
 	if found := byTime("epoch_seconds"); found != "" {
 		s.addNote("series %s: the logs contain no sample counts, so the speed-up is t(baseline)/t(N) with the seconds per epoch; this assumes that every epoch has the same number of samples, and --samples-per-epoch (Rule.SamplesPerEpoch) gives the throughput", found)

@@ -155,15 +155,11 @@ func (b breakdownTable) Write(w io.Writer, format string) error {
 
 // remarks returns the notes that explain the columns, and the problems.
 func (b *Breakdown) remarks() []string {
-	lines := []string{
+	return append([]string{
 		"rule: " + b.Rule.String() + "; mean over all steps of all ranks and runs",
 		"step = data + forward + backward + wait + optimizer + other; wait is exposed communication",
 		"hidden = all_reduce − wait: communication during the backward pass",
-	}
-	for _, p := range b.Problems {
-		lines = append(lines, "problem: "+p.String())
-	}
-	return lines
+	}, problemLines(b.Problems)...)
 }
 
 // TimeUseRow describes how the steps of a series at one worker count spend their time, in seconds
@@ -265,8 +261,6 @@ func (t *TimeUse) table(maxRows int) table {
 	g.Remarks = append(g.Remarks,
 		"step = data + compute + exposed + idle; exposed is communication without compute at the same time, hidden is communication during compute",
 		fmt.Sprintf("±: %s interval of the mean over the recorded steps (moving-block bootstrap), not over seeds", english.Percent(t.level)))
-	for _, p := range t.Problems {
-		g.Remarks = append(g.Remarks, "problem: "+p.String())
-	}
+	g.Remarks = append(g.Remarks, problemLines(t.Problems)...)
 	return g
 }

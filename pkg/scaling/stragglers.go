@@ -89,9 +89,7 @@ func (s *Stragglers) table(maxRows int) table {
 		{Name: "straggler", Brief: true, Flag: func(r StragglerRow) bool { return r.Straggler }},
 	}}
 	g.Remarks = []string{s.Sentence, "late: time after the mean arrival of the other ranks; cost: time that the others wait for this rank alone; both per step. p assumes that the steps are independent"}
-	for _, p := range s.Problems {
-		g.Remarks = append(g.Remarks, "problem: "+p.String())
-	}
+	g.Remarks = append(g.Remarks, problemLines(s.Problems)...)
 	return g
 }
 

@@ -1,6 +1,7 @@
 package scaling
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -268,10 +269,7 @@ func (s *Study) groupBySeries() []observe.Series {
 }
 
 func (s *Study) seriesName(r runs.Run) string {
-	name := r.Info.Series
-	if name == "" {
-		name = "runs"
-	}
+	name := cmp.Or(r.Info.Series, "runs")
 	switch study := r.Info.Study; {
 	case !s.multipleStudies || study == "":
 		return name
@@ -316,25 +314,15 @@ func (s *Study) notesToShow() []string {
 
 // Name returns the name of the study. Several names are joined by commas.
 func (s *Study) Name() string {
-	var names []string
-	for _, r := range s.Runs {
-		if n := r.Info.Study; n != "" && !slices.Contains(names, n) {
-			names = append(names, n)
-		}
-	}
+	names := observe.Distinct(s.Runs, func(r runs.Run) string { return r.Info.Study })
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
 	slices.SortFunc(names, runs.NaturalCompare)
 	return strings.Join(names, ", ")
 }
 
 // Series returns the names of the series, in order.
 func (s *Study) Series() []string {
-	var names []string
-	for _, p := range s.Points {
-		if !slices.Contains(names, p.Series) {
-			names = append(names, p.Series)
-		}
-	}
-	return names
+	return observe.Distinct(s.Points, func(p Point) string { return p.Series })
 }
 
 // SeriesIndex returns the index of a series, from 0, among all that were read, or 0 for an unknown name.

@@ -12,6 +12,7 @@ import (
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/wholefile"
+	"lockstep/pkg/runs"
 	"lockstep/pkg/scaling/internal/grid"
 	"lockstep/pkg/scaling/internal/observe"
 	"lockstep/pkg/scaling/internal/verdict"
@@ -253,7 +254,12 @@ func (s *Study) remarks() []string {
 			lines = append(lines, "note: "+n)
 		}
 	}
-	for _, p := range s.Problems {
+	return append(lines, problemLines(s.Problems)...)
+}
+
+func problemLines(problems []runs.Problem) []string {
+	var lines []string
+	for _, p := range problems {
 		lines = append(lines, "problem: "+p.String())
 	}
 	return lines

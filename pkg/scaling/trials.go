@@ -49,10 +49,7 @@ func (s *Study) SplitTrials() *Study {
 	if !split {
 		return s
 	}
-	out, err := s.withRuns(all, s.Rule, order)
-	if err != nil { // cannot happen: the rule is valid, and there are runs
-		return s
-	}
+	out, _ := s.withRuns(all, s.Rule, order) // the rule is valid, and there are runs
 	return out
 }
 
@@ -71,14 +68,10 @@ func (s *Study) onlyTrial(trial, a, b string) *Study {
 		}
 	}
 	for n := range counts[a] {
-		if !counts[b][n] {
-			continue
+		if counts[b][n] {
+			out, _ := s.withRuns(all, s.Rule, []string{a, b}) // the rule is valid, and there are runs
+			return out
 		}
-		out, err := s.withRuns(all, s.Rule, []string{a, b})
-		if err != nil {
-			return nil
-		}
-		return out
 	}
 	return nil
 }

@@ -2,12 +2,14 @@
 package grid
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"html"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -103,47 +105,33 @@ func (c Column[T]) displayCell(row T) string {
 
 // fileColumns returns the columns that are written to files and to a DataFrame.
 func (g Grid[T]) fileColumns() []Column[T] {
-	var cols []Column[T]
-	for _, c := range g.Columns {
-		if !c.People {
-			cols = append(cols, c)
-		}
-	}
-	return cols
+	return slices.DeleteFunc(slices.Clone(g.Columns), func(c Column[T]) bool { return c.People })
 }
 
 // Table returns the grid as a DataFrame.
 func (g Grid[T]) Table() dataframe.DataFrame {
 	var cols []series.Series
 	for _, c := range g.fileColumns() {
-		var texts []string
-		var counts []int
-		var values []float64
-		var flags []bool
-		for _, r := range g.Rows {
-			switch {
-			case c.Text != nil:
-				texts = append(texts, c.Text(r))
-			case c.Count != nil:
-				counts = append(counts, c.Count(r))
-			case c.Flag != nil:
-				flags = append(flags, c.Flag(r))
-			default:
-				values = append(values, c.Value(r))
-			}
-		}
 		switch {
 		case c.Text != nil:
-			cols = append(cols, series.New(texts, series.String, c.Name))
+			cols = append(cols, newSeries(g.Rows, c.Text, series.String, c.Name))
 		case c.Count != nil:
-			cols = append(cols, series.New(counts, series.Int, c.Name))
+			cols = append(cols, newSeries(g.Rows, c.Count, series.Int, c.Name))
 		case c.Flag != nil:
-			cols = append(cols, series.New(flags, series.Bool, c.Name))
+			cols = append(cols, newSeries(g.Rows, c.Flag, series.Bool, c.Name))
 		default:
-			cols = append(cols, series.New(values, series.Float, c.Name))
+			cols = append(cols, newSeries(g.Rows, c.Value, series.Float, c.Name))
 		}
 	}
 	return dataframe.New(cols...)
+}
+
+func newSeries[T, V any](rows []T, value func(T) V, kind series.Type, name string) series.Series {
+	values := make([]V, len(rows))
+	for i, r := range rows {
+		values[i] = value(r)
+	}
+	return series.New(values, kind, name)
 }
 
 // Write writes the grid as "table" (human-readable: the main columns, rounded, then the remarks),
@@ -226,28 +214,15 @@ func (g Grid[T]) writeJSON(w io.Writer) error {
 func (g Grid[T]) displayRows() [][]string {
 	lines := make([][]string, 1+len(g.Rows))
 	for _, c := range g.Columns {
-		if !c.Brief || c.Optional && !g.hasAnyValue(c) {
+		if !c.Brief || c.Optional && !slices.ContainsFunc(g.Rows, c.hasValue) {
 			continue
 		}
-		title := c.Title
-		if title == "" {
-			title = c.Name
-		}
-		lines[0] = append(lines[0], title)
+		lines[0] = append(lines[0], cmp.Or(c.Title, c.Name))
 		for i, r := range g.Rows {
 			lines[i+1] = append(lines[i+1], clean.Text(c.displayCell(r)))
 		}
 	}
 	return lines
-}
-
-func (g Grid[T]) hasAnyValue(c Column[T]) bool {
-	for _, r := range g.Rows {
-		if c.hasValue(r) {
-			return true
-		}
-	}
-	return false
 }
 
 // String returns the human-readable table, with the remarks below it.

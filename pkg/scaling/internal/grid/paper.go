@@ -18,7 +18,7 @@ func (g Grid[T]) paperRows() (lines [][]string, numeric []bool, remarks []string
 	var same []string
 	intervals := false
 	for _, c := range g.Columns {
-		if !c.Brief || c.Interval || !g.hasAnyValue(c) {
+		if !c.Brief || c.Interval || !slices.ContainsFunc(g.Rows, c.hasValue) {
 			continue
 		}
 		cells, mayVary := make([]string, len(g.Rows)), c.Name == "workers" || c.Count == nil && (c.Value == nil || !c.Optional)

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"lockstep/pkg/internal/english"
@@ -195,12 +196,18 @@ func describeTrainedEpochs(r runs.Run) string {
 
 // HasEpochTimes reports whether the run has at least one epoch with a time.
 func HasEpochTimes(r runs.Run) bool {
-	for i := range r.Epochs {
-		if r.Epochs[i].Seconds > 0 {
-			return true
+	return slices.ContainsFunc(r.Epochs, func(e runs.Epoch) bool { return e.Seconds > 0 })
+}
+
+// Distinct returns the different values of some items, in the order of their first occurrence.
+func Distinct[T any, V comparable](items []T, value func(T) V) []V {
+	var found []V
+	for _, item := range items {
+		if v := value(item); !slices.Contains(found, v) {
+			found = append(found, v)
 		}
 	}
-	return false
+	return found
 }
 
 // EpochFilter returns a function that reports whether the i-th epoch of a run counts. DropFirst

@@ -60,13 +60,7 @@ type Point struct {
 }
 
 func (s Study) series() []string {
-	var names []string
-	for _, p := range s.Points {
-		if !slices.Contains(names, p.Series) {
-			names = append(names, p.Series)
-		}
-	}
-	return names
+	return observe.Distinct(s.Points, func(p Point) string { return p.Series })
 }
 
 func (s Study) indexOf(series string, workers int) int {
