@@ -16,11 +16,7 @@ func (s *Study) setSpeedups(series string, points []Point, cells []observe.Cell)
 	}
 	m, ok := observe.ChooseSpeedMeasure(cells)
 	if epochs := observe.JobEpochs(cells, false); len(epochs) > 1 && (!ok || m.Name != "wall_seconds") {
-		var numbers []string
-		for _, n := range epochs {
-			numbers = append(numbers, strconv.FormatFloat(n, 'g', 4, 64))
-		}
-		s.addNote("series %s: of some runs, the logs contain only the time of the whole job, and these trained %s epochs, so their times are not compared", series, english.List(numbers))
+		s.addNote("series %s: of some runs, the logs contain only the time of the whole job, and these trained %s epochs, so their times are not compared", series, english.List(epochs))
 	}
 	if !ok {
 		return
@@ -101,9 +97,7 @@ func (s *Study) ThroughputUnit() string {
 
 // throughputUnits returns the distinct units of all points' throughput, sorted.
 func (s *Study) throughputUnits() []string {
-	units := observe.Distinct(s.Points, func(p Point) string { return p.ThroughputUnit })
-	slices.Sort(units)
-	return slices.DeleteFunc(units, func(unit string) bool { return unit == "" })
+	return slices.Sorted(slices.Values(observe.DistinctTexts(s.Points, func(p Point) string { return p.ThroughputUnit })))
 }
 
 // addRateNotes adds one note for each way in which a throughput was taken from logs without sample counts.

@@ -314,8 +314,7 @@ func (s *Study) notesToShow() []string {
 
 // Name returns the name of the study. Several names are joined by commas.
 func (s *Study) Name() string {
-	names := observe.Distinct(s.Runs, func(r runs.Run) string { return r.Info.Study })
-	names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
+	names := observe.DistinctTexts(s.Runs, func(r runs.Run) string { return r.Info.Study })
 	slices.SortFunc(names, runs.NaturalCompare)
 	return strings.Join(names, ", ")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat/distuv"
@@ -66,9 +67,9 @@ type Fits struct {
 	Refused  []Refusal
 	Sentence string // summary of the fits
 
-	series       Series
-	measured     []Observation // throughput at each size, in ascending order of size
-	supportedLaw string        // the law that SupportedLaw returns; "" if there is none
+	series    Series
+	measured  []Observation // throughput at each size, in ascending order of size
+	supported *Fit          // see SupportedLaw
 }
 
 // ErrTooFewWorkerCounts reports that a series has too few runs or worker counts for fitting a law.
@@ -207,18 +208,6 @@ func (f *Fits) rankByAICc() {
 	}
 }
 
-// Best returns the fit with the lowest AICc.
-func (f *Fits) Best() *Fit { return &f.Rows[0] }
-
-// Law returns the fit of the named law, or nil if it was not fitted.
-func (f *Fits) Law(name string) *Fit {
-	i := slices.IndexFunc(f.Rows, func(x Fit) bool { return x.Law == name })
-	if i < 0 {
-		return nil
-	}
-	return &f.Rows[i]
-}
-
 // LargestSize returns the largest size that was measured.
 func (f *Fit) LargestSize() int { return f.largest }
 
@@ -253,19 +242,11 @@ func (f *Fit) HalfGainSize() (size int, ok bool) {
 	less := func(n int) bool {
 		return f.law.g(float64(n+1), f.theta)-f.law.g(float64(n), f.theta) < 0.5
 	}
-	if !less(maxSearchSize) {
+	// The gain of one more worker decreases with the size.
+	if size = 1 + sort.Search(maxSearchSize, func(i int) bool { return less(i + 1) }); size > maxSearchSize {
 		return 0, false
 	}
-	low, high := 1, maxSearchSize // the gain of one more worker decreases with the size
-	for low < high {
-		middle := (low + high) / 2
-		if less(middle) {
-			high = middle
-		} else {
-			low = middle + 1
-		}
-	}
-	return low, true
+	return size, true
 }
 
 // PeakSize returns the size with the highest throughput, √((1−σ)/κ) (Gunther 2007). ok is false if

@@ -17,7 +17,7 @@ const minRunsForChoice = 8
 func (f *Fits) summarize() string {
 	law := f.SupportedLaw()
 	if law == nil {
-		best, untried := f.Best(), f.describeUntried()
+		best, untried := &f.Rows[0], f.describeUntried()
 		if untried == "" {
 			return fmt.Sprintf("%s: no law describes the measurements: %s fits best, but %s.", f.series.Name, SentenceName(best.Law), f.findObjection(best))
 		}

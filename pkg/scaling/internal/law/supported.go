@@ -25,18 +25,13 @@ const (
 )
 
 // SupportedLaw returns the law that the data support, or nil; see scaling.Fits.SupportedLaw.
-func (f *Fits) SupportedLaw() *Fit {
-	if f.supportedLaw == "" {
-		return nil
-	}
-	return f.Law(f.supportedLaw)
-}
+func (f *Fits) SupportedLaw() *Fit { return f.supported }
 
 // chooseSupportedLaw chooses SupportedLaw's result. The rows must be sorted by AICc.
 func (f *Fits) chooseSupportedLaw() {
 	for i := range f.Rows {
 		if f.findObjection(&f.Rows[i]) == "" {
-			f.supportedLaw = f.Rows[i].Law
+			f.supported = &f.Rows[i]
 			return
 		}
 	}

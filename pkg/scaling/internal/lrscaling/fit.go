@@ -263,7 +263,7 @@ func (o *Result) compareRules() {
 	_, base, _ := o.findBestRate(o.Rows[0].GlobalBatch, tried)
 	first := o.Tried[base]
 	for _, rule := range rateRules() {
-		row := RuleRow{Rule: rule.name, Exponent: rule.exponent, Worst: stats.UnknownEstimate()}
+		row := RuleRow{Rule: rule.name, words: rule.words, Exponent: rule.exponent, Worst: stats.UnknownEstimate()}
 		for _, r := range o.Rows[1:] {
 			_, best, _ := o.findBestRate(r.GlobalBatch, tried)
 			from, to := o.triedRange(r.GlobalBatch)

@@ -2,6 +2,7 @@
 package lrscaling
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -74,6 +75,8 @@ type RuleRow struct {
 	WorstBatch int
 	Rejected   bool
 	Holds      int
+
+	words string // name of the rule in sentences
 }
 
 // Result describes which rule relates the best learning rate to the global batch, and up to which
@@ -206,13 +209,7 @@ func (o *Result) groupRuns(all []runs.Run, qualityOf func(runs.Run) float64) {
 		}
 	}
 	slices.SortFunc(o.Tried, func(a, b TriedRate) int {
-		if a.GlobalBatch != b.GlobalBatch {
-			return a.GlobalBatch - b.GlobalBatch
-		}
-		if a.LearningRate < b.LearningRate {
-			return -1
-		}
-		return 1
+		return cmp.Or(a.GlobalBatch-b.GlobalBatch, cmp.Compare(a.LearningRate, b.LearningRate))
 	})
 	o.addSettingProblems(counted)
 }

@@ -93,7 +93,7 @@ func (o *Result) describeRule() string {
 		return text
 	case o.Rule != "":
 		left, rejected := o.divideRules()
-		return fmt.Sprintf("%s is the best of those tried: %s", ruleName(left[0].Rule), o.describeRejected(rejected))
+		return fmt.Sprintf("%s is the best of those tried: %s", left[0].words, o.describeRejected(rejected))
 	}
 	left, rejected := o.divideRules()
 	switch {
@@ -104,7 +104,7 @@ func (o *Result) describeRule() string {
 	}
 	var names []string
 	for _, r := range left {
-		names = append(names, ruleName(r.Rule))
+		names = append(names, r.words)
 	}
 	text := fmt.Sprintf("%s is the only rule whose rates were tried", names[0])
 	if len(names) > 1 {
@@ -116,23 +116,14 @@ func (o *Result) describeRule() string {
 	return text
 }
 
-func ruleName(rule string) string {
-	for _, r := range rateRules() {
-		if r.name == rule {
-			return r.words
-		}
-	}
-	return rule
-}
-
 func (o *Result) describeRejected(rows []RuleRow) string {
 	var text []string
 	for _, r := range rows {
 		if math.IsInf(r.Worst.Value, 0) {
-			text = append(text, fmt.Sprintf("%s diverges at batch %d", ruleName(r.Rule), r.WorstBatch))
+			text = append(text, fmt.Sprintf("%s diverges at batch %d", r.words, r.WorstBatch))
 			continue
 		}
-		text = append(text, fmt.Sprintf("%s changes the %s at batch %d by %s %s", ruleName(r.Rule), o.Measure, r.WorstBatch, english.Number(r.Worst.Value), r.Worst.FormatInterval()))
+		text = append(text, fmt.Sprintf("%s changes the %s at batch %d by %s %s", r.words, o.Measure, r.WorstBatch, english.Number(r.Worst.Value), r.Worst.FormatInterval()))
 	}
 	return english.List(text)
 }

@@ -67,10 +67,7 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 	var out []Input
 	for k, r := range c.Runs {
 		add := func(in Input) {
-			in.Run = r.Dir
-			if in.File == "" {
-				in.File = r.File
-			}
+			in.Run, in.File = r.Dir, cmp.Or(in.File, r.File)
 			out = append(out, in)
 		}
 		if measureName == "wall_seconds" {

@@ -164,10 +164,7 @@ func (rule Rule) measureUntimed(r runs.Run, m Measurements) Measurements {
 // trainedEpochs returns the number of epochs in a run's total training time: TrainedEpochs or, if
 // that is unknown, the number of rows with values of epochs.
 func trainedEpochs(r runs.Run) float64 {
-	if n := TrainedEpochs(r); n > 0 {
-		return n
-	}
-	return float64(len(r.Epochs))
+	return cmp.Or(TrainedEpochs(r), float64(len(r.Epochs)))
 }
 
 // TrainedEpochs returns the number of epochs that a run trained: the number in the log, the number
@@ -197,6 +194,11 @@ func describeTrainedEpochs(r runs.Run) string {
 // HasEpochTimes reports whether the run has at least one epoch with a time.
 func HasEpochTimes(r runs.Run) bool {
 	return slices.ContainsFunc(r.Epochs, func(e runs.Epoch) bool { return e.Seconds > 0 })
+}
+
+// DistinctTexts is like Distinct, without the value "".
+func DistinctTexts[T any](items []T, value func(T) string) []string {
+	return slices.DeleteFunc(Distinct(items, value), func(text string) bool { return text == "" })
 }
 
 // Distinct returns the different values of some items, in the order of their first occurrence.

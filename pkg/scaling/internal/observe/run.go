@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"math"
 	"path/filepath"
 
@@ -70,11 +71,9 @@ func NodeCount(r runs.Run) int {
 
 // BatchSizes returns the batch per worker and the global batch, in samples, or 0.
 func BatchSizes(r runs.Run) (perWorker, global int) {
-	perWorker, global = r.Info.BatchPerWorker, r.Info.GlobalBatch
 	n := r.Info.Workers
-	if global == 0 {
-		global = perWorker * n
-	}
+	perWorker = r.Info.BatchPerWorker
+	global = cmp.Or(r.Info.GlobalBatch, perWorker*n)
 	if perWorker == 0 && n > 0 && global%n == 0 {
 		perWorker = global / n
 	}

@@ -1,8 +1,10 @@
 package observe
 
 import (
+	"cmp"
 	"math"
 	"slices"
+	"strconv"
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/runs"
@@ -26,25 +28,14 @@ func (c Cell) Values(value func(Measurements) float64) []float64 {
 
 // RateUnit returns the units of the runs' throughput, joined by "or", or "".
 func (c Cell) RateUnit() string {
-	var units []string
-	for _, m := range c.Measured {
-		if m.RateUnit != "" && !slices.Contains(units, m.RateUnit) {
-			units = append(units, m.RateUnit)
-		}
-	}
+	units := DistinctTexts(c.Measured, func(m Measurements) string { return m.RateUnit })
 	slices.Sort(units)
 	return english.Either(units)
 }
 
 // RateSource describes the sources of the runs' throughput (see Measurements.RateSource), joined by "or".
 func (c Cell) RateSource() string {
-	var sources []string
-	for _, m := range c.Measured {
-		if m.RateSource != "" && !slices.Contains(sources, m.RateSource) {
-			sources = append(sources, m.RateSource)
-		}
-	}
-	return english.Either(sources)
+	return english.Either(DistinctTexts(c.Measured, func(m Measurements) string { return m.RateSource }))
 }
 
 // SpeedMeasure is a rate or a time, one value per run, from which speed-up can be computed.
@@ -69,10 +60,7 @@ func SpeedMeasures() []SpeedMeasure {
 
 // Unit returns the unit of the measure's values in the cell.
 func (m SpeedMeasure) Unit(c Cell) string {
-	if m.unit == "" {
-		return c.RateUnit()
-	}
-	return m.unit
+	return cmp.Or(m.unit, c.RateUnit())
 }
 
 // HasValue reports whether any run of the cell has a value of the measure.
@@ -123,10 +111,11 @@ func ChooseSpeedMeasure(cells []Cell) (best SpeedMeasure, ok bool) {
 	return best, most > 0
 }
 
-// JobEpochs returns, in ascending order, the different numbers of epochs of the runs whose logs
-// have only the time of the whole job. It leaves out unknown numbers, and runs with a throughput
+// JobEpochs returns, as texts in ascending order, the different numbers of epochs of the runs whose
+// logs have only the time of the whole job. It leaves out unknown numbers, and runs with a throughput
 // unless withRates is set.
-func JobEpochs(cells []Cell, withRates bool) (numbers []float64) {
+func JobEpochs(cells []Cell, withRates bool) (texts []string) {
+	var numbers []float64
 	for _, c := range cells {
 		for _, m := range c.Measured {
 			if m.Job > 0 && m.JobEpochs > 0 && (withRates || !(m.Rate > 0)) && !slices.Contains(numbers, m.JobEpochs) {
@@ -135,7 +124,10 @@ func JobEpochs(cells []Cell, withRates bool) (numbers []float64) {
 		}
 	}
 	slices.Sort(numbers)
-	return numbers
+	for _, n := range numbers {
+		texts = append(texts, strconv.FormatFloat(n, 'g', 4, 64))
+	}
+	return texts
 }
 
 // Series contains the runs of one series, including failed ones.

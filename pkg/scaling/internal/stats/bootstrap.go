@@ -78,24 +78,11 @@ func (b bootstrap) resampledCenter(s *sample, i int) float64 {
 	return b.center(s.scratch)
 }
 
-// interval returns the interval of the center of values, NaN for fewer than two.
-func (b bootstrap) interval(values []float64) (low, high float64) {
-	return b.computeInterval(values, nil, false)
-}
-
-// ratioInterval returns the interval of the numerator's center divided by the denominator's. Both
-// sides are resampled independently. It is NaN if a side has fewer than two values.
-func (b bootstrap) ratioInterval(numerator, denominator []float64) (low, high float64) {
-	if len(denominator) < 2 {
-		return math.NaN(), math.NaN()
-	}
-	return b.computeInterval(numerator, denominator, false)
-}
-
-// computeInterval returns the interval of the center of values or, if others is not nil, of the ratio
-// of the two centers (of their difference if minus is set). It is NaN for fewer than two values.
+// computeInterval returns the interval of the center of values or, if others is not nil, of the ratio of the
+// two centers (of their difference if minus is set), which are resampled independently. It is NaN if a side
+// has fewer than two values.
 func (b bootstrap) computeInterval(values, others []float64, minus bool) (low, high float64) {
-	if len(values) < 2 {
+	if len(values) < 2 || others != nil && len(others) < 2 {
 		return math.NaN(), math.NaN()
 	}
 	against := func(x, y float64) float64 {
@@ -131,15 +118,20 @@ func (b bootstrap) computeInterval(values, others []float64, minus bool) (low, h
 			distances[i] = v - center
 		}
 	}
-	slices.Sort(distances)
-	tail := (1 - b.level) / 2
-	wider := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: welchDegreesOfFreedom(top, bottom)}.Quantile(1-tail) / distuv.UnitNormal.Quantile(1-tail)
-	low = wider * stat.Quantile(tail, stat.LinInterp, distances, nil)
-	high = wider * stat.Quantile(1-tail, stat.LinInterp, distances, nil)
+	low, high = widenInterval(distances, b.level, welchDegreesOfFreedom(top, bottom))
 	if b.logs {
 		return center * math.Exp(low), center * math.Exp(high)
 	}
 	return center + low, center + high
+}
+
+// widenInterval returns the interval of distances from a measured value, widened by Student's t with the given
+// degrees of freedom. It sorts distances.
+func widenInterval(distances []float64, level, freedom float64) (low, high float64) {
+	slices.Sort(distances)
+	tail := (1 - level) / 2
+	wider := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: freedom}.Quantile(1-tail) / distuv.UnitNormal.Quantile(1-tail)
+	return wider * stat.Quantile(tail, stat.LinInterp, distances, nil), wider * stat.Quantile(1-tail, stat.LinInterp, distances, nil)
 }
 
 // welchDegreesOfFreedom returns Welch's degrees of freedom of a difference of means

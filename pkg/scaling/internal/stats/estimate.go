@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/stat"
-	"gonum.org/v1/gonum/stat/distuv"
 
 	"lockstep/pkg/internal/english"
 )
@@ -93,7 +92,7 @@ func (e Estimator) Estimate(values []float64, logScale bool) Estimate {
 	out := Estimate{Value: b.center(slices.Clone(v)), Min: slices.Min(v), Max: slices.Max(v), N: len(v)}
 	out.Low, out.High, out.Std = math.NaN(), math.NaN(), math.NaN()
 	if !math.IsInf(out.Min, 0) && !math.IsInf(out.Max, 0) {
-		out.Low, out.High = b.interval(v)
+		out.Low, out.High = b.computeInterval(v, nil, false)
 		if len(v) > 1 {
 			out.Std = stat.StdDev(v, nil)
 		}
@@ -112,16 +111,13 @@ func (e Estimator) Ratio(a, b []float64) Estimate {
 	boot := e.newBootstrap(true)
 	base := boot.center(slices.Clone(b))
 	out := Estimate{Value: boot.center(slices.Clone(a)) / base, Min: slices.Min(a) / base, Max: slices.Max(a) / base, N: len(a)}
-	out.Low, out.High = boot.ratioInterval(a, b)
+	out.Low, out.High = boot.computeInterval(a, b, false)
 	return out
 }
 
 // DifferenceInterval returns the interval of the center of values minus the center of others. Both
 // ends are NaN if a side has fewer than two values.
 func (e Estimator) DifferenceInterval(values, others []float64) (low, high float64) {
-	if len(others) < 2 {
-		return math.NaN(), math.NaN()
-	}
 	return e.newBootstrap(false).computeInterval(values, others, true)
 }
 
@@ -150,8 +146,5 @@ func (e Estimator) WidenInterval(distances []float64, freedom float64) (low, hig
 	if len(distances) == 0 {
 		return math.NaN(), math.NaN()
 	}
-	slices.Sort(distances)
-	tail := (1 - e.Level) / 2
-	wider := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: freedom}.Quantile(1-tail) / distuv.UnitNormal.Quantile(1-tail)
-	return wider * stat.Quantile(tail, stat.LinInterp, distances, nil), wider * stat.Quantile(1-tail, stat.LinInterp, distances, nil)
+	return widenInterval(distances, e.Level, freedom)
 }

@@ -69,10 +69,7 @@ func arrivalsFromSpans(steps [][]runs.Step) []stepArrivals {
 
 // arrivalsFromTraces returns the arrivals in each step that the traces of all ranks mark.
 func arrivalsFromTraces(r runs.Run) ([]stepArrivals, []runs.Problem) {
-	byRank := map[int][]runs.Span{}
-	for _, s := range r.Spans {
-		byRank[s.Rank] = append(byRank[s.Rank], s)
-	}
+	byRank := spansByRank(r)
 	if len(byRank) < 2 {
 		return nil, nil
 	}

@@ -111,10 +111,7 @@ func timeUseFromSpans(r runs.Run, rule observe.Rule) ([]stepTimeUse, []runs.Prob
 // timeUseFromTraces returns one stepTimeUse per step of a run's traces, means over the ranks, and
 // the number of ranks that have a trace.
 func timeUseFromTraces(r runs.Run) ([]stepTimeUse, int) {
-	byRank := map[int][]runs.Span{}
-	for _, s := range r.Spans {
-		byRank[s.Rank] = append(byRank[s.Rank], s)
-	}
+	byRank := spansByRank(r)
 	var sums []stepTimeUse
 	var ranks []int
 	for _, rank := range slices.Sorted(maps.Keys(byRank)) { // sorted, so that every program rounds the sums in the same way
@@ -142,6 +139,14 @@ func timeUseFromTraces(r runs.Run) ([]stepTimeUse, int) {
 		}
 	}
 	return sums, len(byRank)
+}
+
+func spansByRank(r runs.Run) map[int][]runs.Span {
+	byRank := map[int][]runs.Span{}
+	for _, s := range r.Spans {
+		byRank[s.Rank] = append(byRank[s.Rank], s)
+	}
+	return byRank
 }
 
 func markedSteps(spans []runs.Span) []interval {

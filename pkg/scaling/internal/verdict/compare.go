@@ -186,11 +186,7 @@ func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.Cell) 
 			continue
 		}
 		if epochs := observe.JobEpochs([]observe.Cell{ca, cb}, true); try.Name == "wall_seconds" && len(epochs) > 1 {
-			var numbers []string
-			for _, n := range epochs {
-				numbers = append(numbers, strconv.FormatFloat(n, 'g', 4, 64))
-			}
-			why = fmt.Sprintf("the logs contain only the time of the whole job, and the jobs trained %s epochs", english.List(numbers))
+			why = fmt.Sprintf("the logs contain only the time of the whole job, and the jobs trained %s epochs", english.List(epochs))
 			continue
 		}
 		m = try

@@ -182,12 +182,7 @@ func differingTraits(a, b observe.Cell) []string {
 }
 
 func (c runTrait) distinctValues(all []runs.Run) []string {
-	var out []string
-	for _, r := range all {
-		if v := c.value(r); v != "" && !slices.Contains(out, v) {
-			out = append(out, v)
-		}
-	}
+	out := observe.DistinctTexts(all, c.value)
 	slices.SortFunc(out, runs.NaturalCompare)
 	return out
 }
