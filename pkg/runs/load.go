@@ -126,9 +126,6 @@ func (w *Writer) appendRows(name, header string, rows []byte, sync bool) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if w.appended == nil {
-		w.appended = map[string]bool{}
-	}
 	w.appended[name] = true
 	return nil
 }

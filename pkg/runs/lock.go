@@ -114,9 +114,8 @@ func openSeparate(path string, flag int, lock func(*os.File) (held bool, err err
 		}
 		// Separate may have replaced the file since it was opened, here or in another process. The
 		// old file's lock keeps nobody out.
-		var lost *LostError
 		lerr := CheckNotLost(f)
-		if !errors.As(lerr, &lost) {
+		if _, lost := errors.AsType[*LostError](lerr); !lost {
 			return f, held, errors.Join(err, lerr)
 		}
 		if err := f.Close(); err != nil {

@@ -101,7 +101,7 @@ func TestOwnerKilled(t *testing.T) {
 		t.Error("a killed owner has released its lock")
 	}
 	// run.json still says that it runs; who reads it asks the lock.
-	info, err := readInfo(dir)
+	info, err := ReadInfo(dir)
 	check(t, err)
 	equal(t, info.Status, StatusRunning)
 	run, err = Read(dir)
@@ -117,7 +117,7 @@ func TestOwnerKilled(t *testing.T) {
 
 	w, _, err := Resume(dir)
 	check(t, err)
-	resumed := w.Info().Status
+	resumed := w.info.Status
 	equal(t, resumed, StatusRunning)
 	_, err = tail.Read()
 	check(t, err)

@@ -53,7 +53,7 @@ func TestLostFiles(t *testing.T) {
 				}
 				return
 			}
-			info, err := readInfo(dir)
+			info, err := ReadInfo(dir)
 			check(t, err)
 			if info.Status != StatusFailed || info.Error == "" {
 				t.Errorf("status is %q, error %q", info.Status, info.Error)

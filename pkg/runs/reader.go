@@ -123,14 +123,13 @@ const maxRecords = 1024
 
 // isRefused reports whether a file was not opened because of its kind, such as a named pipe.
 func isRefused(err error) bool {
-	var refused *safeopen.RefusedError
-	return errors.As(err, &refused)
+	_, refused := errors.AsType[*safeopen.RefusedError](err)
+	return refused
 }
 
 // newRefusedProblem returns the problem of a file for an error that isRefused accepts.
 func newRefusedProblem(path string, err error) Problem {
-	var refused *safeopen.RefusedError
-	errors.As(err, &refused)
+	refused, _ := errors.AsType[*safeopen.RefusedError](err)
 	return Problem{File: path, Reason: "file is not read: " + refused.Reason}
 }
 
@@ -144,7 +143,7 @@ const (
 // readCurrentInfo reads run.json of dir, and changes status running to StatusKilled if no process
 // owns the run.
 func readCurrentInfo(dir string) (Info, error) {
-	info, err := readInfo(dir)
+	info, err := ReadInfo(dir)
 	if err != nil || info.Status != StatusRunning {
 		return info, err
 	}
@@ -153,7 +152,7 @@ func readCurrentInfo(dir string) (Info, error) {
 		return info, nil
 	}
 	// The owner writes run.json and then releases the lock, so it may have ended the run in between.
-	if info, err = readInfo(dir); err == nil && info.Status == StatusRunning {
+	if info, err = ReadInfo(dir); err == nil && info.Status == StatusRunning {
 		info.Status = StatusKilled
 	}
 	return info, err
@@ -175,9 +174,7 @@ func (r Run) checkMissingRows() []Problem {
 
 // ReadInfo reads run.json of the run folder dir. It returns an error if the file is missing,
 // damaged or newer than this program.
-func ReadInfo(dir string) (Info, error) { return readInfo(dir) }
-
-func readInfo(dir string) (Info, error) {
+func ReadInfo(dir string) (Info, error) {
 	var info Info
 	path := filepath.Join(dir, infoFile)
 	text, err := safeopen.ReadFile(dir, path, maxInfo)
@@ -243,11 +240,9 @@ func listRunsBelow(dir string) string {
 // findErrorLine returns the line of text, from 1, of encoding/json's error err.
 func findErrorLine(text []byte, err error) int {
 	offset := int64(len(text))
-	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		offset = syntax.Offset
-	} else if errors.As(err, &kind) {
+	} else if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		offset = kind.Offset
 	}
 	return 1 + strings.Count(string(text[:min(offset, int64(len(text)))]), "\n")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -181,12 +182,7 @@ func (t *Tail) Run() Run {
 	}
 	run.Loads, run.Classes = slices.Clone(t.loads), slices.Clone(t.classes)
 	run.Problems = append(run.Problems, t.rowProblems...)
-	var ranks []int
-	for rank := range t.steps {
-		ranks = append(ranks, rank)
-	}
-	slices.Sort(ranks)
-	for _, rank := range ranks {
+	for _, rank := range slices.Sorted(maps.Keys(t.steps)) {
 		s := t.steps[rank]
 		if p, ok := t.refused[stepsPath(t.dir, rank)]; ok {
 			run.Problems = append(run.Problems, p)

@@ -2,6 +2,7 @@ package runs
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -73,13 +74,11 @@ func (l *Lock) Create(info Info) (*Writer, error) {
 		return nil, fmt.Errorf("create run folder %s: %w", dir, err)
 	}
 	info.Schema = SchemaVersion
-	if info.Status == "" {
-		info.Status = StatusRunning
-	}
+	info.Status = cmp.Or(info.Status, StatusRunning)
 	if info.Started.IsZero() {
 		info.Started = time.Now()
 	}
-	w := &Writer{dir: dir, lock: l, opened: time.Now(), info: info}
+	w := &Writer{dir: dir, lock: l, opened: time.Now(), info: info, appended: map[string]bool{}}
 	// run.json is written first and in one step: after a kill at any moment, there is either no run
 	// or one that can be read and resumed.
 	if err := w.createInfo(); err != nil {
@@ -160,7 +159,7 @@ func (w *Writer) createInfo() error {
 // of epochs.csv that was torn by a kill, which is then in Run.Problems, and half-written files. If
 // another process owns the run, the error is an *OwnedError.
 func Resume(dir string) (*Writer, Run, error) {
-	if _, err := readInfo(dir); err != nil { // so that only run folders get a lock file
+	if _, err := ReadInfo(dir); err != nil { // so that only run folders get a lock file
 		return nil, Run{Dir: dir}, fmt.Errorf("resume: %w", err)
 	}
 	l, err := Acquire(dir, true)
@@ -188,7 +187,7 @@ func (l *Lock) Resume() (*Writer, Run, error) {
 	if err := removeTemporary(dir); err != nil {
 		return nil, run, fmt.Errorf("resume run %s: %w", dir, err)
 	}
-	w := &Writer{dir: dir, lock: l, opened: time.Now(), info: run.Info}
+	w := &Writer{dir: dir, lock: l, opened: time.Now(), info: run.Info, appended: map[string]bool{}}
 	if err := repairFile(w.path(epochsFile), epochHeader); err != nil {
 		return nil, run, fmt.Errorf("resume run %s: %w", dir, err)
 	}
@@ -294,13 +293,6 @@ func removeTemporary(dir string) error {
 
 // Dir returns the path of the run folder.
 func (w *Writer) Dir() string { return w.dir }
-
-// Info returns the content of run.json as last written.
-func (w *Writer) Info() Info {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.info
-}
 
 // AppendEpoch appends a row to epochs.csv and waits until it is on disk.
 func (w *Writer) AppendEpoch(e Epoch) error {

@@ -16,6 +16,7 @@ import (
 
 	"lockstep/pkg/internal/safeopen"
 	"lockstep/pkg/internal/wholefile"
+	"lockstep/pkg/runs"
 )
 
 func header() string {
@@ -156,21 +157,6 @@ func (w *Writer) Close() error { return w.f.Close() }
 // maxFileBytes limits the size of a file, which is read into memory. A run of a week has about 5 MB.
 const maxFileBytes = 256 << 20
 
-// A Problem is a line or file that Read could not use.
-type Problem struct {
-	File   string
-	Line   int // from 1; 0 for the complete file
-	Reason string
-}
-
-// String formats p on one line as "file:line: reason".
-func (p Problem) String() string {
-	if p.Line == 0 {
-		return p.File + ": " + p.Reason
-	}
-	return p.File + ":" + strconv.Itoa(p.Line) + ": " + p.Reason
-}
-
 // Ranks returns the ranks with a file usage-<rank>.csv in the run folder dir, in ascending order.
 func Ranks(dir string) ([]int, error) {
 	entries, err := os.ReadDir(dir)
@@ -188,15 +174,15 @@ func Ranks(dir string) ([]int, error) {
 }
 
 // Read reads the files usage-<rank>.csv of the run folder dir into one Record per rank, in order.
-// Without files, it returns no records and no error. It returns a Problem for each row or file that
+// Without files, it returns no records and no error. It returns a problem for each row or file that
 // it cannot use, but not for a last row that is still being written.
-func Read(dir string) ([]Record, []Problem, error) {
+func Read(dir string) ([]Record, []runs.Problem, error) {
 	ranks, err := Ranks(dir)
 	if err != nil {
 		return nil, nil, err
 	}
 	var records []Record
-	var problems []Problem
+	var problems []runs.Problem
 	for _, rank := range ranks {
 		path := filepath.Join(dir, FileName(rank))
 		text, err := safeopen.ReadFile(dir, path, maxFileBytes)
@@ -204,11 +190,11 @@ func Read(dir string) ([]Record, []Problem, error) {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
 		case err != nil:
-			problems = append(problems, Problem{File: path, Reason: err.Error()})
+			problems = append(problems, runs.Problem{File: path, Reason: err.Error()})
 			continue
 		}
 		r := Record{Rank: rank}
-		var some []Problem
+		var some []runs.Problem
 		r.Samples, some = parse(string(text), path)
 		records, problems = append(records, r), append(problems, some...)
 	}
@@ -223,7 +209,7 @@ func rankOf(name string) (rank int, ok bool) {
 	return rank, err == nil && rank >= 0 && FileName(rank) == name
 }
 
-func parse(text, path string) (samples []Sample, problems []Problem) {
+func parse(text, path string) (samples []Sample, problems []runs.Problem) {
 	var names []string
 	number := 0
 	for line := range strings.Lines(text) {
@@ -235,13 +221,13 @@ func parse(text, path string) (samples []Sample, problems []Problem) {
 		}
 		if names == nil {
 			if names = strings.Split(row, ","); !slices.Contains(names, timeColumn) || !slices.Contains(names, secondsColumn) {
-				return nil, []Problem{{path, number, fmt.Sprintf("expected the header %s, got %.80q; no row of this file is used", header(), row)}}
+				return nil, []runs.Problem{{File: path, Line: number, Reason: fmt.Sprintf("expected the header %s, got %.80q; no row of this file is used", header(), row)}}
 			}
 			continue
 		}
 		s, err := parseRow(row, names)
 		if err != nil {
-			problems = append(problems, Problem{path, number, err.Error()})
+			problems = append(problems, runs.Problem{File: path, Line: number, Reason: err.Error()})
 			continue
 		}
 		samples = append(samples, s)
