@@ -1,6 +1,7 @@
 package figure
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -252,10 +253,7 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 		return nil, err
 	}
 	quality := study.Quality()
-	measure := o.Measure
-	if measure == "" {
-		measure = quality.Measure
-	}
+	measure := cmp.Or(o.Measure, quality.Measure)
 	span, label := lookUpMeasure(measure)
 	if measure == "iou" {
 		label = iouLabel(study)

@@ -3,6 +3,7 @@ package figure
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
@@ -103,10 +104,5 @@ func qualityStyle(i int) element.SeriesStyle {
 }
 
 func hasAnyValue(study *scaling.Study, q quantity) bool {
-	for _, p := range study.Points {
-		if element.IsFinite(q.span(p).Value) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return element.IsFinite(q.span(p).Value) })
 }

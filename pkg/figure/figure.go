@@ -2,6 +2,7 @@ package figure
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -171,10 +172,7 @@ const (
 
 func (f *Figure) newCanvas(format string) (vg.CanvasWriterTo, error) {
 	if format == "png" {
-		dpi := f.DPI
-		if dpi == 0 {
-			dpi = defaultDPI
-		}
+		dpi := cmp.Or(f.DPI, defaultDPI)
 		if dpi < 0 || dpi > maxDPI || f.Width.Dots(float64(dpi))*f.Height.Dots(float64(dpi)) > maxPixels {
 			return nil, fmt.Errorf("invalid size of %.3g by %.3g inches at %d pixels per inch: use 1 to %d pixels per inch, and at most %d pixels in total",
 				f.Width/vg.Inch, f.Height/vg.Inch, dpi, maxDPI, maxPixels)

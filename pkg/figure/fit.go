@@ -1,6 +1,7 @@
 package figure
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -46,11 +47,7 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 		return nil, fmt.Errorf("draw figure %s: %w", name, joinErrors(failed))
 	}
 	largest := b.sizes[len(b.sizes)-1]
-	end := o.Beyond
-	if end == 0 {
-		end = 2 * largest
-	}
-	end = max(end, largest)
+	end := max(cmp.Or(o.Beyond, 2*largest), largest)
 	sizes := predictionSizes(b.sizes[0], end)
 	var descriptions []string
 	var rows modelRows
@@ -121,10 +118,7 @@ func joinErrors(failed map[string]error) error {
 }
 
 func confidenceLevel(study *scaling.Study) float64 {
-	if study.Rule.Confidence > 0 {
-		return study.Rule.Confidence
-	}
-	return 0.95
+	return cmp.Or(study.Rule.Confidence, 0.95)
 }
 
 // drawPointsOverWorkers is drawOverWorkers without a line, because the fitted model is the line.

@@ -542,10 +542,7 @@ func hasRepeats(study *scaling.Study) bool {
 
 // statisticName returns the name of the statistic that combines repeated runs.
 func statisticName(study *scaling.Study) string {
-	if study.Rule.Repeats == scaling.Mean {
-		return scaling.Mean
-	}
-	return scaling.Median
+	return cmp.Or(study.Rule.Repeats, scaling.Median)
 }
 
 // joinFirstNames joins at most eight names, and counts the others.

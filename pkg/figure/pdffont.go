@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -145,10 +146,7 @@ func keepOutlines(tables map[string][]byte, glyphs int, keep map[int]bool) error
 		}
 		return glyf[offset(i):offset(i+1)]
 	}
-	var pending []int
-	for g := range keep {
-		pending = append(pending, g)
-	}
+	pending := slices.Collect(maps.Keys(keep))
 	for len(pending) > 0 {
 		g := pending[len(pending)-1]
 		pending = pending[:len(pending)-1]
@@ -211,11 +209,7 @@ func glyphParts(outline []byte) []int {
 }
 
 func writeFontTables(tables map[string][]byte) []byte {
-	var tags []string
-	for tag := range tables {
-		tags = append(tags, tag)
-	}
-	slices.Sort(tags)
+	tags := slices.Sorted(maps.Keys(tables))
 	if head := tables["head"]; len(head) >= headAdjustment+4 {
 		binary.BigEndian.PutUint32(head[headAdjustment:], 0)
 	}

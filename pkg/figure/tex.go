@@ -2,6 +2,7 @@ package figure
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -74,11 +75,7 @@ func (f *Figure) TeX() string {
 }
 
 func (f *Figure) tableCaption() string {
-	heading := f.heading
-	if heading == "" {
-		heading = f.name
-	}
-	return strings.TrimSpace(heading + ": the plotted values. " + f.origin)
+	return strings.TrimSpace(cmp.Or(f.heading, f.name) + ": the plotted values. " + f.origin)
 }
 
 func texColumns(table dataframe.DataFrame) []string {

@@ -121,14 +121,8 @@ func (o Options) findRunWithSpans(study *scaling.Study) (*runs.Run, error) {
 
 // selectSteps returns the first and the last step to draw, of a run with steps first to last.
 func (o Options) selectSteps(first, last int) (from, to int) {
-	n := o.Steps
-	if n == 0 {
-		n = 3
-	}
-	from = o.FirstStep
-	if from == 0 {
-		from = max(first, (first+last-n+1)/2)
-	}
+	n := cmp.Or(o.Steps, 3)
+	from = cmp.Or(o.FirstStep, max(first, (first+last-n+1)/2))
 	return from, from + n - 1
 }
 
@@ -266,10 +260,7 @@ func (o Options) layOutTrace(run *runs.Run, rows int) (*timeline, error) {
 		return nil, fmt.Errorf("the trace %s has no span of data, compute or communication in the selected steps", run.Dir)
 	}
 	slices.SortFunc(lanes, func(a, b lane) int {
-		if a.rank != b.rank {
-			return a.rank - b.rank
-		}
-		return runs.NaturalCompare(a.name, b.name)
+		return cmp.Or(a.rank-b.rank, runs.NaturalCompare(a.name, b.name))
 	})
 	t.hidden = max(0, len(lanes)-rows)
 	lanes = lanes[:min(len(lanes), rows)]

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"lockstep/pkg/internal/english"
@@ -64,12 +65,7 @@ func (b *pageBuilder) addExplanation(series, metric string, workers int) string 
 }
 
 func (b *pageBuilder) isIDUsed(id string) bool {
-	for _, s := range b.sections {
-		if s.ID == id {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(b.sections, func(s explanation) bool { return s.ID == id })
 }
 
 // groupInputs returns one row per kind of number and file.

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -117,7 +118,7 @@ func formatNote(text string) string {
 	if text == "" {
 		return ""
 	}
-	return "\n<p class=\"note\">" + escapeHTML(text) + "</p>"
+	return "\n<p class=\"note\">" + template.HTMLEscapeString(text) + "</p>"
 }
 
 // maxProblems limits the listed problems, because a damaged folder may have very many. The command
@@ -127,15 +128,9 @@ const maxProblems = 100
 func (b *pageBuilder) buildPage(figures []*figure.Figure) page {
 	s := b.study
 	p := page{
-		Title: b.options.Title, Subtitle: b.formatSubtitle(), Style: template.CSS(styleSheet), //nolint:gosec // embedded file
+		Title: cmp.Or(b.options.Title, s.Name(), "Scaling report"), Subtitle: b.formatSubtitle(), Style: template.CSS(styleSheet), //nolint:gosec // embedded file
 		Rule: b.describeRule(), Runs: b.runTable(s.Runs[:min(len(s.Runs), maxRows)]), Root: b.root, Kinds: b.fileKindTable(), FileCount: len(s.Reports),
 		RunCount: len(s.Runs), MoreRuns: max(0, len(s.Runs)-maxRows), MoreFiles: max(0, len(s.Reports)-maxRows),
-	}
-	if p.Title == "" {
-		p.Title = s.Name()
-	}
-	if p.Title == "" {
-		p.Title = "Scaling report"
 	}
 	// Explanations are in the order of the first links to them, so the headlines come first.
 	p.Headlines = b.headlineTable()
@@ -165,11 +160,8 @@ func (b *pageBuilder) buildPage(figures []*figure.Figure) page {
 			p.Notes = append(p.Notes, b.shortenPaths(n))
 		}
 	}
-	for _, n := range s.Problems {
-		if len(p.Problems) == maxProblems {
-			p.MoreNotes = len(s.Problems) - maxProblems
-			break
-		}
+	p.MoreNotes = max(0, len(s.Problems)-maxProblems)
+	for _, n := range s.Problems[:min(len(s.Problems), maxProblems)] {
 		p.Problems = append(p.Problems, b.shortenPaths(n.String()))
 	}
 	p.Explained = b.sections
@@ -216,11 +208,10 @@ func (b *pageBuilder) formatSubtitle() string {
 	s := b.study
 	var sizes []int
 	for _, p := range s.Points {
-		if !slices.Contains(sizes, p.Workers) {
-			sizes = append(sizes, p.Workers)
-		}
+		sizes = append(sizes, p.Workers)
 	}
 	slices.Sort(sizes)
+	sizes = slices.Compact(sizes)
 	text := english.Count(len(s.Runs), "run")
 	if n := len(s.Series()); n > 1 {
 		text += fmt.Sprintf(" in %d series", n)

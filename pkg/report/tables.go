@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -202,10 +203,7 @@ func speedupInterval(p scaling.Point) string {
 
 // countedUnit returns the unit of a run's size in the study's rule: scaling.PerWorker or scaling.PerNode.
 func (b *pageBuilder) countedUnit() string {
-	if b.study.Rule.Per == scaling.PerNode {
-		return scaling.PerNode
-	}
-	return scaling.PerWorker
+	return cmp.Or(b.study.Rule.Per, scaling.PerWorker)
 }
 
 // runTable lists all runs, including those that do not count.
@@ -317,10 +315,7 @@ func (b *pageBuilder) fileKindTable() table {
 		return table{}
 	}
 	slices.SortFunc(names, func(x, y string) int {
-		if c := strings.Compare(fmt.Sprint(x == "not read"), fmt.Sprint(y == "not read")); c != 0 {
-			return c
-		}
-		return strings.Compare(x, y)
+		return cmp.Or(strings.Compare(fmt.Sprint(x == "not read"), fmt.Sprint(y == "not read")), strings.Compare(x, y))
 	})
 	t := table{Head: []string{"kind", "files", "runs", "records", "lines", "lines used", "could not be used"}}
 	for _, n := range names {

@@ -189,13 +189,13 @@ func (b *pageBuilder) analyzeFits() (analysis, bool) {
 		f, err := b.study.Fit(name)
 		if n := b.countsWithSpeed(name); errors.Is(err, scaling.ErrTooFew) && n > 1 {
 			r.verdicts = append(r.verdicts, conclusion{About: "Law", Text: fmt.Sprintf("%s: %v: there are %d", name, scaling.ErrTooFew, n)})
-			parts = append(parts, "<p>"+escapeHTML(err.Error())+"</p>")
+			parts = append(parts, "<p>"+html.EscapeString(err.Error())+"</p>")
 		}
 		if err != nil {
 			continue
 		}
 		r.verdicts = append(r.verdicts, conclusion{About: "Law", Text: f.Sentence})
-		parts = append(parts, "<h3>"+escapeHTML(name)+"</h3>\n"+f.HTML())
+		parts = append(parts, "<h3>"+html.EscapeString(name)+"</h3>\n"+f.HTML())
 	}
 	r.html = joinFirstSeries(parts, "lockstep scaling --show fit")
 	return r, len(parts) > 0
@@ -231,7 +231,7 @@ func (b *pageBuilder) analyzeComparisons() (analysis, bool) {
 			sentence = c.Pooled[0].Sentence
 		}
 		r.verdicts = append(r.verdicts, conclusion{About: "Comparison", Text: sentence})
-		parts = append(parts, fmt.Sprintf("<h3>%s and %s</h3>\n%s", escapeHTML(pair[0]), escapeHTML(pair[1]), c.HTML()))
+		parts = append(parts, fmt.Sprintf("<h3>%s and %s</h3>\n%s", html.EscapeString(pair[0]), html.EscapeString(pair[1]), c.HTML()))
 	}
 	r.html = strings.Join(parts, "\n")
 	return r, len(parts) > 0
@@ -292,7 +292,7 @@ func (b *pageBuilder) analyzeOverhead() (analysis, bool) {
 			continue
 		}
 		r.verdicts = append(r.verdicts, conclusion{About: "Communication", Text: p[0] + ": " + o.Sentence})
-		parts = append(parts, "<h3>"+escapeHTML(p[0])+"</h3>\n"+o.HTML())
+		parts = append(parts, "<h3>"+html.EscapeString(p[0])+"</h3>\n"+o.HTML())
 	}
 	r.html = joinFirstSeries(parts, "lockstep scaling --show overhead")
 	return r, len(parts) > 0
@@ -309,7 +309,7 @@ func (b *pageBuilder) analyzeCollective() (analysis, bool) {
 			continue // too few runs
 		}
 		r.verdicts = append(r.verdicts, conclusion{About: "All-reduce", Text: c.Sentence})
-		parts = append(parts, "<h3>"+escapeHTML(name)+"</h3>\n"+c.HTML())
+		parts = append(parts, "<h3>"+html.EscapeString(name)+"</h3>\n"+c.HTML())
 	}
 	r.html = joinFirstSeries(parts, "lockstep scaling --show collective")
 	return r, len(parts) > 0
@@ -371,7 +371,7 @@ func (b *pageBuilder) analyzeCost() (analysis, bool) {
 	}
 	c, err := b.study.Cost(b.options.Price)
 	if err != nil {
-		return analysis{id: "cost", title: "Cost", html: "<p>" + escapeHTML(err.Error()) + "</p>", verdicts: []conclusion{{About: "Cost", Text: err.Error() + "."}}}, true
+		return analysis{id: "cost", title: "Cost", html: "<p>" + html.EscapeString(err.Error()) + "</p>", verdicts: []conclusion{{About: "Cost", Text: err.Error() + "."}}}, true
 	}
 	title := "Cost"
 	if b.options.Price > 0 {
@@ -388,7 +388,7 @@ func (b *pageBuilder) analyzeBudget() (analysis, bool) {
 	x, err := b.study.Budget(b.options.Budget, b.options.Project)
 	title := fmt.Sprintf("With %g device-hours", b.options.Budget)
 	if err != nil {
-		return analysis{id: "budget", title: title, html: "<p>" + escapeHTML(err.Error()) + "</p>", verdicts: []conclusion{{About: "Budget", Text: err.Error() + "."}}}, true
+		return analysis{id: "budget", title: title, html: "<p>" + html.EscapeString(err.Error()) + "</p>", verdicts: []conclusion{{About: "Budget", Text: err.Error() + "."}}}, true
 	}
 	command := fmt.Sprintf("lockstep scaling --show budget=%g", b.options.Budget)
 	if n := b.options.Project.Epochs; n > 0 {
@@ -408,5 +408,3 @@ func (b *pageBuilder) analyzeBudget() (analysis, bool) {
 	}
 	return r, true
 }
-
-func escapeHTML(text string) string { return html.EscapeString(text) }

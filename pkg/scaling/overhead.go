@@ -1,6 +1,7 @@
 package scaling
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"regexp"
@@ -79,9 +80,7 @@ func (s *Study) Overhead(with, without string) (*Overhead, error) {
 		o.Rows = append(o.Rows, row)
 		cells = append(cells, s.cells[i], s.cells[j])
 	}
-	if o.Compared == "" {
-		o.Compared = describeMeasure(o.Measure, cells)
-	}
+	o.Compared = cmp.Or(o.Compared, describeMeasure(o.Measure, cells))
 	o.analysis = analysis{o}
 	o.Sentence = o.summarize()
 	return o, nil

@@ -1,6 +1,7 @@
 package scaling
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -42,10 +43,7 @@ func (s *Study) dataNotes() []string {
 	var studies []string
 	byStudy := map[string][]runs.Run{}
 	for _, r := range s.Runs {
-		study := r.Info.Study
-		if study == "" { // Only has joined several studies
-			study = filepath.Dir(r.Dir)
-		}
+		study := cmp.Or(r.Info.Study, filepath.Dir(r.Dir)) // Only has joined several studies if it has none
 		if byStudy[study] == nil {
 			studies = append(studies, study)
 		}

@@ -1,6 +1,7 @@
 package element
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -33,10 +34,7 @@ func (t ValueTicks) Ticks(lo, hi float64) []plot.Tick {
 	if !(hi > lo) {
 		return []plot.Tick{{Value: lo, Label: strconv.FormatFloat(lo, 'g', 4, 64)}}
 	}
-	most := t.maxTicks
-	if most == 0 {
-		most = defaultTicks
-	}
+	most := cmp.Or(t.maxTicks, defaultTicks)
 	step, digits := roundStep((hi - lo) / float64(most))
 	var ticks []plot.Tick
 	for k := int(math.Ceil(lo/step - 1e-9)); float64(k)*step <= hi*(1+1e-12); k++ {
@@ -84,10 +82,7 @@ func (l LogTicks) Ticks(lo, hi float64) []plot.Tick {
 	if !(lo > 0) || !(hi > lo) {
 		return ValueTicks{}.Ticks(lo, hi)
 	}
-	most := l.maxTicks
-	if most == 0 {
-		most = defaultLogTicks
-	}
+	most := cmp.Or(l.maxTicks, defaultLogTicks)
 	if l.powersOfTwo {
 		octaves := math.Log2(hi / lo)
 		step := max(1, int(math.Ceil(octaves/float64(most))))

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -38,11 +39,11 @@ func strengths() []strength {
 }
 
 func strengthOf(e record.Evidence) int {
-	kind := e.Kind
-	if kind.IsStated() {
-		kind = record.Stated
+	s := strength{e.Origin.Source, e.Kind}
+	if e.Kind.IsStated() {
+		s.kind = record.Stated
 	}
-	return slices.Index(strengths(), strength{e.Origin.Source, kind})
+	return slices.Index(strengths(), s)
 }
 
 // decide returns the strongest evidence about a property. ok is false if there is none.
@@ -65,9 +66,7 @@ func decide(all []record.Evidence, property runs.Property) (best record.Evidence
 // names count. It reports which evidence counts, which is outweighed, and contradictions.
 func setFields(p *record.Part, path names.Path) {
 	info := &p.Run.Info
-	if info.Status == "" {
-		info.Status = runs.StatusDone
-	}
+	info.Status = cmp.Or(info.Status, runs.StatusDone)
 	info.Workers, info.Nodes, info.Seed, info.Series = 0, 0, 0, ""
 	p.Run.Origins = map[runs.Property]runs.Origin{}
 	for _, property := range runs.Properties() {
@@ -103,9 +102,7 @@ func setFields(p *record.Part, path names.Path) {
 	if info.Study == "" {
 		info.Study = path.Study(info.Series, !p.SeriesFromPath)
 	}
-	if info.GlobalBatch == 0 && info.BatchPerWorker > 0 {
-		info.GlobalBatch = info.BatchPerWorker * info.Workers
-	}
+	info.GlobalBatch = cmp.Or(info.GlobalBatch, info.BatchPerWorker*info.Workers)
 	if info.BatchPerWorker == 0 && info.Workers > 0 && info.GlobalBatch%info.Workers == 0 {
 		info.BatchPerWorker = info.GlobalBatch / info.Workers
 	}

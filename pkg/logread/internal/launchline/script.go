@@ -2,6 +2,7 @@ package launchline
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"maps"
 	"path/filepath"
@@ -124,9 +125,7 @@ func (p *scriptParser) parseCommand(number int, command string) bool {
 		if l.Workers == 0 && !slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "--nproc") }) {
 			l.Workers = p.tasks
 		}
-		if l.Nodes == 0 {
-			l.Nodes = p.nodes
-		}
+		l.Nodes = cmp.Or(l.Nodes, p.nodes)
 	}
 	if l.Workers == 0 && l.Nodes == 0 {
 		return false

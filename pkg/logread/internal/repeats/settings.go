@@ -4,6 +4,7 @@
 package repeats
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -174,10 +175,7 @@ func samplesPerEpoch(r *runs.Run) float64 {
 			best = n
 		}
 	}
-	if best == 0 {
-		best = r.Info.SamplesPerEpoch
-	}
-	return float64(best)
+	return float64(cmp.Or(best, r.Info.SamplesPerEpoch))
 }
 
 // ofSettings returns the differences in the commands' options, for which an absent option is known

@@ -41,8 +41,7 @@ func (c *column) isText() bool { return c.kind == fields.Text }
 
 // epochField returns the field of an epoch that a column with the field name sets, or nil.
 func epochField(name string) func(*runs.Epoch) *float64 {
-	switch name {
-	case fields.Time, fields.TrainingTime, fields.Elapsed: // finish computes the seconds
+	if name == fields.Time || name == fields.TrainingTime || name == fields.Elapsed { // finish computes the seconds
 		name = fields.EpochSeconds
 	}
 	if f := fields.Named(name); f != nil {
@@ -141,17 +140,14 @@ func (s *schema) useCores(text []byte) {
 }
 
 func (s *schema) findIndexes() {
-	for _, x := range []struct {
-		name string
-		to   *int
-	}{
-		{fields.Epoch, &s.epochAt}, {fields.Step, &s.stepAt}, {fields.Rank, &s.rankAt}, {fields.Timestamp, &s.timeAt}, {fields.Split, &s.splitAt}, {fields.Trial, &s.trialAt},
-	} {
-		*x.to = -1
-		if i, ok := s.at[x.name]; ok {
-			*x.to = i
+	indexOf := func(name string) int {
+		if i, ok := s.at[name]; ok {
+			return i
 		}
+		return -1
 	}
+	s.epochAt, s.stepAt, s.rankAt = indexOf(fields.Epoch), indexOf(fields.Step), indexOf(fields.Rank)
+	s.timeAt, s.splitAt, s.trialAt = indexOf(fields.Timestamp), indexOf(fields.Split), indexOf(fields.Trial)
 	if s.layout == rowsAreRuns {
 		s.epochAt, s.stepAt, s.rankAt = -1, -1, -1
 	}
@@ -279,10 +275,8 @@ func (s *schema) finishColumns() {
 			s.stored = append(s.stored, i)
 		}
 	}
-	if s.layout == rowsAreRuns || s.layout == rowsAreEpochs {
-		if s.kind == tableKind && s.has(fields.Workers, fields.Series, fields.Study) {
-			s.kind = resultsTableKind
-		}
+	if (s.layout == rowsAreRuns || s.layout == rowsAreEpochs) && s.kind == tableKind && s.has(fields.Workers, fields.Series, fields.Study) {
+		s.kind = resultsTableKind
 	}
 }
 

@@ -278,15 +278,7 @@ func (t *tableReader) splitRow(line []byte) error {
 }
 
 func (t *tableReader) isHeader() bool {
-	if t.header == nil || len(t.cells) == 0 || string(t.cells[0].Text) != t.header[0] {
-		return false
-	}
-	for i, name := range t.header {
-		if string(t.cells[i].Text) != name {
-			return false
-		}
-	}
-	return true
+	return t.header != nil && slices.EqualFunc(t.cells, t.header, func(c scan.Cell, name string) bool { return string(c.Text) == name })
 }
 
 // isHeaderOfNames reports whether the cells of a row with another number of cells than the table

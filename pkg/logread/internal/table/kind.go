@@ -23,12 +23,7 @@ const (
 
 func detectKind(header []string) string {
 	has := func(names ...string) bool {
-		for _, name := range names {
-			if !slices.Contains(header, name) {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(header, name) })
 	}
 	begins := func(prefixes ...string) bool {
 		return slices.ContainsFunc(header, func(name string) bool {

@@ -58,8 +58,7 @@ func lookUp(name, kind string) (f *fields.Field, factor float64) {
 		f = lookUpCount(key)
 	}
 	if f == nil && strings.HasSuffix(key, "epoch") { // as Lightning names the mean over an epoch
-		f = fields.LookupColumn(strings.TrimSuffix(key, "epoch"))
-		if f != nil && epochField(f.Name) == nil {
+		if f = fields.LookupColumn(strings.TrimSuffix(key, "epoch")); f != nil && epochField(f.Name) == nil {
 			f = nil
 		}
 	}

@@ -133,8 +133,7 @@ func looksNumeric(cell []byte) bool {
 	if _, ok := (numberForm{decimal: '.'}).parse(cell); ok {
 		return true
 	}
-	e := markEvidence{}
-	return e.add(cell)
+	return new(markEvidence).add(cell)
 }
 
 // markEvidence counts what a column's numbers show about its decimal mark.

@@ -2,6 +2,7 @@ package table
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -208,9 +209,7 @@ func (t *tableReader) newRun(line int) (*tableRun, error) {
 		return nil, err
 	}
 	info.Seed = int64(seed)
-	if info.GlobalBatch == 0 {
-		info.GlobalBatch = info.BatchPerWorker * info.Workers
-	}
+	info.GlobalBatch = cmp.Or(info.GlobalBatch, info.BatchPerWorker*info.Workers)
 	if model := t.text(fields.Model); model != "" {
 		info.Config["model"] = model
 		if t.kind == nvidiaKind {

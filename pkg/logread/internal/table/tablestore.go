@@ -1,7 +1,9 @@
 package table
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -62,9 +64,7 @@ func (t *tableReader) storeRow(run *tableRun, p *rowPlace) (good bool) {
 			}
 			if e == nil {
 				e = t.findOrAddEpoch(run, p.rank, max(p.epoch, 0))
-				if e.Line == 0 {
-					e.Line = p.line
-				}
+				e.Line = cmp.Or(e.Line, p.line)
 			}
 			*toEpoch(e) = v
 			good = true
@@ -239,10 +239,8 @@ func (t *tableReader) storeStatus(info *runs.Info) {
 }
 
 func (t *tableReader) textOf(name string) string {
-	for i := range t.columns {
-		if t.columns[i].name == name {
-			return string(t.cells[i].Text)
-		}
+	if i := slices.IndexFunc(t.columns, func(c column) bool { return c.name == name }); i >= 0 {
+		return string(t.cells[i].Text)
 	}
 	return ""
 }

@@ -75,11 +75,7 @@ func (c runTrait) compareSeries(groups []observe.Series) (Setting, bool) {
 		for _, r := range g.Runs {
 			byWorkers[i][r.Info.Workers] = append(byWorkers[i][r.Info.Workers], r)
 		}
-		text := strings.Join(c.distinctValues(g.Runs), ", ")
-		if text == "" {
-			text = "-"
-		}
-		row.Values = append(row.Values, text)
+		row.Values = append(row.Values, cmp.Or(strings.Join(c.distinctValues(g.Runs), ", "), "-"))
 	}
 	differ := func(a, b []runs.Run) bool {
 		x, y := c.distinctValues(a), c.distinctValues(b)
