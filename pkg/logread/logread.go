@@ -119,9 +119,7 @@ func (o Options) readInto(ctx context.Context, logs *Logs, paths ...string) erro
 	if err != nil {
 		return fmt.Errorf("read logs: %w", err)
 	}
-	if err := files.SkipCopies(lists); err != nil {
-		return fmt.Errorf("read logs: %w", err)
-	}
+	files.SkipCopies(lists)
 	finder := &rules.Finder{}
 	for i, path := range paths {
 		if err := files.SetRules(finder, lists[i], path, lines, columns); err != nil {

@@ -69,26 +69,22 @@ func newDecompressor(compression string, raw *bufio.Reader) (r io.Reader, closeI
 	return r, closeIt, err
 }
 
-// Sizes of the parts at the beginning of an xz file, in bytes: the header of
-// the stream, and the largest header of a block.
-const (
-	xzStreamHeader   = xz.HeaderLen
-	maxXZBlockHeader = 1024
-)
+// maxXZBlockHeader is the size in bytes of the largest header of a block in an xz file.
+const maxXZBlockHeader = 1024
 
 // newXZReader returns a reader of the decompressed content of raw. It returns
 // an error if the first block needs a dictionary larger than maxWindow. The
 // blocks of a file usually need dictionaries of the same size.
 func newXZReader(raw *bufio.Reader) (io.Reader, error) {
-	head, err := raw.Peek(xzStreamHeader + maxXZBlockHeader)
+	head, err := raw.Peek(xz.HeaderLen + maxXZBlockHeader)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	if size, ok := xzDictionaryBytes(head); ok && size > maxWindow {
 		return nil, fmt.Errorf("got a dictionary of %d MiB, want at most %d MiB", size>>20, maxWindow>>20)
 	}
-	x := &xzReader{packed: raw}
-	x.unpacked, err = xz.ReaderConfig{DictCap: lzma.MinDictCap}.NewReader(x.tail())
+	x := &xzReader{}
+	x.unpacked, err = xz.ReaderConfig{DictCap: lzma.MinDictCap}.NewReader(io.TeeReader(raw, x))
 	return x, err
 }
 
@@ -97,10 +93,10 @@ func newXZReader(raw *bufio.Reader) (io.Reader, error) {
 // LZMA2, or head is too short (The .xz File Format, sections 3.1 and 5.3.1).
 func xzDictionaryBytes(head []byte) (size int64, ok bool) {
 	const filterLZMA2, propertyBytes = 0x21, 1
-	if len(head) <= xzStreamHeader {
+	if len(head) <= xz.HeaderLen {
 		return 0, false
 	}
-	block := head[xzStreamHeader:]
+	block := head[xz.HeaderLen:]
 	block = block[:min(len(block), 4*(int(block[0])+1))]
 	if len(block) < 2 {
 		return 0, false
@@ -126,14 +122,10 @@ func xzDictionaryBytes(head []byte) (size int64, ok bool) {
 // xz accepts a file that was cut between two blocks.
 type xzReader struct {
 	unpacked *xz.Reader
-	packed   *bufio.Reader
 	last     [2]byte // the last bytes of the file that were read and are not padding
 }
 
-// tail returns a reader of the compressed bytes that remembers the last ones.
-func (x *xzReader) tail() io.Reader { return io.TeeReader(x.packed, x) }
-
-// Write remembers the last two bytes other than 0, for tail.
+// Write remembers the last two bytes other than 0 of the compressed ones.
 func (x *xzReader) Write(p []byte) (int, error) {
 	n := len(p)
 	p = bytes.TrimRight(p, "\x00")

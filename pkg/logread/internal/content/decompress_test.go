@@ -22,7 +22,7 @@ func TestXZDictionaryBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	packed := b.Bytes()
-	const property = xzStreamHeader + 4 // after the size, flags and filter of the block
+	const property = xz.HeaderLen + 4 // after the size, flags and filter of the block
 	for bits, want := range map[byte]int64{packed[property]: 8 << 20, 36: 1 << 30, 40: 1<<32 - 1} {
 		packed[property] = bits
 		if size, ok := xzDictionaryBytes(packed); !ok || size != want {

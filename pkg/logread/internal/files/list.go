@@ -80,14 +80,13 @@ func (l *Lister) Add(path string) error {
 	var list taskList
 	info, err := os.Stat(path)
 	if err == nil && !info.IsDir() {
-		dir := filepath.Dir(path)
-		if base := filepath.Base(path); base == "run.json" || base == "epochs.csv" && runs.IsRunFolder(dir) { // stands for its folder
-			path = dir
-		} else {
+		dir, base := filepath.Dir(path), filepath.Base(path)
+		if base != "run.json" && (base != "epochs.csv" || !runs.IsRunFolder(dir)) {
 			list.tasks = []*Task{{Path: path, named: true, Size: info.Size(), realPath: realPath(path), Report: record.Report{Path: path}}}
 			l.lists = append(l.lists, list)
 			return nil
 		}
+		path = dir // for which the file stands
 	}
 	if err == nil {
 		list.root = realPath(path)
@@ -328,43 +327,21 @@ func (t *Task) SetRules(r *rules.Rules) {
 }
 
 // SkipCopies marks the files that are copies of run folders as skipped, so that no run counts twice.
-func SkipCopies(lists [][]*Task) error {
-	var folders map[string]bool // absolute paths of the run folders; nil until needed
-	for _, t := range slices.Concat(lists...) {
-		if t.Folder || t.Report.Skipped != "" {
-			continue
-		}
-		if programfile.StudyEvidence(t.Path) == nil {
-			continue
-		}
-		dir, ok := runs.StudyLogSource(t.Path)
-		if !ok {
-			continue
-		}
-		if folders == nil {
-			var err error
-			if folders, err = findRunFolders(lists); err != nil {
-				return err
-			}
-		}
-		if place, err := filepath.Abs(dir); err == nil && folders[place] {
-			t.Report.CopyOf, t.Report.Skipped = dir, "it is a copy of the run folder "+dir+", which is read instead"
-		}
-	}
-	return nil
-}
-
-// findRunFolders returns the set of absolute paths of the run folders.
-func findRunFolders(lists [][]*Task) (map[string]bool, error) {
-	folders := map[string]bool{}
-	for _, t := range slices.Concat(lists...) {
-		place, err := filepath.Abs(t.Path)
-		if err != nil {
-			return nil, err
-		}
-		if t.Folder {
+func SkipCopies(lists [][]*Task) {
+	folders := map[string]bool{} // absolute paths of the run folders
+	all := slices.Concat(lists...)
+	for _, t := range all {
+		if place, err := filepath.Abs(t.Path); err == nil && t.Folder {
 			folders[place] = true
 		}
 	}
-	return folders, nil
+	for _, t := range all {
+		if t.Folder || t.Report.Skipped != "" || programfile.StudyEvidence(t.Path) == nil {
+			continue
+		}
+		dir, ok := runs.StudyLogSource(t.Path)
+		if place, err := filepath.Abs(dir); ok && err == nil && folders[place] {
+			t.Report.CopyOf, t.Report.Skipped = dir, "it is a copy of the run folder "+dir+", which is read instead"
+		}
+	}
 }

@@ -86,7 +86,7 @@ func hasValues(line []byte) (has, bad bool) {
 }
 
 func readLines(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	r := newReader(in)
+	r := &reader{in: in, visData: filepath.Base(filepath.Dir(in.Path)) == "vis_data", settings: map[string]any{}, names: map[string]*jsonName{}}
 	err := in.ReadLines(func(l *scan.LineReader, line []byte) {
 		if r.l = l; r.readObject(bytes.TrimSpace(line)) {
 			in.Report.LinesUsed++
@@ -270,7 +270,3 @@ func (r *reader) readObject(line []byte) bool {
 	}
 	return r.add(o)
 }
-
-// isVisData reports whether path is in the folder in which MMEngine writes the same values
-// to two files, such as vis_data/scalars.json and vis_data/20240101_120000.json.
-func isVisData(path string) bool { return filepath.Base(filepath.Dir(path)) == "vis_data" }

@@ -14,19 +14,17 @@ import (
 )
 
 type reader struct {
-	in       *record.Input
-	l        *scan.LineReader
-	visData  bool           // see isVisData
+	in *record.Input
+	l  *scan.LineReader
+	// visData is set for a file in the folder in which MMEngine writes the same values to two
+	// files, such as vis_data/scalars.json and vis_data/20240101_120000.json.
+	visData  bool
 	settings map[string]any // before the first values
 	numbers  []member       // of the current object
 	mode     string         // of the last object that has one
 	names    map[string]*jsonName
 	start    jsonName // before the first member of an object
 	runs     []*jsonRun
-}
-
-func newReader(in *record.Input) *reader {
-	return &reader{in: in, visData: isVisData(in.Path), settings: map[string]any{}, names: map[string]*jsonName{}}
 }
 
 type jsonRun struct {

@@ -195,12 +195,8 @@ func (p *scriptParser) expand(command string) string {
 // redirection, or by its name, as job4.sh and job4-123.out.
 func (s *Script) Matches(script, log string) bool {
 	base := filepath.Base(record.UncompressedName(log))
-	for _, output := range s.output {
-		if matchOutput(filepath.Base(output), base, s.JobName) {
-			return true
-		}
-	}
-	if slices.ContainsFunc(s.Launches, func(l Line) bool { return l.log != "" && filepath.Base(l.log) == base }) {
+	if slices.ContainsFunc(s.output, func(output string) bool { return matchOutput(filepath.Base(output), base, s.JobName) }) ||
+		slices.ContainsFunc(s.Launches, func(l Line) bool { return l.log != "" && filepath.Base(l.log) == base }) {
 		return true
 	}
 	stem := strings.TrimSuffix(filepath.Base(script), filepath.Ext(script))
@@ -233,12 +229,7 @@ func (s *Script) LaunchOf(log, script string) (l Line, ok bool) {
 		func(l Line) bool { return l.log == "" && l.Script != "" },
 		func(l Line) bool { return l.log == "" },
 	} {
-		var found []Line
-		for _, l := range s.Launches {
-			if choose(l) {
-				found = append(found, l)
-			}
-		}
+		found := slices.DeleteFunc(slices.Clone(s.Launches), func(l Line) bool { return !choose(l) })
 		if len(found) == 0 {
 			continue
 		}

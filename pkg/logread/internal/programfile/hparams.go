@@ -88,7 +88,7 @@ func wandbValue(n *yaml.Node) *yaml.Node {
 	if n.Kind != yaml.MappingNode {
 		return n
 	}
-	var value *yaml.Node
+	value := n
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		switch n.Content[i].Value {
 		case "value":
@@ -97,9 +97,6 @@ func wandbValue(n *yaml.Node) *yaml.Node {
 		default:
 			return n
 		}
-	}
-	if value == nil {
-		return n
 	}
 	return value
 }

@@ -40,7 +40,7 @@ type mlflowPlace struct {
 func parseMLflowPath(path string) (p mlflowPlace, ok bool) {
 	names := strings.Split(filepath.ToSlash(record.UncompressedName(path)), "/")
 	for i := len(names) - 3; i >= 0; i-- {
-		if !isMLflowRun(names[i]) {
+		if len(names[i]) != 32 || strings.Trim(names[i], "0123456789abcdef") != "" {
 			continue
 		}
 		p = mlflowPlace{
@@ -52,10 +52,6 @@ func parseMLflowPath(path string) (p mlflowPlace, ok bool) {
 		return p, p.part == "metrics" || p.part == "params" || p.part == "tags"
 	}
 	return p, false
-}
-
-func isMLflowRun(name string) bool {
-	return len(name) == 32 && strings.Trim(name, "0123456789abcdef") == ""
 }
 
 func isMLflowMetric(path string, head []byte) bool {

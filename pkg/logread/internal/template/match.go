@@ -183,10 +183,8 @@ func isBlank(c byte) bool { return c == ' ' || c == '\t' }
 // match matches the number and the literal text after it, sets the value and returns the index
 // after the text, or -1.
 func (x *numeric) match(line []byte, at int, value *Value) int {
-	if at < len(line) && isBlank(line[at]) {
-		for at < len(line) && isBlank(line[at]) {
-			at++
-		}
+	for at < len(line) && isBlank(line[at]) {
+		at++
 	}
 	if x.plain { // usually
 		v, n := scan.ParseDecimal(line[at:])

@@ -27,13 +27,6 @@ type Field struct {
 	Kind fields.Kind
 }
 
-func newField(name string) Field {
-	if f := fields.Named(name); f != nil && f.InTemplates {
-		return Field{name, f.Kind}
-	}
-	return Field{Name: name, Kind: fields.Metric}
-}
-
 // Value is the value of a field in a line.
 type Value struct {
 	Number   float64 // in the units of the package's documentation; 0 for a text
@@ -167,7 +160,11 @@ func (t *Template) addField(name string) error {
 	if t.Index(name) >= 0 {
 		return fmt.Errorf("duplicate field {%s}", name)
 	}
-	t.fields = append(t.fields, newField(name))
+	f := Field{Name: name, Kind: fields.Metric}
+	if known := fields.Named(name); known != nil && known.InTemplates {
+		f.Kind = known.Kind
+	}
+	t.fields = append(t.fields, f)
 	return nil
 }
 
@@ -202,11 +199,8 @@ func (p *parser) parse() error {
 	}
 	for p.at < len(p.text) {
 		switch c := p.text[p.at]; {
-		case c == '{' && strings.HasPrefix(p.text[p.at:], "{{"):
-			p.literal.WriteByte('{')
-			p.at += 2
-		case c == '}' && strings.HasPrefix(p.text[p.at:], "}}"):
-			p.literal.WriteByte('}')
+		case strings.HasPrefix(p.text[p.at:], "{{"), strings.HasPrefix(p.text[p.at:], "}}"):
+			p.literal.WriteByte(c)
 			p.at += 2
 		case c == '*' || wildcard(p.text[p.at:]) > 0:
 			n := max(1, wildcard(p.text[p.at:]))

@@ -63,9 +63,7 @@ func writtenUnit(kind fields.Kind, text string, whole bool) float64 {
 		if f := scan.TimeUnit(word); attached && f > 0 && (string(word) != "m" || whole) {
 			return f
 		}
-		if attached {
-			return scan.Multiple(word)
-		}
+		fallthrough
 	case fields.Number, fields.Whole:
 		if attached {
 			return scan.Multiple(word)

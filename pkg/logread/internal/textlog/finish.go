@@ -151,8 +151,6 @@ func finishTrials(trials []runs.Trial, report *record.Report) {
 			report.AddAssumption("%s: the mean of %d trials, since the log has no summary", tr.Name, len(tr.Rates))
 		}
 	}
-	slices.SortStableFunc(trials, func(a, b runs.Trial) int { return trialPosition(a.Name) - trialPosition(b.Name) })
+	position := func(t runs.Trial) int { return slices.Index([]string{"IO", "SYNTHETIC", "FULL"}, t.Name) }
+	slices.SortStableFunc(trials, func(a, b runs.Trial) int { return position(a) - position(b) })
 }
-
-// trialPosition returns the position of a measurement in the sorted trials, or -1.
-func trialPosition(name string) int { return slices.Index([]string{"IO", "SYNTHETIC", "FULL"}, name) }

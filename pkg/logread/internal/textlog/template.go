@@ -87,8 +87,7 @@ func (r *templateRule) read(log *logline.Log, m []byte) logline.Result {
 		log.In.Report.Templates[r.id].Lines++
 	}
 	if !log.Lines.Ended && logline.IsTorn(m, values) {
-		log.In.AddProblem(log.Lines.Number, "last line is torn: %.80q", m)
-		return logline.Unused
+		return log.Refuse("last line is torn: %.80q", m)
 	}
 	return readTemplateValues(log, r, m, values)
 }

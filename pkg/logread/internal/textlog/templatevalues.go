@@ -83,8 +83,7 @@ func readTemplateValues(log *logline.Log, r *templateRule, m []byte, values []te
 	if r.rank >= 0 && values[r.rank].From >= 0 {
 		rank := values[r.rank].Number
 		if rank < 0 || rank >= record.MaxWorkers {
-			log.In.AddProblem(log.Lines.Number, "got rank %g, want 0 to %d", rank, record.MaxWorkers-1)
-			return logline.Unused
+			return log.Refuse("got rank %g, want 0 to %d", rank, record.MaxWorkers-1)
 		}
 		log.Rank = int(rank)
 	}
@@ -101,8 +100,7 @@ func readTemplateValues(log *logline.Log, r *templateRule, m []byte, values []te
 	}
 	s := templatesOf(log.Current).findOrAddRank(log.Rank)
 	if r.numbered && epoch < 0 && step < 0 && !s.opened && log.LastEpoch() == nil && len(r.values) > 0 {
-		log.In.AddProblem(log.Lines.Number, "the line with the number of the epoch is missing, so the epoch of this line is unknown")
-		return logline.Unused
+		return log.Refuse("the line with the number of the epoch is missing, so the epoch of this line is unknown")
 	}
 	if epoch >= 0 && startsAgain(log, r, s, int(epoch), step, values) || epoch < 0 && step >= 0 && !s.opened && s.stepped && step <= s.first && s.last > s.first {
 		beginSameRun(log)
@@ -146,7 +144,7 @@ func integer(log *logline.Log, index int, values []template.Value, name string) 
 	}
 	v := values[index].Number
 	if v < 0 || v >= 1<<53 || name == fields.Epoch && v >= 1<<31 {
-		log.In.AddProblem(log.Lines.Number, "got %s %g, want a count from 0", name, v)
+		log.AddProblem("got %s %g, want a count from 0", name, v)
 		return -1, false
 	}
 	return int64(v), true
@@ -195,8 +193,7 @@ func readUnnumberedLine(log *logline.Log, r *templateRule, s *templateRank, valu
 	case len(r.values) == 1 && r.values[0].name == fields.Samples:
 		n := values[r.values[0].index].Number
 		if !(n >= 1) {
-			log.In.AddProblem(log.Lines.Number, "got %g samples, want at least 1", n)
-			return logline.Unused
+			return log.Refuse("got %g samples, want at least 1", n)
 		}
 		setProperty(log, fields.Samples, func(log *logline.Log) { log.Current.Run.Info.SamplesPerEpoch = int(n) })
 		return logline.Used
@@ -239,7 +236,7 @@ func removeUnnumberedLines(log *logline.Log, s *templateRank) {
 		if n > 1 {
 			text = english.Count(n, "line") + " with values precede this first line with the number of an epoch: their epoch is unknown, and they are not used"
 		}
-		log.In.AddProblem(log.Lines.Number, "%s; values after such a line are those of its epoch; if they are those of the next one, write * in place of {epoch}", text)
+		log.AddProblem("%s; values after such a line are those of its epoch; if they are those of the next one, write * in place of {epoch}", text)
 	}
 }
 
@@ -261,7 +258,7 @@ func setTemplateEpoch(log *logline.Log, r *templateRule, s *templateRank, n int,
 		case v.From < 0:
 		case !x.isOfEpoch():
 			if x.isTime() && !record.IsTime(v.Number) {
-				log.In.AddProblem(log.Lines.Number, "got %s %g, which is no possible value; it is not used", x.name, v.Number)
+				log.AddProblem("got %s %g, which is no possible value; it is not used", x.name, v.Number)
 				continue
 			}
 			if x.name == fields.Elapsed && log.Rank <= 0 {
@@ -270,7 +267,7 @@ func setTemplateEpoch(log *logline.Log, r *templateRule, s *templateRank, n int,
 			log.AddPoint(x.curve, max(log.Rank, -1), int64(n), v.Number, log.StampSeconds())
 		default:
 			if final&x.bit != 0 && x.isKnown(e) {
-				log.In.AddProblem(log.Lines.Number, "duplicate %s of epoch %d; the later line counts", x.name, n)
+				log.AddProblem("duplicate %s of epoch %d; the later line counts", x.name, n)
 			}
 			setTemplateValue(log, x, e, v.Number)
 			if n == s.epoch {
@@ -286,16 +283,16 @@ func setTemplateValue(log *logline.Log, x *valueField, e *runs.Epoch, v float64)
 	case x.name == fields.EpochSeconds:
 		v = log.CheckSeconds(v)
 	case x.isTime() && !record.IsTime(v):
-		log.In.AddProblem(log.Lines.Number, "got %s %g, which is no possible value; it is not used", x.name, v)
+		log.AddProblem("got %s %g, which is no possible value; it is not used", x.name, v)
 		return
 	case x.name == fields.SamplesPerSecond:
 		s := templatesOf(log.Current)
 		s.ratesOfRanks = s.ratesOfRanks || log.Rank >= 0
 	case x.name == fields.Samples && v < 0:
-		log.In.AddProblem(log.Lines.Number, "got %g samples, want at least 0", v)
+		log.AddProblem("got %g samples, want at least 0", v)
 		return
 	case x.kind == fields.Fraction && v > 1:
-		log.In.AddProblem(log.Lines.Number, "got %s %g, want 0 to 1; of a percentage without %%, write {%s:%%} in the template", x.name, v, x.name)
+		log.AddProblem("got %s %g, want 0 to 1; of a percentage without %%, write {%s:%%} in the template", x.name, v, x.name)
 		return
 	}
 	if x.of == nil {
@@ -360,7 +357,7 @@ func setTemplateProperty(log *logline.Log, x *valueField, m []byte, values []tem
 	text := string(m[v.From:v.To])
 	if x.kind != fields.Text && (x.name != fields.Seed && v.Number < 1 || x.kind == fields.Whole && v.Number > 1<<53) || len(text) > 200 ||
 		(x.name == fields.Workers || x.name == fields.Nodes || x.name == fields.Batch) && !record.IsPlausibleCount(v.Number) {
-		log.In.AddProblem(log.Lines.Number, "got %s %.40s, which is not plausible", x.name, text)
+		log.AddProblem("got %s %.40s, which is not plausible", x.name, text)
 		return false
 	}
 	n := int(v.Number)

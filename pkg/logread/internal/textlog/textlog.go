@@ -77,7 +77,7 @@ func (t *reader) read() error {
 
 func (t *reader) parseLine(line []byte) {
 	if t.Lines.TooLong {
-		t.In.AddProblem(t.Lines.Number, "line is longer than %d bytes", scan.MaxLine)
+		t.AddProblem("line is longer than %d bytes", scan.MaxLine)
 		return
 	}
 	t.Rank, t.Stamp = -1, nil
@@ -101,7 +101,7 @@ func (t *reader) parseLine(line []byte) {
 			return
 		}
 		if t.formats.endsWithValue(message) || t.formats.formats[t.Block].BlockIsTable {
-			t.In.AddProblem(t.Lines.Number, "last line is torn: %.80q", line)
+			t.AddProblem("last line is torn: %.80q", line)
 		} else {
 			t.IgnoreUnknown()
 		}

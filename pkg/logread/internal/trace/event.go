@@ -117,8 +117,7 @@ func classifySpan(cat, name string) spanClass {
 	case "cuda_runtime", "cuda_driver", "xpu_runtime", "hip_runtime", "Runtime":
 		return classOther // calls that launch work on the device
 	}
-	switch {
-	case strings.HasPrefix(name, stepName):
+	if strings.HasPrefix(name, stepName) {
 		return classStep
 	}
 	// The phases of a step in traces of this project's engines. If a GPU computes, the trace also

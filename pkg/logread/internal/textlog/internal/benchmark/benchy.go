@@ -41,8 +41,7 @@ func readBenchy(log *logline.Log, m []byte) logline.Result {
 	}
 	v := c.ReadFloat()
 	if c.Failed {
-		log.In.AddProblem(log.Lines.Number, "expected a throughput, got %.80q", m)
-		return logline.Unused
+		return log.Refuse("expected a throughput, got %.80q", m)
 	}
 	if i := bytes.LastIndexByte(name, '_'); i > 0 {
 		name = name[:i]
@@ -74,8 +73,7 @@ func readBenchySummary(log *logline.Log, c scan.Cursor, m []byte) logline.Result
 		spread = c.ReadFloat()
 	}
 	if !c.IsComplete() || !isTrialName(name) {
-		log.In.AddProblem(log.Lines.Number, "expected \"BENCHY::SUMMARY::IO average trial throughput: R +/- D\", got %.80q", m)
-		return logline.Unused
+		return log.Refuse("expected \"BENCHY::SUMMARY::IO average trial throughput: R +/- D\", got %.80q", m)
 	}
 	if old := log.Current.Trials[string(name)]; old != nil && old.Line > 0 {
 		log.BeginRun() // each run has one summary

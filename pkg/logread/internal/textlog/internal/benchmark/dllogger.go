@@ -84,16 +84,14 @@ func (v dlloggerLine) forEachValue(use func(name, value []byte)) bool {
 func readDLLogger(log *logline.Log, m []byte) logline.Result {
 	v, ok := parseDLLoggerLine(m[len("DLLL "):])
 	if !ok {
-		log.In.AddProblem(log.Lines.Number, "DLLL: expected a complete JSON object, got %.80q", m)
-		return logline.Unused
+		return log.Refuse("DLLL: expected a complete JSON object, got %.80q", m)
 	}
 	if string(v.kind) == "METADATA" { // describes units
 		return logline.Idle
 	}
 	step, n := parseDLLoggerStep(v.step)
 	if n < 0 {
-		log.In.AddProblem(log.Lines.Number, "DLLL: expected the step \"PARAMETER\", [], [e] or [e, i], got %.40q", v.step)
-		return logline.Unused
+		return log.Refuse("DLLL: expected the step \"PARAMETER\", [], [e] or [e, i], got %.40q", v.step)
 	}
 	if n > 0 {
 		applyDLLoggerSettings(log, step, n)
@@ -122,7 +120,7 @@ func readDLLogger(log *logline.Log, m []byte) logline.Result {
 		})
 	}
 	if !ok {
-		log.In.AddProblem(log.Lines.Number, "DLLL: expected a JSON object as data, got %.40q", v.data)
+		log.AddProblem("DLLL: expected a JSON object as data, got %.40q", v.data)
 	}
 	return logline.Used
 }

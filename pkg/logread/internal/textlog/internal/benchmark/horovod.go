@@ -91,8 +91,7 @@ func setHorovodMean(log *logline.Log, v []template.Value) logline.Result {
 // setHorovodTotal reads the last line of a run: the GPUs, their total rate, and the number after +-.
 func setHorovodTotal(log *logline.Log, v []template.Value) logline.Result {
 	if !record.IsPlausibleCount(v[0].Number) {
-		log.In.AddProblem(log.Lines.Number, "got %g GPUs, want 1 to %d", v[0].Number, record.MaxWorkers)
-		return logline.Unused
+		return log.Refuse("got %g GPUs, want 1 to %d", v[0].Number, record.MaxWorkers)
 	}
 	if horovodOf(log.Current).summary > 0 {
 		log.BeginRun()

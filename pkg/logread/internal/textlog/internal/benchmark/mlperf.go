@@ -54,8 +54,7 @@ func readMLPerf(log *logline.Log, m []byte) logline.Result {
 		return logline.Idle
 	}
 	if !ok {
-		log.In.AddProblem(log.Lines.Number, "MLLOG: expected a complete JSON object with time_ms and key, got %.80q", text)
-		return logline.Unused
+		return log.Refuse("MLLOG: expected a complete JSON object with time_ms and key, got %.80q", text)
 	}
 	if string(v.key) == "run_start" {
 		selectMLPerfRun(log)
@@ -95,8 +94,7 @@ func beginMLPerfBlock(log *logline.Log, s *mlperfState, epoch int, v mlperfLine)
 		count = v.epochs
 	}
 	if !(count >= 1 && count <= maxBlockEpochs && count == math.Trunc(count)) {
-		log.In.AddProblem(log.Lines.Number, "a block of %g epochs has no time per epoch", count)
-		return logline.Unused
+		return log.Refuse("a block of %g epochs has no time per epoch", count)
 	}
 	record.Put(&s.epochs, epoch, mlperfBlock{v.time, int(count)})
 	return logline.Used
@@ -137,7 +135,7 @@ func mlperfRunState(log *logline.Log) *mlperfState {
 func addMLPerfQuality(log *logline.Log, v mlperfLine, epoch int, hasEpoch bool) {
 	x, ok := scan.ParseJSONFloat(v.value)
 	if !ok {
-		log.In.AddProblem(log.Lines.Number, "MLLOG %s: expected a number, got %.40q", v.key, v.value)
+		log.AddProblem("MLLOG %s: expected a number, got %.40q", v.key, v.value)
 		return
 	}
 	log.AddPoint(v.key, -1, v.evaluationStep(), x, v.time/1000)
@@ -167,7 +165,7 @@ func addMLPerfStats(log *logline.Log, v mlperfLine, epoch int) {
 		}
 	}
 	if stats.Bad {
-		log.In.AddProblem(log.Lines.Number, "MLLOG tracked_stats: expected an object, got %.40q", v.value)
+		log.AddProblem("MLLOG tracked_stats: expected an object, got %.40q", v.value)
 	}
 }
 

@@ -138,21 +138,18 @@ func readNCCLRow(log *logline.Log, m []byte) logline.Result {
 		}
 	}
 	if at < 0 || len(fields) < len(s.columns) || at+2 >= len(s.columns) {
-		log.In.AddProblem(log.Lines.Number, "expected a row with the columns %q of nccl-tests, got %.120q", s.columns, m)
-		return logline.Unused
+		return log.Refuse("expected a row with the columns %q of nccl-tests, got %.120q", s.columns, m)
 	}
 	var v [4]float64
 	for i, k := range []int{0, at, at + 1, at + 2} { // size, time, algbw, busbw
 		x, ok := scan.ParseFloat(fields[k])
 		if !ok || !(x >= 0) {
-			log.In.AddProblem(log.Lines.Number, "column %s: expected a number, got %.40q", s.columns[k], fields[k])
-			return logline.Unused
+			return log.Refuse("column %s: expected a number, got %.40q", s.columns[k], fields[k])
 		}
 		v[i] = x
 	}
 	if len(s.rows) >= maxCollectiveRows {
-		log.In.AddProblem(log.Lines.Number, "the table has more than %d rows; this one is not used", maxCollectiveRows)
-		return logline.Unused
+		return log.Refuse("the table has more than %d rows; this one is not used", maxCollectiveRows)
 	}
 	row := ncclRow{AllReduce: runs.AllReduce{Bytes: v[0], Seconds: v[1] / 1e6, Line: log.Lines.Number}, ratio: math.NaN()}
 	root := slices.Index(s.columns, "root")
@@ -245,8 +242,7 @@ func readOSUTitle(log *logline.Log, m []byte) logline.Result {
 	osuOf(log).columns = 2
 	osuOf(log).isAllReduce = len(words) > 5 && string(words[3]) == "Allreduce" && string(words[4]) == "Latency" && string(words[5]) == "Test"
 	if !osuOf(log).isAllReduce {
-		log.In.AddProblem(log.Lines.Number, "%.100q: only the latency of osu_allreduce is used", m)
-		return logline.Unused
+		return log.Refuse("%.100q: only the latency of osu_allreduce is used", m)
 	}
 	beginBenchmark(log)
 	log.CountLine(logline.OSU)
@@ -285,8 +281,7 @@ func readOSULine(log *logline.Log, m []byte) logline.Result {
 	}
 	r := &log.CountLine(logline.OSU).Run
 	if len(r.AllReduces) >= maxCollectiveRows {
-		log.In.AddProblem(log.Lines.Number, "the table has more than %d rows; this one is not used", maxCollectiveRows)
-		return logline.Unused
+		return log.Refuse("the table has more than %d rows; this one is not used", maxCollectiveRows)
 	}
 	r.AllReduces = append(r.AllReduces, runs.AllReduce{Bytes: size, Seconds: micro / 1e6, Line: log.Lines.Number})
 	log.In.Report.Records++

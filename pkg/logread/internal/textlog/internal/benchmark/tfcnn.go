@@ -119,8 +119,7 @@ func readTFCNNStep(log *logline.Log, m []byte) logline.Result {
 	}
 	loss := c.Expect("\t").ReadFloat()
 	if c.Failed || log.IsCutAfterPoint(m) {
-		log.In.AddProblem(log.Lines.Number, "expected \"STEP images/sec: R +/- D (jitter = J) LOSS\", got %.80q", m)
-		return logline.Unused
+		return log.Refuse("expected \"STEP images/sec: R +/- D (jitter = J) LOSS\", got %.80q", m)
 	}
 	if last := log.Current.Curves.First("total_loss"); last != nil && log.Current.LinesByFormat[logline.TFCNN] > 0 && len(last.Steps) > 0 && int64(step) <= last.Steps[0] {
 		log.BeginRun()

@@ -146,16 +146,14 @@ func (r *Rule) ReadLine(log *Log, m []byte) Result {
 			continue
 		}
 		if !log.Lines.Ended && IsTorn(m, values) {
-			log.In.AddProblem(log.Lines.Number, "last line is torn: %.80q", m)
-			return Unused
+			return log.Refuse("last line is torn: %.80q", m)
 		}
 		return r.Use(log, values)
 	}
 	if r.MayBeOther {
 		return Unknown
 	}
-	log.In.AddProblem(log.Lines.Number, "expected %s, got %.80q", r.expected(), m)
-	return Unused
+	return log.Refuse("expected %s, got %.80q", r.expected(), m)
 }
 
 func (r *Rule) expected() string {

@@ -54,6 +54,17 @@ func New(in *record.Input) *Log {
 	return log
 }
 
+// AddProblem adds a problem for the current line.
+func (log *Log) AddProblem(format string, a ...any) {
+	log.In.AddProblem(log.Lines.Number, format, a...)
+}
+
+// Refuse adds the problem that explains why the current line is Unused.
+func (log *Log) Refuse(format string, a ...any) Result {
+	log.AddProblem(format, a...)
+	return Unused
+}
+
 // IsCutAfterPoint reports whether the last line of a file, which has no line end, ends with a
 // decimal point.
 func (log *Log) IsCutAfterPoint(m []byte) bool {

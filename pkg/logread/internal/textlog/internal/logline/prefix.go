@@ -251,7 +251,7 @@ func (log *Log) UpdateTimes() {
 	}
 	if run.Ended-now > ClockToleranceMs && log.Rank < 0 {
 		back := time.UnixMilli(run.Ended).Sub(time.UnixMilli(now))
-		log.In.AddProblem(log.Lines.Number, "the clock goes back by %s; the seconds of the epochs are kept as logged", back)
+		log.AddProblem("the clock goes back by %s; the seconds of the epochs are kept as logged", back)
 	}
 	if now > run.Ended || log.Rank < 0 {
 		run.Ended = now

@@ -100,7 +100,7 @@ func (log *Log) BeginRun() {
 		if len(log.Runs) < maxRuns {
 			log.Runs = append(log.Runs, log.Current)
 		} else {
-			log.In.AddProblem(log.Lines.Number, "the file has more than %d runs; the one that ends before this line is not kept", maxRuns)
+			log.AddProblem("the file has more than %d runs; the one that ends before this line is not kept", maxRuns)
 		}
 		last := log.LastEpoch()
 		log.Current = newRun(log.Lines.Number, log.Lines)
@@ -200,12 +200,12 @@ func (log *Log) LastEpoch() *runs.Epoch {
 func (log *Log) CheckSeconds(seconds float64) float64 {
 	switch {
 	case math.IsNaN(seconds) || math.IsInf(seconds, 0):
-		log.In.AddProblem(log.Lines.Number, "expected the seconds of an epoch, got %g; its time is not used", seconds)
+		log.AddProblem("expected the seconds of an epoch, got %g; its time is not used", seconds)
 		return math.NaN()
 	case seconds > 0:
 		return seconds
 	}
-	log.In.AddProblem(log.Lines.Number, "got an epoch of %g s: the clock was set during the epoch; its time is not used", seconds)
+	log.AddProblem("got an epoch of %g s: the clock was set during the epoch; its time is not used", seconds)
 	return math.NaN()
 }
 
@@ -224,7 +224,7 @@ func (log *Log) FindOrAddTrial(name string) *runs.Trial {
 func (log *Log) AddPoint(name []byte, rank int, step int64, v, seconds float64) {
 	c := log.Current.Curves.FindOrAdd(name, rank, seconds == seconds)
 	if c == nil {
-		log.In.AddProblem(log.Lines.Number, "the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, string(name))
+		log.AddProblem("the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, string(name))
 		return
 	}
 	c.Add(step, v, seconds)

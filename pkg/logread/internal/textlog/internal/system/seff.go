@@ -94,8 +94,7 @@ func readSeffLine(log *logline.Log, m []byte) logline.Result {
 	case "Job Wall-clock time":
 		seconds, ok := record.ParseSlurmDuration(text)
 		if !ok {
-			log.In.AddProblem(log.Lines.Number, "seff: expected [days-]hours:minutes:seconds, got %.40q", text)
-			return logline.Unused
+			return log.Refuse("seff: expected [days-]hours:minutes:seconds, got %.40q", text)
 		}
 		job.seconds, job.timed = seconds, true
 	case "Cluster", "User/Group", "Cores", "Cores per node", "CPU Utilized", "CPU Efficiency", "Memory Utilized", "Memory Efficiency":

@@ -56,8 +56,7 @@ func readGNUTimeElapsed(log *logline.Log, m []byte) logline.Result {
 	_, text, _ := bytes.Cut(m, []byte("): "))
 	seconds, ok := scan.ParseClock(bytes.TrimSpace(text))
 	if !ok {
-		log.In.AddProblem(log.Lines.Number, "expected a time such as 1:02:03 or 2:03.45, got %.80q", m)
-		return logline.Unused
+		return log.Refuse("expected a time such as 1:02:03 or 2:03.45, got %.80q", m)
 	}
 	closeWithWallTime(log, logline.GNUTime, seconds)
 	log.Block = logline.GNUTime
@@ -127,8 +126,7 @@ func readTimeWithinLine(log *logline.Log, m []byte) logline.Result {
 	text, rest, _ := bytes.Cut(c.Rest, []byte("elapsed "))
 	seconds, ok := scan.ParseClock(text)
 	if !ok || !bytes.HasSuffix(rest, []byte("maxresident)k")) {
-		log.In.AddProblem(log.Lines.Number, "expected \"Uuser Ssystem [H:]M:Selapsed P%%CPU (…maxresident)k\", got %.80q", m)
-		return logline.Unused
+		return log.Refuse("expected \"Uuser Ssystem [H:]M:Selapsed P%%CPU (…maxresident)k\", got %.80q", m)
 	}
 	closeWithWallTime(log, logline.GNUTime, seconds)
 	return logline.Used
@@ -169,8 +167,7 @@ func readZshTime(log *logline.Log, command, rest []byte) logline.Result {
 	text, end, found := bytes.Cut(c.Rest, []byte(" "))
 	seconds, ok := scan.ParseClock(text)
 	if c.Failed || !found || !ok || string(end) != "total" {
-		log.In.AddProblem(log.Lines.Number, "zsh's time: expected \"COMMAND  Us user Ss system P%% cpu T total\", got %.80q after %.80q", rest, command)
-		return logline.Unused
+		return log.Refuse("zsh's time: expected \"COMMAND  Us user Ss system P%% cpu T total\", got %.80q after %.80q", rest, command)
 	}
 	if first, _, _ := bytes.Cut(command, []byte(" ")); log.Current.Closed && slices.Contains(pipedCommands(), string(first)) {
 		return logline.Idle

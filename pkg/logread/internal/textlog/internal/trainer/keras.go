@@ -119,15 +119,14 @@ func beginKerasEpoch(log *logline.Log, v []template.Value) logline.Result {
 	}
 	r = k.findOrAddRank(log)
 	if len(r.open) >= maxOpenEpochs {
-		log.In.AddProblem(log.Lines.Number, "more than %d epochs are open; this one is ignored", maxOpenEpochs)
-		return logline.Unused
+		return log.Refuse("more than %d epochs are open; this one is ignored", maxOpenEpochs)
 	}
 	r.total = total
 	if total == 1 {
 		n = countKerasLoop(log, r)
 	}
 	if lost := r.openEpoch(n); lost > 0 {
-		log.In.AddProblem(log.Lines.Number, "epoch %d has no values: epoch %d begins before them", lost, n)
+		log.AddProblem("epoch %d has no values: epoch %d begins before them", lost, n)
 	}
 	return logline.Used
 }

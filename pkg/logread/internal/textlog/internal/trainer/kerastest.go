@@ -97,13 +97,12 @@ func addExtraKerasValues(log *logline.Log, e runs.Epoch, steps int, bar bool) lo
 		if to == nil {
 			return logline.Unused
 		}
-		log.In.AddProblem(log.Lines.Number, "values of an epoch without its line \"Epoch N/M\": assigned to epoch %d", to.Epoch)
+		log.AddProblem("values of an epoch without its line \"Epoch N/M\": assigned to epoch %d", to.Epoch)
 		e.Epoch, e.Seconds = to.Epoch, to.Seconds
 		*to = e
 		return logline.Used
 	case validated:
-		log.In.AddProblem(log.Lines.Number, "values of an epoch without its line \"Epoch N/M\": among the epochs of several ranks, it is unknown which")
-		return logline.Unused
+		return log.Refuse("values of an epoch without its line \"Epoch N/M\": among the epochs of several ranks, it is unknown which")
 	}
 	x := kerasEvaluation{label: log.Rank, line: e.Line, steps: steps, seconds: e.Seconds, loss: e.TrainLoss, correct: e.Accuracy, unfinished: bar && e.Seconds == 0}
 	if n := len(k.evaluations); bar && n > 0 {

@@ -83,7 +83,7 @@ func closeKerasEpoch(log *logline.Log, seconds float64) *runs.Epoch {
 		ordinal = r.again[n]
 	}
 	if ordinal >= maxOpenEpochs {
-		log.In.AddProblem(log.Lines.Number, "the log has epoch %d more than %d times", n, maxOpenEpochs)
+		log.AddProblem("the log has epoch %d more than %d times", n, maxOpenEpochs)
 		return nil
 	}
 	e := log.FindOrAddEpoch(n, ordinal)
@@ -147,7 +147,7 @@ func readKerasValues(log *logline.Log, items []byte, e *runs.Epoch) {
 		number := scan.Cursor{Rest: text}
 		v := number.ReadFloat()
 		if number.Failed {
-			log.In.AddProblem(log.Lines.Number, "%s: expected a number, got %.40q", key, text)
+			log.AddProblem("%s: expected a number, got %.40q", key, text)
 			continue
 		}
 		setKerasValue(e, key, v)

@@ -38,14 +38,22 @@ import (
 
 // NanoGPT returns the format of nanoGPT.
 func NanoGPT() logline.Format {
-	return logline.Format{Name: "nanoGPT", Templates: nanoGPTTemplates(), Finish: finishNanoGPT, Rules: []logline.Rule{
+	return logline.Format{Name: "nanoGPT", Finish: finishNanoGPT, Templates: []string{
+		"step {step}: train loss {train_loss}, val loss {val_loss}",
+		"iter {step}: loss {loss}, time {step_seconds}ms, mfu {mfu}%",
+	}, Rules: []logline.Rule{
 		{Templates: []string{"tokens per iteration will be: {tokens}"}, Use: setNanoGPTTokens, MayBeOther: true},
 	}}
 }
 
 // DeepSpeed returns the format of DeepSpeed.
 func DeepSpeed() logline.Format {
-	return logline.Format{Name: "DeepSpeed", Templates: deepSpeedTemplates(), Rules: []logline.Rule{
+	return logline.Format{Name: "DeepSpeed", Templates: []string{
+		"step={step}, skipped={skipped}, lr=[{lr}*], mom=*",
+		"epoch=*/micro_step=*/global_step={step}, RunningAvgSamplesPerSec={running_samples_per_second}, CurrSamplesPerSec={samples_per_second}, *",
+		"steps: {step} loss: {loss} *iter time (s): {step_seconds} samples/sec: {samples_per_second}",
+		"0/{step}, SamplesPerSec={samples_per_second}*",
+	}, Rules: []logline.Rule{
 		logline.WorkersRule(nil, "dist_world_size={workers}", "dist_world_size={workers},*"),
 		logline.WorkersRule(nil, "Discovered MPI settings of world_rank=*world_size={workers}*"),
 	}}
@@ -60,35 +68,16 @@ func Megatron() logline.Format {
 	}}
 }
 
-func nanoGPTTemplates() []string {
-	return []string{
-		"step {step}: train loss {train_loss}, val loss {val_loss}",
-		"iter {step}: loss {loss}, time {step_seconds}ms, mfu {mfu}%",
-	}
-}
-
-func deepSpeedTemplates() []string {
-	return []string{
-		"step={step}, skipped={skipped}, lr=[{lr}*], mom=*",
-		"epoch=*/micro_step=*/global_step={step}, RunningAvgSamplesPerSec={running_samples_per_second}, CurrSamplesPerSec={samples_per_second}, *",
-		"steps: {step} loss: {loss} *iter time (s): {step_seconds} samples/sec: {samples_per_second}",
-		"0/{step}, SamplesPerSec={samples_per_second}*",
-	}
-}
-
-type nanoGPTState struct {
-	tokensPerStep float64 // of all workers
-}
-
-func nanoGPTOf(r *logline.Run) *nanoGPTState {
-	return logline.State[nanoGPTState](&r.States, logline.NanoGPT)
+// tokensPerStep returns the number of tokens of all workers in a step of nanoGPT.
+func tokensPerStep(r *logline.Run) *float64 {
+	return logline.State[float64](&r.States, logline.NanoGPT)
 }
 
 func setNanoGPTTokens(log *logline.Log, v []template.Value) logline.Result {
 	if !(v[0].Number >= 1) {
 		return logline.Unknown
 	}
-	nanoGPTOf(log.BeginHeader()).tokensPerStep = v[0].Number
+	*tokensPerStep(log.BeginHeader()) = v[0].Number
 	return logline.Used
 }
 
@@ -96,7 +85,7 @@ func setNanoGPTTokens(log *logline.Log, v []template.Value) logline.Result {
 // evaluation, whose time includes it.
 func finishNanoGPT(r *logline.Run, report *record.Report) {
 	seconds := r.Curves.First("step_seconds")
-	if nanoGPTOf(r).tokensPerStep == 0 || seconds == nil || r.LinesByFormat[logline.NanoGPT] == 0 {
+	if *tokensPerStep(r) == 0 || seconds == nil || r.LinesByFormat[logline.NanoGPT] == 0 {
 		return
 	}
 	evaluated := map[int64]bool{}
@@ -107,7 +96,7 @@ func finishNanoGPT(r *logline.Run, report *record.Report) {
 	}
 	rates := r.Curves.FindOrAdd([]byte("tokens_per_second"), seconds.Rank, false)
 	for i, step := range seconds.Steps {
-		if v := nanoGPTOf(r).tokensPerStep / seconds.Values[i]; rates != nil && !evaluated[step] && v > 0 && !math.IsInf(v, 0) {
+		if v := *tokensPerStep(r) / seconds.Values[i]; rates != nil && !evaluated[step] && v > 0 && !math.IsInf(v, 0) {
 			rates.Add(step, v, 0)
 		}
 	}
@@ -130,7 +119,7 @@ func readMegatronIteration(log *logline.Log, m []byte) logline.Result {
 	}
 	if !bytes.HasSuffix(bytes.TrimSpace(m), []byte("|")) { // torn: the last field may be incomplete
 		i := bytes.LastIndexByte(c.Rest, '|')
-		log.In.AddProblem(log.Lines.Number, "line is torn: %.80q; its last field is not used", m[max(0, len(m)-80):])
+		log.AddProblem("line is torn: %.80q; its last field is not used", m[max(0, len(m)-80):])
 		c.Rest = c.Rest[:i+1]
 	}
 	log.CountLine(logline.Megatron)

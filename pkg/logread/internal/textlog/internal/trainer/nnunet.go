@@ -22,22 +22,17 @@ import (
 
 // NNUNet returns the format of nnU-Net.
 func NNUNet() logline.Format {
-	return logline.Format{Name: "nnU-Net", CountsFromZero: true, Templates: nnUNetTemplates(), Applies: isNNUNetLine, Rules: []logline.Rule{
-		{Prefix: "Pseudo dice ", Read: readNNUNetDice},
-		{Prefix: "Average global foreground Dice: ", Read: readNNUNetDice},
-		logline.WorkersRule(nil, "I am local rank *The world size is {workers}.*"),
-	}}
-}
-
-// nnUNetTemplates describe lines with one value, which must have nnU-Net's time stamp; see isNNUNetLine.
-func nnUNetTemplates() []string {
-	return []string{
+	return logline.Format{Name: "nnU-Net", CountsFromZero: true, Applies: isNNUNetLine, Templates: []string{
 		"Epoch {epoch}", "epoch: {epoch}",
 		"Current learning rate: {lr}", "lr: {lr}",
 		"train_loss {train_loss}", "train loss : {train_loss}",
 		"val_loss {val_loss}", "validation loss: {val_loss}",
 		"Epoch time: {seconds} s", "This epoch took {seconds} s",
-	}
+	}, Rules: []logline.Rule{
+		{Prefix: "Pseudo dice ", Read: readNNUNetDice},
+		{Prefix: "Average global foreground Dice: ", Read: readNNUNetDice},
+		logline.WorkersRule(nil, "I am local rank *The world size is {workers}.*"),
+	}}
 }
 
 // isNNUNetLine reports whether the current line has nnU-Net's time stamp, with microseconds and a
@@ -64,8 +59,7 @@ func readNNUNetDice(log *logline.Log, m []byte) logline.Result {
 		}
 		v, ok := scan.ParseFloat(item)
 		if !ok || v < 0 || v > 1 {
-			log.In.AddProblem(log.Lines.Number, "expected a list of dice scores from 0 to 1, got %.80q", m)
-			return logline.Unused
+			return log.Refuse("expected a list of dice scores from 0 to 1, got %.80q", m)
 		}
 		mean.Add(v)
 	}

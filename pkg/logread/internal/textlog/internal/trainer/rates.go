@@ -36,7 +36,7 @@ func addRate(log *logline.Log, v []template.Value) logline.Result {
 	e := log.FindOrAddEpoch(n, 0)
 	e.Seconds, e.SamplesPerSecond, e.Samples = log.CheckSeconds(seconds), rate, samples
 	if off := math.Abs(float64(samples)/seconds - rate); off > 0.01*rate {
-		log.In.AddProblem(log.Lines.Number, "got %d samples in %g s but %g samples/s; both are kept as logged", samples, seconds, rate)
+		log.AddProblem("got %d samples in %g s but %g samples/s; both are kept as logged", samples, seconds, rate)
 	}
 	return logline.Used
 }

@@ -80,8 +80,7 @@ func addSC21Epoch(log *logline.Log, v []template.Value) logline.Result {
 		rate = v[2].Number
 	}
 	if n < 0 || n >= 1<<31 {
-		log.In.AddProblem(log.Lines.Number, "got epoch %d, want 0 or more", n)
-		return logline.Unused
+		return log.Refuse("got epoch %d, want 0 or more", n)
 	}
 	log.Block = logline.NoBlock
 	if last := log.LastEpoch(); last != nil && n <= last.Epoch {
@@ -92,7 +91,7 @@ func addSC21Epoch(log *logline.Log, v []template.Value) logline.Result {
 			log.In.Report.AddAssumptionOnce("epoch %d in line %d does not continue the epochs before it", n, log.Lines.Number)
 			log.BeginRun()
 		default:
-			log.In.AddProblem(log.Lines.Number, "duplicate epoch %d; the later line counts", n)
+			log.AddProblem("duplicate epoch %d; the later line counts", n)
 		}
 	}
 	log.CountLine(logline.SC21)
@@ -118,13 +117,11 @@ func computeSamples(seconds, rate float64) int {
 func setSC21Value(log *logline.Log, of func(*runs.Epoch) *float64, v float64) logline.Result {
 	e := log.LastEpoch()
 	if e == nil {
-		log.In.AddProblem(log.Lines.Number, "value of an epoch without a line with the epoch's time before it")
-		return logline.Unused
+		return log.Refuse("value of an epoch without a line with the epoch's time before it")
 	}
 	to := of(e)
 	if *to == *to {
-		log.In.AddProblem(log.Lines.Number, "second value of epoch %d: a line with the time of the next epoch is missing before it", e.Epoch)
-		return logline.Unused
+		return log.Refuse("second value of epoch %d: a line with the time of the next epoch is missing before it", e.Epoch)
 	}
 	*to = v
 	log.CountLine(logline.SC21)

@@ -58,7 +58,7 @@ func readStudyEpoch(log *logline.Log, m []byte) logline.Result {
 	log.Block = logline.NoBlock
 	last := log.LastEpoch()
 	if last != nil && n != last.Epoch && last.TrainLoss != last.TrainLoss && last.Seconds != last.Seconds {
-		log.In.AddProblem(log.Lines.Number, "epoch %d has no values: epoch %d begins before them", last.Epoch, n)
+		log.AddProblem("epoch %d has no values: epoch %d begins before them", last.Epoch, n)
 	}
 	if last != nil && n < last.Epoch {
 		log.BeginRun()
@@ -82,12 +82,10 @@ func readStudyLoss(log *logline.Log, m []byte) logline.Result {
 	}
 	e := log.LastEpoch()
 	if e == nil {
-		log.In.AddProblem(log.Lines.Number, "loss without a line \"[INFO] EPOCH: N/M\" before it")
-		return logline.Unused
+		return log.Refuse("loss without a line \"[INFO] EPOCH: N/M\" before it")
 	}
 	if e.TrainLoss == e.TrainLoss || e.Seconds == e.Seconds { // the epoch has its line
-		log.In.AddProblem(log.Lines.Number, "second training loss of epoch %d: a line \"[INFO] EPOCH: N/M\" before it is missing", e.Epoch)
-		return logline.Unused
+		return log.Refuse("second training loss of epoch %d: a line \"[INFO] EPOCH: N/M\" before it is missing", e.Epoch)
 	}
 	log.CountLine(logline.Study)
 	e.TrainLoss, e.Seconds, e.Line = loss, log.CheckSeconds(seconds), log.Lines.Number

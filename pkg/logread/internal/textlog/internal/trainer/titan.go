@@ -39,8 +39,7 @@ func readTitanStep(log *logline.Log, m []byte) logline.Result {
 	for len(c.Rest) > 0 {
 		key, after, ok := bytes.Cut(c.Rest, []byte(":"))
 		if !ok || !scan.IsName(key) {
-			log.In.AddProblem(log.Lines.Number, "expected \"name: number\", got %.40q", c.Rest)
-			return logline.Unused
+			return log.Refuse("expected \"name: number\", got %.40q", c.Rest)
 		}
 		c.Rest = after
 		c.SkipBlanks()
@@ -57,7 +56,7 @@ func readTitanStep(log *logline.Log, m []byte) logline.Result {
 			number := scan.Cursor{Rest: slices.DeleteFunc(append(buf[:0], word...), func(c byte) bool { return c == ',' })} // 7,123
 			v = number.ReadFloat()
 			if number.Failed {
-				log.In.AddProblem(log.Lines.Number, "%s: expected a number, got %.40q", key, word)
+				log.AddProblem("%s: expected a number, got %.40q", key, word)
 				continue
 			}
 		} // a unit such as % or GiB may follow
