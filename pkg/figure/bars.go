@@ -231,7 +231,6 @@ type timeBars struct {
 	iou              element.Extent // of the points with bars; empty if none has an IoU
 }
 
-// hasIoU reports whether any run with a training time has an IoU.
 func (d *timeBars) hasIoU() bool { return d.iou.Lo <= d.iou.Hi }
 
 func iouGlyph(c color.Color) draw.GlyphStyle {
@@ -430,7 +429,6 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout(study)
 }
 
-// dropBoundColumns returns a table of times without the columns of intervals and ranges.
 func dropBoundColumns(table dataframe.DataFrame) *dataframe.DataFrame {
 	var names []string
 	for _, n := range table.Names() {

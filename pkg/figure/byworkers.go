@@ -92,7 +92,6 @@ func (o Options) Throughput(study *scaling.Study) (*Figure, error) {
 	return b.finish(math.NaN()).finishLayout(b.fullStudy)
 }
 
-// speedupQuantity returns the quantity that Speedup draws.
 func speedupQuantity() quantity {
 	return quantity{
 		name: "speedup", title: "Speed-up", axis: "speed-up", what: "Speed-up over the baseline of the series",
@@ -135,7 +134,6 @@ func (o Options) Efficiency(study *scaling.Study) (*Figure, error) {
 	return b.finish(math.NaN()).finishLayout(b.fullStudy)
 }
 
-// iouQuantity returns the quantity that IoU draws for a study.
 func iouQuantity(study *scaling.Study) quantity {
 	set, label := evaluatedSet(study), iouLabel(study)
 	what := "Intersection over union"
@@ -180,7 +178,6 @@ func (o Options) Accuracy(study *scaling.Study) (*Figure, error) {
 	return b.finish(1).finishLayout(b.fullStudy)
 }
 
-// accuracyQuantity returns the quantity that Accuracy draws for a study.
 func accuracyQuantity(study *scaling.Study) quantity {
 	q := quantity{
 		name: "accuracy", title: "Accuracy", axis: "accuracy", what: "Accuracy after the last epoch that has one",

@@ -35,7 +35,6 @@ func evaluatedSet(study *scaling.Study) string {
 	return "test set"
 }
 
-// drawClassIoUs draws the IoU of each class of a run and their mean, after each epoch.
 func (o Options) drawClassIoUs(study *scaling.Study, r runs.Run) (*Figure, error) {
 	workers := english.Count(r.Info.Workers, "worker")
 	f := o.newFigure("iou", "IoU of each class, "+workers, "epoch", "IoU")
@@ -150,7 +149,6 @@ func classRows(r runs.Run) []runs.ClassScores {
 
 const meanOfClasses = "mean"
 
-// classTable returns a table with the columns of classes.csv.
 func classTable(classes []runs.ClassScores) dataframe.DataFrame {
 	n := len(classes)
 	epochs, names, ious, dices, pixels := make([]int, n), make([]string, n), make([]float64, n), make([]float64, n), make([]int, n)

@@ -214,7 +214,6 @@ func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, e
 	return f.finishLayout(study)
 }
 
-// drawScalingLines draws the series that are not in otherKind, and their ideal lines.
 func (b *figureBuilder) drawScalingLines(kind scalingKind, otherKind []string) {
 	looks := b.o.pairStyles(b.study)
 	b.placeBarsSideBySide(func(series string) []element.Interval {

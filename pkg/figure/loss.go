@@ -201,7 +201,6 @@ func lastRowPerRun(table dataframe.DataFrame) *dataframe.DataFrame {
 
 func validationDashes() []vg.Length { return []vg.Length{5, 3} }
 
-// validationDot returns the white dot on the glyphs of validation curves.
 func validationDot() draw.GlyphStyle {
 	return draw.GlyphStyle{Color: color.White, Radius: 1.7, Shape: draw.CircleGlyph{}}
 }

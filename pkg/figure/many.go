@@ -104,7 +104,6 @@ func combineSeries(study *scaling.Study, points []scaling.Point, count func(scal
 	return &out
 }
 
-// combineAllSeries replaces all series by one series that contains their medians.
 func (b *figureBuilder) combineAllSeries(points []scaling.Point) {
 	var names []string
 	for _, p := range points {
@@ -119,7 +118,6 @@ func (b *figureBuilder) combineAllSeries(points []scaling.Point) {
 	}
 }
 
-// addRangeToLegend adds the band around a median, if there is one, to the legend.
 func (b *figureBuilder) addRangeToLegend() {
 	if b.combined > 0 && b.banded {
 		b.legend = append(b.legend, rangeLegendEntry(element.NewSeriesStyle(0)))

@@ -89,7 +89,6 @@ func (o Options) Make(name string, study *scaling.Study) (*Figure, error) {
 	return nil, newUnknownFigureError(name)
 }
 
-// newUnknownFigureError returns the error for a name that is neither a figure nor a metric and an axis.
 func newUnknownFigureError(name string) error {
 	return fmt.Errorf("draw figure %s: unknown figure %q%s; use %s, or a metric and an axis as in \"val_loss by epoch\"", name, name, nearest.Hint(name, Names()), strings.Join(Names(), ", "))
 }

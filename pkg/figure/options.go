@@ -148,7 +148,6 @@ func (o Options) newFigure(name, title, x, y string) *Figure {
 	return f
 }
 
-// isLogarithmic reports whether an axis for the given counts is logarithmic.
 func (o Options) isLogarithmic(counts []int) bool {
 	if o.Scale != "" || len(counts) == 0 {
 		return o.Scale == Log2

@@ -106,7 +106,6 @@ func (o Options) drawOverWorkers(study *scaling.Study, q quantity) (*figureBuild
 	return b, nil
 }
 
-// identityColumns returns the names of the columns that identify a row of the table.
 func (b *figureBuilder) identityColumns() []string {
 	columns := []string{"series", "workers", "runs"}
 	if b.study.Rule.Per == scaling.PerNode {
@@ -161,7 +160,6 @@ func (b *figureBuilder) drawEpochBars() {
 	b.table = b.table.Mutate(series.New(low, series.Float, name+"_spread_low")).Mutate(series.New(high, series.Float, name+"_spread_high"))
 }
 
-// drawRanges draws the ranges of a series' values as a band or as bars.
 func (b *figureBuilder) drawRanges(series string, l element.SeriesStyle) {
 	var at []element.Interval
 	for _, p := range b.study.Points {
@@ -191,7 +189,6 @@ func (b *figureBuilder) drawRanges(series string, l element.SeriesStyle) {
 	b.plot.Add(element.ErrorBars{At: at, Style: draw.LineStyle{Color: l.Line.Color, Width: 1}, Placement: b.sideShifts[series]})
 }
 
-// placeBarsSideBySide places the bars of several series at equal x side by side.
 func (b *figureBuilder) placeBarsSideBySide(at func(series string) []element.Interval) {
 	names := b.study.Series()
 	bars := make([][]element.Interval, len(names))
@@ -204,7 +201,6 @@ func (b *figureBuilder) placeBarsSideBySide(at func(series string) []element.Int
 	}
 }
 
-// seriesRanges returns the range of each value of a series.
 func (b *figureBuilder) seriesRanges(series string) []element.Interval {
 	var at []element.Interval
 	for _, p := range b.study.Points {
@@ -215,7 +211,6 @@ func (b *figureBuilder) seriesRanges(series string) []element.Interval {
 	return at
 }
 
-// points returns the points of a series that have a value.
 func (b *figureBuilder) points(series string, value func(scaling.Point) float64) plotter.XYs {
 	var xy plotter.XYs
 	for _, p := range b.study.Points {
@@ -226,7 +221,6 @@ func (b *figureBuilder) points(series string, value func(scaling.Point) float64)
 	return xy
 }
 
-// drawLine draws a series' points and line.
 func (b *figureBuilder) drawLine(series string, l element.SeriesStyle) {
 	for _, p := range b.study.Points {
 		if p.Series == series && !(element.IsFinite(b.q.span(p).Value) && p.Size > 0) {
@@ -253,12 +247,10 @@ func (b *figureBuilder) drawLine(series string, l element.SeriesStyle) {
 	}
 }
 
-// disturbedRunGlyph returns the glyph around a point whose runs were disturbed by other load.
 func disturbedRunGlyph() draw.GlyphStyle {
 	return draw.GlyphStyle{Shape: element.Ring{}, Radius: 7, Color: element.Gray()}
 }
 
-// sharedCoresGlyph returns the glyph around a point whose workers shared cores.
 func sharedCoresGlyph() draw.GlyphStyle {
 	return draw.GlyphStyle{Shape: draw.SquareGlyph{}, Radius: 8, Color: element.Gray()}
 }
@@ -368,7 +360,6 @@ func (b *figureBuilder) drawIdealLines() {
 	b.legend = append(b.legend, element.LegendEntry{Name: "ideal", Icons: []plot.Thumbnailer{element.LegendKey{Line: element.DottedLine(color)}}})
 }
 
-// valuesOf returns the values of a series that are drawn.
 func (b *figureBuilder) valuesOf(series string) plotter.XYs {
 	return b.points(series, func(p scaling.Point) float64 { return b.q.span(p).Value })
 }
@@ -463,7 +454,6 @@ func (b *figureBuilder) repeatsNote() string {
 	return c + notDrawnNote(b.study)
 }
 
-// hasShiftedSeries reports whether any series is shifted sideways.
 func (b *figureBuilder) hasShiftedSeries() bool {
 	for _, place := range b.sideShifts {
 		if place.Count > 1 {
@@ -540,7 +530,6 @@ func hasRepeats(study *scaling.Study) bool {
 	return slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return p.Runs > 1 })
 }
 
-// statisticName returns the name of the statistic that combines repeated runs.
 func statisticName(study *scaling.Study) string {
 	return cmp.Or(study.Rule.Repeats, scaling.Median)
 }
@@ -554,7 +543,6 @@ func joinFirstNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// untrainedGlyph returns the glyph at the IoU of an untrained network.
 func untrainedGlyph(c color.Color) draw.GlyphStyle {
 	return draw.GlyphStyle{Color: c, Radius: vg.Length(4.4), Shape: element.Ring{}}
 }

@@ -15,7 +15,6 @@ import (
 	"lockstep/pkg/internal/clean"
 )
 
-// formatCSVLine returns a line of a CSV file, with quotes where needed.
 func formatCSVLine(cells []string) string {
 	var b bytes.Buffer
 	w := clean.NewCSVWriter(&b)
@@ -114,7 +113,6 @@ func formatTeXCell(c series.Series, row int) string {
 	return formatTeXNumber(e.Float())
 }
 
-// formatTeXNumber formats a number with four digits, as LaTeX.
 func formatTeXNumber(v float64) string {
 	switch a := math.Abs(v); {
 	case math.IsNaN(v):

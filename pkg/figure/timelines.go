@@ -61,7 +61,6 @@ func (o Options) runsWithSpans(study *scaling.Study) []*runs.Run {
 	return all
 }
 
-// hasSeveralSeriesWithSpans reports whether a study has step spans or traces of several series.
 func hasSeveralSeriesWithSpans(s *scaling.Study) bool { return len(Options{}.runsWithSpans(s)) > 1 }
 
 // appendSeries appends the rows of another timeline, whose earliest activity begins at 0. Their

@@ -163,7 +163,6 @@ func drawTransfer(b *strings.Builder, t transfers.Transfer, cell float64) {
 	fmt.Fprintf(b, `<path d="M%.1f %.1f l-4 %.1f h8 z" fill="%s"/>`+"\n", x, to, -head, stroke)
 }
 
-// addedColor and copiedColor return the colors of transfers that are added or copied.
 func addedColor() color.NRGBA  { return element.Palette()[0] }
 func copiedColor() color.NRGBA { return element.Palette()[1] }
 

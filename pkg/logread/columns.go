@@ -25,8 +25,6 @@ func (l *Logs) addColumnUses(r *record.Report) {
 // maxListedHeaders is the number of files whose columns an error lists.
 const maxListedHeaders = 5
 
-// checkColumns returns an error for the first mapping of Options.Columns that fits
-// no file.
 func (l *Logs) checkColumns(o Options) error {
 	mappings, err := table.ParseMappings(o.Columns)
 	if err != nil {

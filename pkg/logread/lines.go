@@ -72,7 +72,6 @@ func (l *Logs) addTemplateUses(o Options, r *record.Report) {
 	}
 }
 
-// checkTemplates returns an error for the first template of Options.Lines that matches no line.
 func (l *Logs) checkTemplates(o Options) error {
 	for i, text := range o.Lines {
 		if i >= len(l.templates) {

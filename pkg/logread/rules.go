@@ -42,7 +42,6 @@ type Rules struct {
 // It does not check the rules.
 func (r Rules) Save(dir string) (path string, err error) { return rules.Save(dir, rules.Content(r)) }
 
-// addUnusedPatterns adds a problem for each pattern of Options.As that matches no file.
 func (l *Logs) addUnusedPatterns(o Options) {
 	for _, p := range o.As {
 		if len(l.Reports) == 0 || slices.ContainsFunc(l.Reports, func(r Report) bool { _, ok := p.parsed.Match(r.Path); return ok }) {

@@ -187,7 +187,6 @@ func (c *CPUMeter) readChildren(pid int) ([]int, error) {
 	return pids, nil
 }
 
-// readProcess reads /proc/<pid>/stat.
 func (c *CPUMeter) readProcess(pid int) (process, error) {
 	path := filepath.Join(c.proc, strconv.Itoa(pid), "stat")
 	text, err := os.ReadFile(path)

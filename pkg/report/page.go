@@ -194,7 +194,6 @@ func (b *pageBuilder) shortenPaths(text string) string {
 	return strings.ReplaceAll(text, b.root+"/", "")
 }
 
-// shortenHTML is shortenPaths for HTML.
 func (b *pageBuilder) shortenHTML(markup string) template.HTML {
 	if b.root != "" {
 		markup = strings.ReplaceAll(markup, template.HTMLEscapeString(b.root)+"/", "")

@@ -127,7 +127,6 @@ func isRefused(err error) bool {
 	return refused
 }
 
-// newRefusedProblem returns the problem of a file for an error that isRefused accepts.
 func newRefusedProblem(path string, err error) Problem {
 	refused, _ := errors.AsType[*safeopen.RefusedError](err)
 	return Problem{File: path, Reason: "file is not read: " + refused.Reason}

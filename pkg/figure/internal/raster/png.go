@@ -44,7 +44,6 @@ func writePNG(w io.Writer, img *image.RGBA, dpi float64) (int64, error) {
 	return p.n, p.err
 }
 
-// compressRows returns the rows of the image as a zlib stream.
 func compressRows(img *image.RGBA, palette *pngPalette) ([]byte, error) {
 	var b bytes.Buffer
 	z, err := zlib.NewWriterLevel(&b, zlib.BestSpeed)
@@ -135,7 +134,6 @@ func (p *pngWriter) write(b []byte) {
 	p.n, p.err = p.n+int64(n), err
 }
 
-// writeChunk writes a chunk of a PNG: length, name, data and checksum.
 func (p *pngWriter) writeChunk(name string, data []byte) {
 	b := binary.BigEndian.AppendUint32(nil, uint32(len(data)))
 	b = append(append(b, name...), data...)

@@ -119,7 +119,6 @@ func newFurtherRun(folder *record.Part, n int) *record.Part {
 	return p
 }
 
-// addToRunFolder adds to the run of a folder the values that it lacks.
 func addToRunFolder(folder, p *record.Part) {
 	info := &p.Run.Info
 	if p.Role == record.Principal && info.Workers > 0 && info.Workers != folder.Run.Info.Workers {

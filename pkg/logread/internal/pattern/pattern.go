@@ -35,7 +35,6 @@ func isTextProperty(p runs.Property) bool {
 	return p == runs.PropertySeries || p == runs.PropertyModel
 }
 
-// propertyNames returns the names of the properties between before and after.
 func propertyNames(before, after string) (found []string) {
 	for _, p := range runs.Properties() {
 		found = append(found, before+string(p)+after)

@@ -29,7 +29,6 @@ func partOf(word string) string {
 	return ""
 }
 
-// isOneOf reports whether word is in a list of words that blanks separate.
 func isOneOf(word, list string) bool { return slices.Contains(strings.Fields(list), word) }
 
 // isNoise reports whether a word does not change the meaning of a name.

@@ -75,7 +75,6 @@ func (n *number) quote() string {
 	return fmt.Sprintf("after %q", n.words)
 }
 
-// isNamed reports whether the words beside the number are the name of one of the fields.
 func (n *number) isNamed(names ...string) bool {
 	return n.field != nil && slices.Contains(names, n.field.Name)
 }

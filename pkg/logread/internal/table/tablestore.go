@@ -171,7 +171,6 @@ func (t *tableReader) storeTotals(run *tableRun, e *runs.Epoch) (good bool) {
 	return good
 }
 
-// storeRunTimes stores the duration, the start, the end and the status of a row that is a run.
 func (t *tableReader) storeRunTimes(run *tableRun) (good bool) {
 	info := &run.part.Run.Info
 	for _, name := range []string{fields.Elapsed, fields.Time} {

@@ -14,7 +14,6 @@ import (
 	"lockstep/pkg/logread/internal/textlog/internal/trainer"
 )
 
-// formats returns all formats.
 func formats() [logline.MaxFormats]logline.Format {
 	return [logline.MaxFormats]logline.Format{
 		logline.Command:     system.Command(),

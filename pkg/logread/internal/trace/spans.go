@@ -235,7 +235,6 @@ func (s *spanSet) readMetadata(e *traceEvent) {
 	}
 }
 
-// allLanesHaveRanks reports whether the process of every lane has a rank in its name.
 func (s *spanSet) allLanesHaveRanks() bool {
 	return len(s.lanes) > 0 && !slices.ContainsFunc(s.lanes, func(l traceLane) bool {
 		_, has := s.byPid[l.pid]

@@ -103,7 +103,6 @@ func (c Column[T]) displayCell(row T) string {
 	return cell
 }
 
-// fileColumns returns the columns that are written to files and to a DataFrame.
 func (g Grid[T]) fileColumns() []Column[T] {
 	return slices.DeleteFunc(slices.Clone(g.Columns), func(c Column[T]) bool { return c.People })
 }

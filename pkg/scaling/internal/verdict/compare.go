@@ -234,7 +234,6 @@ func containSameRuns(a, b observe.Cell, x, y []float64) bool {
 	return slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y))) && slices.Equal(places(a), places(b))
 }
 
-// setVerdict sets the fields Verdict, Test and Sentence. level is the confidence level.
 func (c *Comparison) setVerdict(m observe.SpeedMeasure, level float64) {
 	at := "at " + english.Count(c.Workers, "worker")
 	effect := fmt.Sprintf("%s runs %s times as fast as %s %s (%s)", c.A, english.Number(c.Ratio.Value), c.B, at, m.Words)

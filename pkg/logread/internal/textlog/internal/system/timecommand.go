@@ -43,7 +43,6 @@ func ZshTime() logline.Format {
 	return logline.Format{Name: "zsh time", Anywhere: readTimeWithinLine, EndsWithValue: isZshTime}
 }
 
-// readGNUTimeCommand reads "Command being timed:", the command that has ended.
 func readGNUTimeCommand(log *logline.Log, m []byte) logline.Result {
 	text := bytes.Trim(m[len("Command being timed: "):], "\"")
 	log.CountLine(logline.GNUTime)

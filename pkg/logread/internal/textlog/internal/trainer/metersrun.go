@@ -12,7 +12,6 @@ import (
 
 // What programs with meters print before the first epoch, and what follows from all lines; see meters.go.
 
-// readImageNetModel reads the model, which each process of the ImageNet example prints at its start.
 func readImageNetModel(log *logline.Log, m []byte) logline.Result {
 	name, end, _ := bytes.Cut(m[bytes.IndexByte(m, '\'')+1:], []byte("'"))
 	if len(name) == 0 || len(name) > 100 || len(end) > 0 {
