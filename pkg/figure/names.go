@@ -86,11 +86,7 @@ func (o Options) Make(name string, study *scaling.Study) (*Figure, error) {
 	if i := strings.LastIndex(name, " by "); i > 0 {
 		return o.Curve(study, name[:i], name[i+len(" by "):])
 	}
-	return nil, newUnknownFigureError(name)
-}
-
-func newUnknownFigureError(name string) error {
-	return fmt.Errorf("draw figure %s: unknown figure %q%s; use %s, or a metric and an axis as in \"val_loss by epoch\"", name, name, nearest.Hint(name, Names()), strings.Join(Names(), ", "))
+	return nil, fmt.Errorf("draw figure %s: unknown figure %q%s; use %s, or a metric and an axis as in \"val_loss by epoch\"", name, name, nearest.Hint(name, Names()), strings.Join(Names(), ", "))
 }
 
 // All draws every figure that the study has data for. It returns an error if no figure can be

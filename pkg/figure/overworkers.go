@@ -400,7 +400,7 @@ func clippedNote(p *plot.Plot, reach element.Extent) string {
 func (b *figureBuilder) captionText() string {
 	c := b.q.what
 	if hasRepeats(b.fullStudy) {
-		c += "; " + statisticName(b.fullStudy) + " over repeated runs"
+		c += "; " + cmp.Or(b.fullStudy.Rule.Repeats, scaling.Median) + " over repeated runs"
 	}
 	c += ". " + b.repeatsNote()
 	if len(b.missing) > 0 {
@@ -528,10 +528,6 @@ func methodNote(study *scaling.Study) string {
 // hasRepeats reports whether any point represents several runs.
 func hasRepeats(study *scaling.Study) bool {
 	return slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return p.Runs > 1 })
-}
-
-func statisticName(study *scaling.Study) string {
-	return cmp.Or(study.Rule.Repeats, scaling.Median)
 }
 
 // joinFirstNames joins at most eight names, and counts the others.

@@ -247,22 +247,16 @@ func (b *pageBuilder) runTable(all []runs.Run) table {
 }
 
 func (t table) removeUnusedColumns(used []bool) table {
-	out := table{}
-	for i, h := range t.Head {
-		if used[i] {
-			out.Head = append(out.Head, h)
+	for i, isUsed := range slices.Backward(used) {
+		if isUsed {
+			continue
+		}
+		t.Head = slices.Delete(t.Head, i, i+1)
+		for k, row := range t.Rows {
+			t.Rows[k] = slices.Delete(row, i, i+1)
 		}
 	}
-	for _, row := range t.Rows {
-		var kept []cell
-		for i, c := range row {
-			if used[i] {
-				kept = append(kept, c)
-			}
-		}
-		out.Rows = append(out.Rows, kept)
-	}
-	return out
+	return t
 }
 
 // newCountCell returns a cell with n, or a dash if n is 0, which means unknown.

@@ -60,12 +60,6 @@ func (f pointField) hasDeviation() bool {
 	return !slices.Contains([]string{"speedup", "efficiency", "iou_constant", "iou_untrained", "dice_constant", "dice_untrained"}, f.name)
 }
 
-// requiredColumns returns the columns that are shown even without a measurement, so that one sees
-// what is missing.
-func requiredColumns() []string {
-	return []string{"epoch_seconds", "throughput", "speedup", "efficiency"}
-}
-
 func (s *Study) grid() grid.Grid[*Point] {
 	rows := make([]*Point, len(s.Points))
 	for i := range s.Points {
@@ -77,9 +71,10 @@ func (s *Study) grid() grid.Grid[*Point] {
 		{Name: "runs", Brief: true, Count: func(p *Point) int { return p.Runs }},
 	}}
 	fields := pointFields()
+	required := []string{"epoch_seconds", "throughput", "speedup", "efficiency"} // shown even without a measurement, so that one sees what is missing
 	for _, f := range fields {
 		c := grid.Column[*Point]{
-			Name: f.name, Brief: f.brief, Optional: !slices.Contains(requiredColumns(), f.name),
+			Name: f.name, Brief: f.brief, Optional: !slices.Contains(required, f.name),
 			Value: func(p *Point) float64 { return f.of(p).Value },
 		}
 		if s.Rule.Repeats == Mean && f.hasDeviation() {

@@ -194,10 +194,10 @@ func (p *parser) isCount(i, n int) bool {
 }
 
 // readCountBefore stores the number n of token i as nodes or workers if token w, the word after it,
-// says so, as in 4gpus. It reports whether it used the number.
+// says so, as in 4gpus but not in 4gpus_per_node. It reports whether it used the number.
 func (p *parser) readCountBefore(i, w, n int) bool {
 	word := p.tokens[w].text
-	if !isCountNoun(word) || !p.isCount(i, n) || p.isPerNode(w) || p.isTitle(i, w) {
+	if !isCountNoun(word) || !p.isCount(i, n) || p.isWord(w+2) && p.tokens[w+2].text == "per" || p.isTitle(i, w) {
 		return false
 	}
 	p.fields.Leading = p.fields.Leading || i == 0
@@ -217,9 +217,6 @@ func (p *parser) readCountBefore(i, w, n int) bool {
 func (p *parser) isTitle(i, w int) bool {
 	return i == 0 && w == 2 && !strings.HasSuffix(p.tokens[w].text, "s") && p.isWord(w+2) && !p.isNumber(w+3) && !p.isNumber(w+4)
 }
-
-// isPerNode reports whether "per" follows word w, as in 4gpus_per_node.
-func (p *parser) isPerNode(w int) bool { return p.isWord(w+2) && p.tokens[w+2].text == "per" }
 
 func (p *parser) hasLoader() bool { return strings.Contains(strings.ToLower(p.name), "loader") }
 

@@ -11,7 +11,7 @@ import (
 
 // LastValues contains the last known value of each epoch metric of a run, or NaN.
 type LastValues struct {
-	TrainLoss, ValLoss, IoU, Dice, Accuracy, ValAccuracy float64
+	Values runs.Epoch
 
 	// Diverged is the result of DescribeDivergence. The losses of a diverged run are NaN, because
 	// its last finite loss would be misleading.
@@ -21,7 +21,8 @@ type LastValues struct {
 // NewLastValues finds all last values in one pass over the epochs, because a run may have many.
 func NewLastValues(r runs.Run) LastValues {
 	l := LastValues{Diverged: DescribeDivergence(r)}
-	values := []*float64{&l.TrainLoss, &l.ValLoss, &l.IoU, &l.Dice, &l.Accuracy, &l.ValAccuracy}
+	last := &l.Values
+	values := []*float64{&last.TrainLoss, &last.ValLoss, &last.IoU, &last.Dice, &last.Accuracy, &last.ValAccuracy}
 	for _, v := range values {
 		*v = math.NaN()
 	}
@@ -35,7 +36,7 @@ func NewLastValues(r runs.Run) LastValues {
 		}
 	}
 	if l.Diverged != "" {
-		l.TrainLoss, l.ValLoss = math.NaN(), math.NaN()
+		last.TrainLoss, last.ValLoss = math.NaN(), math.NaN()
 	}
 	return l
 }

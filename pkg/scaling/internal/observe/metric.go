@@ -13,40 +13,20 @@ type Metric struct {
 	Name   string
 	Higher bool // higher values are better; only meaningful for measures of quality
 	Test   func(runs.Test) float64
-	// Last returns the metric's value among a run's last values, and Epoch in one epoch. Both are
-	// nil for a metric that is only measured in the test after training.
-	Last  func(LastValues) float64
+	// Epoch is nil for a metric that is only measured in the test after training.
 	Epoch func(runs.Epoch) float64
 }
 
 // QualityMetrics returns the measures of quality, the most informative one first.
 func QualityMetrics() []Metric {
 	return []Metric{
-		{
-			Name: "iou", Higher: true, Test: func(t runs.Test) float64 { return t.IoU },
-			Last: func(l LastValues) float64 { return l.IoU }, Epoch: func(e runs.Epoch) float64 { return e.IoU },
-		},
-		{
-			Name: "dice", Higher: true, Test: func(t runs.Test) float64 { return t.Dice },
-			Last: func(l LastValues) float64 { return l.Dice }, Epoch: func(e runs.Epoch) float64 { return e.Dice },
-		},
-		{
-			Name: "val_accuracy", Higher: true,
-			Last: func(l LastValues) float64 { return l.ValAccuracy }, Epoch: func(e runs.Epoch) float64 { return e.ValAccuracy },
-		},
-		{
-			Name: "accuracy", Higher: true,
-			Last: func(l LastValues) float64 { return l.Accuracy }, Epoch: func(e runs.Epoch) float64 { return e.Accuracy },
-		},
+		{Name: "iou", Higher: true, Test: func(t runs.Test) float64 { return t.IoU }, Epoch: func(e runs.Epoch) float64 { return e.IoU }},
+		{Name: "dice", Higher: true, Test: func(t runs.Test) float64 { return t.Dice }, Epoch: func(e runs.Epoch) float64 { return e.Dice }},
+		{Name: "val_accuracy", Higher: true, Epoch: func(e runs.Epoch) float64 { return e.ValAccuracy }},
+		{Name: "accuracy", Higher: true, Epoch: func(e runs.Epoch) float64 { return e.Accuracy }},
 		{Name: "test_loss", Test: func(t runs.Test) float64 { return t.Loss }},
-		{
-			Name: "val_loss",
-			Last: func(l LastValues) float64 { return l.ValLoss }, Epoch: func(e runs.Epoch) float64 { return e.ValLoss },
-		},
-		{
-			Name: "train_loss",
-			Last: func(l LastValues) float64 { return l.TrainLoss }, Epoch: func(e runs.Epoch) float64 { return e.TrainLoss },
-		},
+		{Name: "val_loss", Epoch: func(e runs.Epoch) float64 { return e.ValLoss }},
+		{Name: "train_loss", Epoch: func(e runs.Epoch) float64 { return e.TrainLoss }},
 	}
 }
 
@@ -66,10 +46,10 @@ func (m Metric) RunValue(r runs.Run) float64 { return m.RunValueWith(r, NewLastV
 
 // RunValueWith is like RunValue for a run whose last values are already known.
 func (m Metric) RunValueWith(r runs.Run, last LastValues) float64 {
-	if v := m.TestValue(r); !math.IsNaN(v) || m.Last == nil {
+	if v := m.TestValue(r); !math.IsNaN(v) || m.Epoch == nil {
 		return v
 	}
-	return m.Last(last)
+	return m.Epoch(last.Values)
 }
 
 // TestValue returns the metric from the test after training, or NaN.
