@@ -177,8 +177,7 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 	}
 	fullStudy, combined := study, 0
 	if hasManySeries(study) {
-		combined = len(study.Series())
-		study = combineSeries(study, study.Points, func(p scaling.Point) int { return p.Workers })
+		study, combined = combineSeries(study, study.Points, func(p scaling.Point) int { return p.Workers })
 	}
 	d.collectRanges(study)
 	if len(d.sizes) == 0 {

@@ -27,16 +27,23 @@ func columnsWithBounds(names ...string) []string {
 
 // EpochTime draws the seconds of training per epoch against the workers.
 func (o Options) EpochTime(study *scaling.Study) (*Figure, error) {
-	b, err := o.drawOverWorkers(study, quantity{
+	return o.drawQuantity(study, quantity{
 		name: "epoch_time", title: "Time per epoch", axis: "time per epoch (s)", what: "Training time per epoch against the number of workers",
 		columns: columnsWithBounds("epoch_seconds"), ofTime: true, proportional: true,
 		span:   func(p scaling.Point) scaling.Estimate { return p.EpochSeconds },
 		spread: func(e scaling.EpochSpread) scaling.Spread { return e.Seconds },
-	})
+	}, math.NaN(), func(*figureBuilder) {})
+}
+
+// drawQuantity draws a quantity over the worker count, and what add adds to it. high is as in
+// figureBuilder.finish.
+func (o Options) drawQuantity(study *scaling.Study, q quantity, high float64, add func(*figureBuilder)) (*Figure, error) {
+	b, err := o.drawOverWorkers(study, q)
 	if err != nil {
 		return nil, err
 	}
-	return b.finish(math.NaN()).finishLayout(b.fullStudy)
+	add(b)
+	return b.finish(high).finishLayout(b.fullStudy)
 }
 
 // rateUnit returns the unit of the throughput of the series that are drawn, and a phrase for
@@ -78,18 +85,13 @@ func (o Options) Throughput(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := o.drawOverWorkers(study, quantity{
+	return o.drawQuantity(study, quantity{
 		name: "throughput", title: "Throughput", axis: "throughput (" + unit + ")",
 		what:    phrase + " of all workers together against the number of workers; dotted: ideal scaling from the smallest worker count",
 		columns: columnsWithBounds("throughput"), ofTime: true, proportional: true,
 		span:   func(p scaling.Point) scaling.Estimate { return p.Throughput },
 		spread: func(e scaling.EpochSpread) scaling.Spread { return e.Throughput },
-	})
-	if err != nil {
-		return nil, err
-	}
-	b.drawIdealLines()
-	return b.finish(math.NaN()).finishLayout(b.fullStudy)
+	}, math.NaN(), (*figureBuilder).drawIdealLines)
 }
 
 func speedupQuantity() quantity {
@@ -103,12 +105,7 @@ func speedupQuantity() quantity {
 // Speedup draws the speed-up over the baseline of each series, with the ideal
 // line N/baseline.
 func (o Options) Speedup(study *scaling.Study) (*Figure, error) {
-	b, err := o.drawOverWorkers(study, speedupQuantity())
-	if err != nil {
-		return nil, err
-	}
-	b.drawIdealSpeedups()
-	return b.finish(math.NaN()).finishLayout(b.fullStudy)
+	return o.drawQuantity(study, speedupQuantity(), math.NaN(), (*figureBuilder).drawIdealSpeedups)
 }
 
 // Efficiency draws the speed-up divided by the ideal speed-up, in percent.
@@ -116,22 +113,19 @@ func (o Options) Efficiency(study *scaling.Study) (*Figure, error) {
 	percent := func(s scaling.Estimate) scaling.Estimate {
 		return scaling.Estimate{Value: 100 * s.Value, Min: 100 * s.Min, Max: 100 * s.Max, Low: 100 * s.Low, High: 100 * s.High, N: s.N}
 	}
-	b, err := o.drawOverWorkers(study, quantity{
+	return o.drawQuantity(study, quantity{
 		name: "efficiency", title: "Efficiency", axis: "efficiency (%)", what: "Speed-up divided by the ideal speed-up",
 		columns: append([]string{"speedup"}, columnsWithBounds("efficiency")...), ofTime: true, band: true,
 		span: func(p scaling.Point) scaling.Estimate { return percent(p.Efficiency) },
+	}, math.NaN(), func(b *figureBuilder) {
+		first, last := float64(b.sizes[0]), float64(b.sizes[len(b.sizes)-1])
+		if last > first {
+			style := element.DottedLine(element.Gray())
+			b.plot.Add(element.LineWithGlyphs(plotter.XYs{{X: first, Y: 100}, {X: last, Y: 100}}, element.SeriesStyle{Line: style})...)
+			b.legend = append(b.legend, element.LegendEntry{Name: "ideal", Icons: []plot.Thumbnailer{element.LegendKey{Line: style}}})
+		}
+		b.values.Add(100)
 	})
-	if err != nil {
-		return nil, err
-	}
-	first, last := float64(b.sizes[0]), float64(b.sizes[len(b.sizes)-1])
-	if last > first {
-		style := element.DottedLine(element.Gray())
-		b.plot.Add(element.LineWithGlyphs(plotter.XYs{{X: first, Y: 100}, {X: last, Y: 100}}, element.SeriesStyle{Line: style})...)
-		b.legend = append(b.legend, element.LegendEntry{Name: "ideal", Icons: []plot.Thumbnailer{element.LegendKey{Line: style}}})
-	}
-	b.values.Add(100)
-	return b.finish(math.NaN()).finishLayout(b.fullStudy)
 }
 
 func iouQuantity(study *scaling.Study) quantity {
@@ -159,23 +153,13 @@ func (o Options) IoU(study *scaling.Study) (*Figure, error) {
 	if len(selected.Runs) == 1 && len(selected.Runs[0].Classes) > 0 {
 		return o.drawClassIoUs(selected, selected.Runs[0])
 	}
-	b, err := o.drawOverWorkers(study, iouQuantity(study))
-	if err != nil {
-		return nil, err
-	}
-	b.addReferenceIoUs()
-	return b.finish(1).finishLayout(b.fullStudy)
+	return o.drawQuantity(study, iouQuantity(study), 1, (*figureBuilder).addReferenceIoUs)
 }
 
 // Accuracy draws the accuracy on the validation set after training, or on the training
 // set if the logs contain no validation accuracy.
 func (o Options) Accuracy(study *scaling.Study) (*Figure, error) {
-	q := accuracyQuantity(study)
-	b, err := o.drawOverWorkers(study, q)
-	if err != nil {
-		return nil, err
-	}
-	return b.finish(1).finishLayout(b.fullStudy)
+	return o.drawQuantity(study, accuracyQuantity(study), 1, func(*figureBuilder) {})
 }
 
 func accuracyQuantity(study *scaling.Study) quantity {

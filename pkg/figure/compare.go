@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/go-gota/gota/dataframe"
+	"github.com/go-gota/gota/series"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
@@ -328,5 +329,5 @@ func (f *Figure) addOverheadRows(over *scaling.Overhead) {
 }
 
 func prependTextColumn(t dataframe.DataFrame, name, text string) dataframe.DataFrame {
-	return textColumn(name, text, t.Nrow()).CBind(t)
+	return dataframe.New(series.New(slices.Repeat([]string{text}, t.Nrow()), series.String, name)).CBind(t)
 }

@@ -22,23 +22,14 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// textColumn returns a table with one column, whose cells all contain text.
-func textColumn(name, text string, rows int) dataframe.DataFrame {
-	all := make([]string, rows)
-	for i := range all {
-		all[i] = text
-	}
-	return dataframe.New(series.New(all, series.String, name))
-}
-
 // Fit draws the scaling model that fits each series best (or Options.Law), through the measured speed-ups
 // and beyond them, with the prediction band of one more run. It marks the worker count from which each
 // additional worker adds less than half of its own speed, and the count at which throughput peaks.
 func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	const name = "fit"
 	q := speedupQuantity()
-	q.name, q.title, q.band = name, "Speed-up and fitted law", false
-	b, err := o.drawPointsOverWorkers(study, q)
+	q.name, q.title, q.band, q.points = name, "Speed-up and fitted law", false, true // the fitted model is the line
+	b, err := o.drawOverWorkers(study, q)
 	if err != nil {
 		return nil, err
 	}
@@ -119,12 +110,6 @@ func joinErrors(failed map[string]error) error {
 
 func confidenceLevel(study *scaling.Study) float64 {
 	return cmp.Or(study.Rule.Confidence, 0.95)
-}
-
-// drawPointsOverWorkers is drawOverWorkers without a line, because the fitted model is the line.
-func (o Options) drawPointsOverWorkers(study *scaling.Study, q quantity) (*figureBuilder, error) {
-	q.points = true
-	return o.drawOverWorkers(study, q)
 }
 
 // fittedSeries is a series' model, with the sentence that compares all models of the series.

@@ -71,8 +71,8 @@ func pointEstimates(p *scaling.Point) []*scaling.Estimate {
 
 // combineSeries returns a study for drawing, whose only series combines all series. All points with
 // the same count (Size or Workers) become one point: each value is the median with the range, and N
-// the number of points that have the value.
-func combineSeries(study *scaling.Study, points []scaling.Point, count func(scaling.Point) int) *scaling.Study {
+// the number of points that have the value. total is the number of series that are combined.
+func combineSeries(study *scaling.Study, points []scaling.Point, count func(scaling.Point) int) (combined *scaling.Study, total int) {
 	names := map[string]bool{}
 	byCount := map[int][]scaling.Point{}
 	for _, p := range points {
@@ -101,17 +101,11 @@ func combineSeries(study *scaling.Study, points []scaling.Point, count func(scal
 		}
 		out.Points = append(out.Points, q)
 	}
-	return &out
+	return &out, len(names)
 }
 
 func (b *figureBuilder) combineAllSeries(points []scaling.Point) {
-	var names []string
-	for _, p := range points {
-		if !slices.Contains(names, p.Series) {
-			names = append(names, p.Series)
-		}
-	}
-	b.study, b.combined = combineSeries(b.study, points, func(p scaling.Point) int { return p.Size }), len(names)
+	b.study, b.combined = combineSeries(b.study, points, func(p scaling.Point) int { return p.Size })
 	b.banded = len(b.sizes) > 1 && !b.q.points && b.o.Intervals != IntervalsNone
 	if b.o.Intervals == IntervalsEpochs {
 		b.o.Intervals = ""

@@ -445,22 +445,13 @@ func (b *figureBuilder) repeatsNote() string {
 	for _, why := range b.notDrawn {
 		c += " " + strings.ToUpper(why[:1]) + why[1:] + "."
 	}
-	if b.hasShiftedSeries() {
+	if slices.ContainsFunc(slices.Collect(maps.Values(b.sideShifts)), func(s element.SidewaysShift) bool { return s.Count > 1 }) {
 		c += sideBySideNote
 	}
 	if b.spreads {
 		c += fmt.Sprintf(" Bars: the middle %s of the epochs of a point's runs; no confidence interval.", english.Percent(confidenceLevel(b.study)))
 	}
 	return c + notDrawnNote(b.study)
-}
-
-func (b *figureBuilder) hasShiftedSeries() bool {
-	for _, place := range b.sideShifts {
-		if place.Count > 1 {
-			return true
-		}
-	}
-	return false
 }
 
 // runsPerPointNote returns a sentence about the number of runs per point, or "" if all are 0.

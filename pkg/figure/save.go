@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -87,7 +88,8 @@ func (f *Figure) encode(format string) ([]byte, error) {
 		if f.computeTableOnce(); f.table.Err != nil || f.table.Ncol() == 0 {
 			return nil, errors.New("the figure has no table")
 		}
-		return []byte(f.formatCSV()), nil
+		err := f.writeCSV(&b)
+		return b.Bytes(), err
 	case "txt":
 		return []byte(f.String() + "\n"), nil
 	case "tex":
@@ -107,11 +109,11 @@ func removeDates(pdf []byte) []byte {
 	})
 }
 
-// formatCSV returns the table as CSV. Cells of values that were not measured are empty.
-func (f *Figure) formatCSV() string {
-	var b strings.Builder
+// writeCSV writes the table as CSV. Cells of values that were not measured are empty.
+func (f *Figure) writeCSV(to io.Writer) error {
+	w := clean.NewCSVWriter(to)
 	names := f.table.Names()
-	b.WriteString(formatCSVLine(names))
+	err := w.Write(names)
 	columns := make([]series.Series, len(names))
 	for i, name := range names {
 		columns[i] = f.table.Col(name)
@@ -128,7 +130,8 @@ func (f *Figure) formatCSV() string {
 				cells[i] = e.String()
 			}
 		}
-		b.WriteString(formatCSVLine(cells))
+		err = errors.Join(err, w.Write(cells))
 	}
-	return b.String()
+	w.Flush()
+	return errors.Join(err, w.Error())
 }

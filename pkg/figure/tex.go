@@ -1,7 +1,6 @@
 package figure
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"math"
@@ -11,19 +10,7 @@ import (
 
 	"github.com/go-gota/gota/dataframe"
 	"github.com/go-gota/gota/series"
-
-	"lockstep/pkg/internal/clean"
 )
-
-func formatCSVLine(cells []string) string {
-	var b bytes.Buffer
-	w := clean.NewCSVWriter(&b)
-	if err := w.Write(cells); err != nil { // writing to a buffer does not fail
-		return strings.Join(cells, ",") + "\n"
-	}
-	w.Flush()
-	return b.String()
-}
 
 // maxTeXRows is the largest number of rows of a table in a paper.
 const maxTeXRows = 40
@@ -78,14 +65,10 @@ func (f *Figure) tableCaption() string {
 }
 
 func texColumns(table dataframe.DataFrame) []string {
-	var names []string
-	for _, name := range table.Names() {
+	names := slices.DeleteFunc(table.Names(), func(name string) bool {
 		c := table.Col(name)
-		if c.Type() == series.Float && !slices.ContainsFunc(c.Float(), func(v float64) bool { return !math.IsNaN(v) }) {
-			continue
-		}
-		names = append(names, name)
-	}
+		return c.Type() == series.Float && !slices.ContainsFunc(c.Float(), func(v float64) bool { return !math.IsNaN(v) })
+	})
 	return slices.DeleteFunc(names, func(name string) bool {
 		i := strings.LastIndex(name, "_")
 		if i < 0 || !slices.Contains([]string{"_low", "_high", "_min", "_max"}, name[i:]) {

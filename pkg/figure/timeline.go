@@ -275,20 +275,6 @@ func (o Options) layOutTrace(run *runs.Run, rows int) (*timeline, error) {
 	return t, nil
 }
 
-// activityKinds returns the kinds of activities and their names, in the order of the legend.
-func activityKinds() [][2]string {
-	return [][2]string{
-		{"data", "data"},
-		{"forward", "forward"},
-		{"backward", "backward"},
-		{"compute", "compute"},
-		{"exposed", "exposed communication"},
-		{"communication", "communication"},
-		{"all-reduce", "all-reduce"},
-		{"optimizer", "optimizer"},
-	}
-}
-
 // draw draws the rows, the first one at the top, and computes the table: row, kind, name,
 // start_seconds, seconds.
 func (t *timeline) draw(f *Figure) {
@@ -298,14 +284,14 @@ func (t *timeline) draw(f *Figure) {
 	}
 	unitName, unit := element.TimeUnit(at.Hi - at.Lo)
 	f.plot.X.Label.Text = "time (" + unitName + ")"
-	for _, k := range activityKinds() {
-		b := element.Boxes{Fill: activityColor(k[0])}
+	for _, kind := range []string{"data", "forward", "backward", "compute", "exposed", "communication", "all-reduce", "optimizer"} { // in the order of the legend
+		b := element.Boxes{Fill: activityColor(kind)}
 		for _, s := range t.spans {
-			if s.kind != k[0] {
+			if s.kind != kind {
 				continue
 			}
 			half := 0.4
-			if k[0] == "all-reduce" {
+			if kind == "all-reduce" {
 				half = 0.25
 			}
 			y := -float64(s.row)
@@ -313,7 +299,7 @@ func (t *timeline) draw(f *Figure) {
 		}
 		if len(b.At) > 0 {
 			f.plot.Add(b)
-			f.legend = append(f.legend, element.LegendEntry{Name: k[1], Icons: []plot.Thumbnailer{b}})
+			f.legend = append(f.legend, element.LegendEntry{Name: strings.Replace(kind, "exposed", "exposed communication", 1), Icons: []plot.Thumbnailer{b}})
 		}
 	}
 	ticks := make(element.RowTicks, len(t.rows))
