@@ -126,23 +126,22 @@ func (s *Sampler) readEnergy() []float64 {
 
 func (s *Sampler) takeSample() {
 	at := strconv.FormatFloat(time.Since(s.begin).Seconds(), 'f', 3, 64)
-	sum, measured := 0.0, false
-	percent, memory := math.NaN(), math.NaN() // sums
+	last := GPUSample{Percent: math.NaN(), MemoryBytes: math.NaN(), Watts: math.NaN()}
 	for i, d := range s.devices {
 		row := []string{at, strconv.Itoa(i), "", "", "", "", ""}
 		if u, err := s.lib.Utilization(d); err == nil {
 			row[2], row[3] = strconv.Itoa(int(u.GPU)), strconv.Itoa(int(u.Memory))
 			s.busy += float64(u.GPU)
 			s.busyN++
-			percent = addMeasured(percent, float64(u.GPU)/float64(len(s.devices)))
+			last.Percent = addMeasured(last.Percent, float64(u.GPU)/float64(len(s.devices)))
 		}
 		if p, err := s.lib.Power(d); err == nil {
 			row[4] = strconv.FormatFloat(p, 'f', 1, 64)
-			sum, measured = sum+p, true
+			last.Watts = addMeasured(last.Watts, p)
 		}
 		if m, err := s.lib.MemoryInfo(d); err == nil {
 			row[5] = strconv.FormatUint(m.Used, 10)
-			memory = addMeasured(memory, float64(m.Used))
+			last.MemoryBytes = addMeasured(last.MemoryBytes, float64(m.Used))
 		}
 		if c, err := s.lib.Clock(d, nvml.SMClock); err == nil {
 			row[6] = strconv.Itoa(c)
@@ -151,11 +150,9 @@ func (s *Sampler) takeSample() {
 			s.err = s.csv.Write(row)
 		}
 	}
-	last := GPUSample{Percent: percent, MemoryBytes: memory, Watts: math.NaN()}
-	if measured {
-		s.watts += sum
+	if !math.IsNaN(last.Watts) {
+		s.watts += last.Watts
 		s.wattN++
-		last.Watts = sum
 	}
 	s.mu.Lock()
 	s.last = last

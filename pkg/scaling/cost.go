@@ -87,7 +87,7 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 		basis += ", per epoch"
 	}
 	for i, p := range s.Points {
-		hours := seconds(i).scale(1.0 / 3600)
+		hours := seconds(p).scale(1.0 / 3600)
 		if perEpoch {
 			hours = hours.scale(1 / s.trainedEpochs(i))
 		}
@@ -114,8 +114,8 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 }
 
 // costBasis chooses the time from which the cost is computed. It returns its name, and a function
-// that returns the time of the i-th point, or nil if no point has a time.
-func (s *Study) costBasis() (string, func(int) Estimate) {
+// that returns the time of a point, or nil if no point has a time.
+func (s *Study) costBasis() (string, func(Point) Estimate) {
 	all := func(span func(Point) Estimate) bool {
 		return !slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 0 && math.IsNaN(span(p).Value) })
 	}
@@ -125,21 +125,18 @@ func (s *Study) costBasis() (string, func(int) Estimate) {
 	wall := func(p Point) Estimate { return p.WallSeconds }
 	train := func(p Point) Estimate { return p.TrainSeconds }
 	epoch := func(p Point) Estimate { return p.EpochSeconds }
-	of := func(span func(Point) Estimate) func(int) Estimate {
-		return func(i int) Estimate { return span(s.Points[i]) }
-	}
 	same := s.haveEqualEpochs()
 	switch {
 	case same && any(wall) && all(wall):
-		return basisWall, of(wall)
+		return basisWall, wall
 	case same && any(train) && all(train):
-		return basisTrain, of(train)
+		return basisTrain, train
 	case any(epoch):
-		return basisEpoch, of(epoch)
+		return basisEpoch, epoch
 	case any(wall):
-		return basisWall, of(wall)
+		return basisWall, wall
 	case any(train):
-		return basisTrain, of(train)
+		return basisTrain, train
 	}
 	return "", nil
 }
@@ -241,7 +238,7 @@ func (s *Study) Budget(deviceHours float64, project ...Project) (*Budget, error)
 		if slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 0 && math.IsNaN(p.EpochSeconds.Value) }) {
 			return nil, fmt.Errorf("budget: the logs contain only the time of %s, and not how many epochs it trained: leave out the number of epochs, or add it to the logs", map[string]string{basisWall: "the whole job", basisTrain: "the training"}[basis])
 		}
-		basis, seconds = basisEpoch, func(i int) Estimate { return s.Points[i].EpochSeconds }
+		basis, seconds = basisEpoch, func(p Point) Estimate { return p.EpochSeconds }
 	}
 	plan.epochs, plan.seeds = float64(plan.planned.Epochs), plan.planned.Seeds
 	for _, c := range s.cells {
@@ -254,7 +251,7 @@ func (s *Study) Budget(deviceHours float64, project ...Project) (*Budget, error)
 	}
 	var costs []CostRow
 	for i, p := range s.Points {
-		hours := seconds(i).scale(float64(plan.seeds) / 3600)
+		hours := seconds(p).scale(float64(plan.seeds) / 3600)
 		switch {
 		case basis == basisEpoch:
 			hours = hours.scale(plan.epochs)

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/go-gota/gota/dataframe"
 
@@ -213,19 +212,13 @@ type LossCurve struct {
 	TrainMin, TrainMax []float64
 }
 
-type lossCurveCache struct {
-	once sync.Once
-	all  []LossCurve
-}
-
 // LossCurves returns the losses of each series in the study's order, by ascending worker count.
 // Points whose runs have no epochs are omitted.
 func (s *Study) LossCurves() []LossCurve {
 	if s.losses == nil { // a Study that the caller constructed
 		return s.computeLossCurves()
 	}
-	s.losses.once.Do(func() { s.losses.all = s.computeLossCurves() })
-	return s.losses.all
+	return s.losses()
 }
 
 func (s *Study) computeLossCurves() []LossCurve {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 
 	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/english"
@@ -45,8 +46,8 @@ type Study struct {
 	lacks           []lack                          // what some runs lack, in the order in which it was found
 	disturbed       []disturbedRun
 	draws           *stats.DrawCache
-	losses          *lossCurveCache
-	shownIn         <-chan struct{} // of the cell in which Read has shown the ReadingNotes; nil if none
+	losses          func() []LossCurve // computes them once; nil in a Study that a caller constructed
+	shownIn         <-chan struct{}    // of the cell in which Read has shown the ReadingNotes; nil if none
 }
 
 // Read reads the runs in each path and its subfolders into a study with DefaultRule: run folders, and
@@ -170,7 +171,8 @@ func newOrderedStudy(all []runs.Run, problems []runs.Problem, notes []string, ru
 	}
 	all = cleanNames(all)
 	removeUnrealScores(all)
-	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, readNotes: notes, measures: map[string]observe.SpeedMeasure{}, draws: stats.NewDrawCache(), losses: &lossCurveCache{}}
+	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, readNotes: notes, measures: map[string]observe.SpeedMeasure{}, draws: stats.NewDrawCache()}
+	s.losses = sync.OnceValue(s.computeLossCurves)
 	lacking := map[string]bool{} // files with a run whose number of workers is unknown, which addLack reports
 	for _, r := range all {
 		lacking[r.File] = lacking[r.File] || r.Info.Workers < 1
