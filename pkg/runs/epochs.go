@@ -31,26 +31,20 @@ type epochColumn struct {
 }
 
 func epochColumns() []epochColumn {
-	count := func(name string, field func(*Epoch) *int) epochColumn {
-		return epochColumn{name: name, count: field}
-	}
-	value := func(name string, field func(*Epoch) *float64) epochColumn {
-		return epochColumn{name: name, value: field}
-	}
 	return []epochColumn{
-		count("epoch", func(e *Epoch) *int { return &e.Epoch }),
-		value("seconds", func(e *Epoch) *float64 { return &e.Seconds }),
-		count("samples", func(e *Epoch) *int { return &e.Samples }),
-		count("padding_samples", func(e *Epoch) *int { return &e.PaddingSamples }),
-		value("samples_per_second", func(e *Epoch) *float64 { return &e.SamplesPerSecond }),
-		value("train_loss", func(e *Epoch) *float64 { return &e.TrainLoss }),
-		value("val_loss", func(e *Epoch) *float64 { return &e.ValLoss }),
-		value("iou", func(e *Epoch) *float64 { return &e.IoU }),
-		value("dice", func(e *Epoch) *float64 { return &e.Dice }),
-		value("val_seconds", func(e *Epoch) *float64 { return &e.ValSeconds }),
-		value("lr", func(e *Epoch) *float64 { return &e.LearningRate }),
-		value("accuracy", func(e *Epoch) *float64 { return &e.Accuracy }),
-		value("val_accuracy", func(e *Epoch) *float64 { return &e.ValAccuracy }),
+		{name: "epoch", count: func(e *Epoch) *int { return &e.Epoch }},
+		{name: "seconds", value: func(e *Epoch) *float64 { return &e.Seconds }},
+		{name: "samples", count: func(e *Epoch) *int { return &e.Samples }},
+		{name: "padding_samples", count: func(e *Epoch) *int { return &e.PaddingSamples }},
+		{name: "samples_per_second", value: func(e *Epoch) *float64 { return &e.SamplesPerSecond }},
+		{name: "train_loss", value: func(e *Epoch) *float64 { return &e.TrainLoss }},
+		{name: "val_loss", value: func(e *Epoch) *float64 { return &e.ValLoss }},
+		{name: "iou", value: func(e *Epoch) *float64 { return &e.IoU }},
+		{name: "dice", value: func(e *Epoch) *float64 { return &e.Dice }},
+		{name: "val_seconds", value: func(e *Epoch) *float64 { return &e.ValSeconds }},
+		{name: "lr", value: func(e *Epoch) *float64 { return &e.LearningRate }},
+		{name: "accuracy", value: func(e *Epoch) *float64 { return &e.Accuracy }},
+		{name: "val_accuracy", value: func(e *Epoch) *float64 { return &e.ValAccuracy }},
 	}
 }
 
@@ -59,16 +53,20 @@ func epochColumns() []epochColumn {
 func formatEpoch(e Epoch) string {
 	var cells []string
 	for _, c := range epochColumns() {
-		switch {
-		case c.count != nil:
+		if c.count != nil {
 			cells = append(cells, strconv.Itoa(*c.count(&e)))
-		case math.IsNaN(*c.value(&e)):
-			cells = append(cells, "")
-		default:
-			cells = append(cells, strconv.FormatFloat(*c.value(&e), 'g', -1, 64))
+		} else {
+			cells = append(cells, formatCell(*c.value(&e)))
 		}
 	}
 	return strings.Join(cells, ",")
+}
+
+func formatCell(v float64) string {
+	if math.IsNaN(v) {
+		return ""
+	}
+	return strconv.FormatFloat(v, 'g', -1, 64)
 }
 
 type epochReader struct {

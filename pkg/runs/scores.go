@@ -62,14 +62,8 @@ func (s *NamedScores) UnmarshalJSON(text []byte) error {
 // cells returns the scores as cells of a CSV file. NaN is an empty cell, and a line break in a name
 // is a space, because the file is read line by line.
 func (s NamedScores) cells() []string {
-	number := func(v float64) string {
-		if math.IsNaN(v) {
-			return ""
-		}
-		return strconv.FormatFloat(v, 'g', -1, 64)
-	}
 	name := strings.NewReplacer("\n", " ", "\r", " ").Replace(s.Name)
-	return []string{name, number(s.IoU), number(s.Dice), strconv.FormatInt(s.Pixels, 10)}
+	return []string{name, formatCell(s.IoU), formatCell(s.Dice), strconv.FormatInt(s.Pixels, 10)}
 }
 
 func parseScores(cells []string) (s NamedScores, err error) {

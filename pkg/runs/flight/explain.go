@@ -126,15 +126,7 @@ func (e *explainer) findWaiting() {
 
 // explainRank returns a sentence if other ranks waited for rank or it called another operation, or "".
 func (e *explainer) explainRank(rank int) string {
-	name := fmt.Sprintf("rank %d", rank)
-	place := e.places[rank]
-	r := e.byRank[rank]
-	if r != nil {
-		place = Place{r.Host, r.PID}
-	}
-	if place.Host != "" {
-		name += fmt.Sprintf(" (process %d on %s)", place.PID, place.Host)
-	}
+	name, r := e.describeRank(rank), e.byRank[rank]
 	waited := fmt.Sprintf("; %s waited up to %s", english.Count(len(e.waiting), "rank"), e.longest.Round(time.Millisecond))
 	if len(e.waiting) <= maxListedRanks {
 		waited = fmt.Sprintf("; rank %s waited %s", e.waiting[0], e.longest.Round(time.Millisecond))
@@ -155,6 +147,18 @@ func (e *explainer) explainRank(rank int) string {
 		return fmt.Sprintf("%s entered %s too late, %s after rank %d, which had waited %s", name, e.call, after.Round(time.Millisecond), e.caller, waited.Round(time.Millisecond)) + r.describeStack()
 	}
 	return ""
+}
+
+// describeRank names a rank and, if it is known, where it ran.
+func (e *explainer) describeRank(rank int) string {
+	place := e.places[rank]
+	if r := e.byRank[rank]; r != nil {
+		place = Place{r.Host, r.PID}
+	}
+	if place.Host == "" {
+		return fmt.Sprintf("rank %d", rank)
+	}
+	return fmt.Sprintf("rank %d (process %d on %s)", rank, place.PID, place.Host)
 }
 
 func (r *Record) describeEnd() string {

@@ -68,20 +68,13 @@ func (r *Record) waited(c *Call) time.Duration {
 // explainMessage describes a message that another rank waited for, and what is known of peer, which
 // did not send or receive it.
 func (e *explainer) explainMessage(peer int, w messageWait) string {
-	place, r := e.places[peer], e.byRank[peer]
-	if r != nil {
-		place = Place{r.Host, r.PID}
-	}
-	name := fmt.Sprintf("rank %d", peer)
-	if place.Host != "" {
-		name += fmt.Sprintf(" (process %d on %s)", place.PID, place.Host)
-	}
+	r := e.byRank[peer]
 	verb, direction := "receive", "from"
 	if w.call.Kind == "receive" {
 		verb, direction = "send", "to"
 	}
 	size := strings.TrimPrefix(w.call.sizeSuffix(), " of ")
-	text := fmt.Sprintf("%s did not %s %s %s rank %d%s, which waited %s: ", name, verb, size, direction, w.rank, w.call.place(), w.time.Round(time.Millisecond))
+	text := fmt.Sprintf("%s did not %s %s %s rank %d%s, which waited %s: ", e.describeRank(peer), verb, size, direction, w.rank, w.call.place(), w.time.Round(time.Millisecond))
 	switch {
 	case r != nil:
 		return text + r.describeLast()

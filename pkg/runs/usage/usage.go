@@ -131,8 +131,9 @@ type Summary struct {
 // Summarize returns the means and peaks of the record.
 func (r Record) Summarize() Summary {
 	s := Summary{
-		Rank: r.Rank, PeakMemoryBytes: r.peak((*Sample).memory), PeakMachineMemoryBytes: r.peak((*Sample).machineMemory),
-		PeakGPUMemoryBytes: r.peak((*Sample).gpuMemory),
+		Rank: r.Rank, PeakMemoryBytes: r.peak(func(s *Sample) float64 { return s.MemoryBytes }),
+		PeakMachineMemoryBytes: r.peak(func(s *Sample) float64 { return s.MachineMemoryBytes }),
+		PeakGPUMemoryBytes:     r.peak(func(s *Sample) float64 { return s.GPUMemoryBytes }),
 	}
 	for _, sample := range r.Samples {
 		s.Host, s.Seconds = sample.Host, s.Seconds+sample.Seconds
@@ -147,10 +148,6 @@ func (r Record) Summarize() Summary {
 	s.GPUWatts, s.GPUJoules = r.mean(func(s *Sample) float64 { return s.GPUWatts })
 	return s
 }
-
-func (s *Sample) memory() float64        { return s.MemoryBytes }
-func (s *Sample) machineMemory() float64 { return s.MachineMemoryBytes }
-func (s *Sample) gpuMemory() float64     { return s.GPUMemoryBytes }
 
 // mean returns the mean of a value over the time in which it was measured, and its integral over
 // that time, or NaN.
