@@ -39,7 +39,7 @@ func raceTests() map[string][]string {
 			"CrewStays", "InMemory", "SameBatches", "Canceled", "CanceledWhileGenerating", "TurnsOfVolumes", "Bytes", "Volumes",
 		},
 		"data/internal/filehash":      {"Sum"},
-		"data/internal/stage":         {"Stage", "WaitEnds"},
+		"data/internal/localcopy":     {"Stage", "WaitEnds"},
 		"engine/cpu":                  {"ManyThreads", "EarlyUpdate", "NetworksAreReproducible", "UNetIsReproducible", "Profile", "TraceAddsUp", "Statistics", "HostMemory"},
 		"engine/cpu/internal/threads": {"Background", "FinishBackgroundWaits", "Group", "Synchronizations", "WaitsForGrandchildren", "Signal"},
 		"launch": {
@@ -59,10 +59,11 @@ func raceTests() map[string][]string {
 		},
 		"train": {
 			"AsynchronousTraining", "AsynchronousInterrupt", "Mirror", "SyncBatchNormReplicas", "PipelineInRunFolder", "FailingReplicaEndsItsProcess",
-			"RecordsOfReplicas", "Profile", "CheckpointsEverySteps", "OwnedOnEveryRank", "WaitsForStragglers", "Agree", "LocalSGDEqualsDDP", "HorovodTimeline",
+			"RecordsOfReplicas", "Profile", "CheckpointsEverySteps", "OwnedOnEveryRank", "WaitsForStragglers", "LocalSGDEqualsDDP", "HorovodTimeline",
 			"StrategiesNameADeadRank", "TwoWorkers", "TrainTwice", "Accumulate", "CheckCanceled",
 		},
-		"tune": {"TuneLoader", "RunTrials"},
+		"train/internal/ranks": {"Agree"},
+		"tune":                 {"TuneLoader", "RunTrials"},
 	}
 }
 

@@ -44,9 +44,9 @@ type ablation struct {
 	set           []string       // "LOCKSTEP_CPU=…" for each side; nil: the best instruction set of the processor
 }
 
-// comparisons returns first each instruction set of this processor with the next slower one, then each
+// ablations returns first each instruction set of this processor with the next slower one, then each
 // optimization that engine.Options can disable, and bf16 if the processor has instructions for it.
-func (o AblationOptions) comparisons() []ablation {
+func (o AblationOptions) ablations() []ablation {
 	var all []ablation
 	one := workerSetting{1, o.Threads}
 	if sets, err := engine.InstructionSets("fp32"); err == nil {
@@ -87,7 +87,7 @@ func MeasureAblation(ctx context.Context, o AblationOptions) ([]Record, error) {
 		return nil, fmt.Errorf("bench ablation: %w", err)
 	}
 	common := Record{Unit: "images/s", Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx)}
-	list := o.comparisons()
+	list := o.ablations()
 	if len(list) == 0 {
 		return nil, fmt.Errorf("bench ablation: no comparison on this processor has %q in its name", o.Only)
 	}

@@ -128,7 +128,7 @@ func (o AllReduceOptions) Validate() error {
 		}
 	}
 	if o.Transports != nil && len(o.Transports) == 0 {
-		return fmt.Errorf("bench allreduce: no transport was given: use %s", english.Either(AllReduceTransports()))
+		return fmt.Errorf("bench allreduce: no transport was given: use %s", english.JoinOr(AllReduceTransports()))
 	}
 	if err := checkNames("bench allreduce", "transport", o.Transports, AllReduceTransports()); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (o AllReduceOptions) Validate() error {
 func checkNames(operation, what string, names, known []string) error {
 	for _, n := range names {
 		if !slices.Contains(known, n) {
-			return fmt.Errorf("%s: unknown %s %q%s: use %s", operation, what, n, nearest.Hint(n, known), english.Either(known))
+			return fmt.Errorf("%s: unknown %s %q%s: use %s", operation, what, n, nearest.Hint(n, known), english.JoinOr(known))
 		}
 	}
 	return nil
@@ -165,14 +165,14 @@ func MeasureAllReduce(ctx context.Context, o AllReduceOptions) (*AllReduces, err
 	}
 	result := &AllReduces{Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx)}
 	for _, ranks := range o.Workers {
-		if err := o.measureRanks(ctx, ranks, result); err != nil {
+		if err := o.measureRankCount(ctx, ranks, result); err != nil {
 			return nil, fmt.Errorf("bench allreduce: %d workers: %w", ranks, comparison.ContextCause(ctx, err))
 		}
 	}
 	return result, nil
 }
 
-func (o AllReduceOptions) measureRanks(ctx context.Context, ranks int, result *AllReduces) error {
+func (o AllReduceOptions) measureRankCount(ctx context.Context, ranks int, result *AllReduces) error {
 	command, err := comparison.WorkerCommand(ctx)
 	if err != nil {
 		return err
@@ -188,9 +188,9 @@ func (o AllReduceOptions) measureRanks(ctx context.Context, ranks int, result *A
 		}
 	}()
 	for _, own := range o.lockstepSides() {
-		s, err := startOwn(ctx, own, command, ranks, cpus)
+		s, err := startLockstepSide(ctx, own, command, ranks, cpus)
 		if o.Transports == nil && errors.Is(err, ErrPeerMissing) {
-			result.skip(fmt.Sprintf("transport %s: %v", own.transport, err))
+			result.noteSkipped(fmt.Sprintf("transport %s: %v", own.transport, err))
 			continue
 		}
 		if err != nil {
@@ -208,7 +208,7 @@ func (o AllReduceOptions) measureRanks(ctx context.Context, ranks int, result *A
 	for _, name := range names {
 		s, err := o.startPeer(ctx, name, command, ranks, cpus)
 		if o.Beside == nil && errors.Is(err, ErrPeerMissing) {
-			result.skip(fmt.Sprintf("%s: %v", name, err))
+			result.noteSkipped(fmt.Sprintf("%s: %v", name, err))
 			continue
 		}
 		if err != nil {
@@ -217,7 +217,7 @@ func (o AllReduceOptions) measureRanks(ctx context.Context, ranks int, result *A
 		sides = append(sides, allReduceSide{s, name})
 	}
 	for _, size := range o.Sizes {
-		rows, err := o.measureSize(sides, ranks, size)
+		rows, err := o.measureBufferSize(sides, ranks, size)
 		if err != nil {
 			return err
 		}
@@ -249,9 +249,9 @@ func planCPUs(ranks int) ([][]int, error) {
 	return parseCPUs(b)
 }
 
-// startOwn starts one of Lockstep's sides, bound to cpus. Ranks that exchange by MPI are started and bound
+// startLockstepSide starts one of Lockstep's sides, bound to cpus. Ranks that exchange by MPI are started and bound
 // by one mpirun, which passes the requests to rank 0.
-func startOwn(ctx context.Context, own lockstepSide, command []string, ranks int, cpus [][]int) (*comparison.Side, error) {
+func startLockstepSide(ctx context.Context, own lockstepSide, command []string, ranks int, cpus [][]int) (*comparison.Side, error) {
 	p := comparison.Program{
 		Argv:    append(slices.Clone(command), "--task", taskAllReduce),
 		Env:     []string{"LOCKSTEP_COLLECTIVE=" + own.transport, "LOCKSTEP_ALGORITHM=" + own.algorithm},
@@ -289,9 +289,9 @@ func (o AllReduceOptions) startPeer(ctx context.Context, name string, command []
 	return comparison.StartPeer(ctx, comparison.Program{Argv: append(torch, "--task", taskAllReduce, "--threads", "1"), Workers: ranks})
 }
 
-// measureSize measures one size in bytes on all sides in turns, and checks each side's result before and
+// measureBufferSize measures one size in bytes on all sides in turns, and checks each side's result before and
 // after.
-func (o AllReduceOptions) measureSize(sides []allReduceSide, ranks, size int) ([]AllReduceRow, error) {
+func (o AllReduceOptions) measureBufferSize(sides []allReduceSide, ranks, size int) ([]AllReduceRow, error) {
 	wrong := make([]int, len(sides))
 	check := func() error {
 		for i, s := range sides {

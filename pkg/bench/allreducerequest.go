@@ -38,7 +38,7 @@ func parseReduceRequest(words []string) (r reduceRequest, err error) {
 // fills its buffer before the clock starts, so that none pays for new pages of memory.
 func (r reduceRequest) answer(b []float32, rank, ranks int, barrier, reduce func() error) (comparison.Answer, error) {
 	if r.count == 0 {
-		return checkReduce(b, rank, ranks, reduce)
+		return checkAllReduce(b, rank, ranks, reduce)
 	}
 	clear(b) // zeros, because sums of other numbers would overflow
 	if err := barrier(); err != nil {
@@ -85,14 +85,14 @@ func (w *worker) followRequests() error {
 		if err := w.shareRequest(&r); err != nil || r.size == 0 {
 			return err
 		}
-		if _, err := w.reduce(r); err != nil {
+		if _, err := w.answerReduceRequest(r); err != nil {
 			return err
 		}
 	}
 }
 
-// reduce answers r with the group, or with the stream.
-func (w *worker) reduce(r reduceRequest) (comparison.Answer, error) {
+// answerReduceRequest answers r with the group, or with the stream.
+func (w *worker) answerReduceRequest(r reduceRequest) (comparison.Answer, error) {
 	if n := r.size / 4; w.sum.Len() != n {
 		w.sum = device.Buffer{F32: make([]float32, n)}
 	}
@@ -109,22 +109,22 @@ func (w *worker) reduce(r reduceRequest) (comparison.Answer, error) {
 	})
 }
 
-// checkPeriod is the length of checkReduce's pattern. It is prime, so that a part of the buffer that was
+// checkPatternPeriod is the length of checkAllReduce's pattern. It is prime, so that a part of the buffer that was
 // added at a wrong place gives wrong numbers.
-const checkPeriod = 97
+const checkPatternPeriod = 97
 
-// checkReduce fills b with i modulo checkPeriod plus the rank, adds up b over all ranks and counts the wrong
+// checkAllReduce fills b with i modulo checkPatternPeriod plus the rank, adds up b over all ranks and counts the wrong
 // elements. The numbers are small and whole, so their sums are exact in any order.
-func checkReduce(b []float32, rank, ranks int, reduce func() error) (comparison.Answer, error) {
+func checkAllReduce(b []float32, rank, ranks int, reduce func() error) (comparison.Answer, error) {
 	for i := range b {
-		b[i] = float32(i%checkPeriod + rank)
+		b[i] = float32(i%checkPatternPeriod + rank)
 	}
 	if err := reduce(); err != nil {
 		return comparison.Answer{}, err
 	}
 	wrong := 0
 	for i, v := range b {
-		if v != float32(ranks*(i%checkPeriod)+ranks*(ranks-1)/2) {
+		if v != float32(ranks*(i%checkPatternPeriod)+ranks*(ranks-1)/2) {
 			wrong++
 		}
 	}

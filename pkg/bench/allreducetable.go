@@ -87,8 +87,8 @@ func allReduceTarget(ours *AllReduceRow, peer string) float64 {
 	return 2
 }
 
-// skip notes once that a program is missing.
-func (a *AllReduces) skip(reason string) {
+// noteSkipped notes once that a program is missing.
+func (a *AllReduces) noteSkipped(reason string) {
 	if !slices.Contains(a.Skipped, reason) {
 		a.Skipped = append(a.Skipped, reason)
 	}
@@ -135,5 +135,5 @@ func (a *AllReduces) Write(w io.Writer, asJSON bool) error {
 		return err
 	}
 	fmt.Fprintln(w)
-	return comparison.Write(w, records, false)
+	return comparison.WriteRecords(w, records, false)
 }

@@ -375,15 +375,15 @@ func TestShapes(t *testing.T) {
 		if err := s.validate(); err != nil {
 			t.Error(err)
 		}
-		narrow, _ := s.targets(false)
-		wide, _ := s.targets(true)
+		narrow, _ := s.targetRatios(false)
+		wide, _ := s.targetRatios(true)
 		for _, at := range []workerSetting{{1, 1}, {1, 2}, {2, 1}} {
 			if !(narrow[at] > 1) || !(wide[at] >= narrow[at]) {
 				t.Errorf("%s, %s: the target is %g, and %g with AVX-512", s, at, narrow[at], wide[at])
 			}
 		}
 		s.Batch++
-		if targets, memory := s.targets(true); len(targets) > 0 || memory != 0 {
+		if targets, memory := s.targetRatios(true); len(targets) > 0 || memory != 0 {
 			t.Errorf("%s has targets", s)
 		}
 	}

@@ -70,7 +70,7 @@ func (o EngineOptions) isFP32() bool {
 type workerSetting struct{ workers, threads int }
 
 func (s workerSetting) String() string {
-	threads := english.Count(s.threads, "thread")
+	threads := english.FormatCount(s.threads, "thread")
 	if s.workers == 1 {
 		return threads
 	}
@@ -155,7 +155,7 @@ func (b engineBench) compareSetting(ctx context.Context, s workerSetting) ([]Rec
 		return nil, err
 	}
 	throughput.Name = b.recordName("training, %s", s)
-	targets, mostMemory := b.Shape.targets(strings.Contains(ours.About.Name, "avx512"))
+	targets, mostMemory := b.Shape.targetRatios(strings.Contains(ours.About.Name, "avx512"))
 	if b.isFP32() {
 		throughput.Target, memory.Target = targets[s], mostMemory
 	}

@@ -61,8 +61,8 @@ func answerEpochRequests(ctx context.Context, w train.Worker, in io.Reader, out 
 	return err
 }
 
-// training describes trainings whose epochs are measured.
-type training struct {
+// measuredTraining describes trainings whose epochs are measured.
+type measuredTraining struct {
 	config  string
 	workers int
 	threads int // per worker; 0: 1
@@ -72,7 +72,7 @@ type training struct {
 	folder  string       // of the run folders
 }
 
-func (t training) describe() string {
+func (t measuredTraining) describe() string {
 	name := fmt.Sprintf("%s, %d workers", t.config, t.workers)
 	if t.copies > 1 {
 		name += fmt.Sprintf(", %d at the same time", t.copies)
@@ -80,9 +80,9 @@ func (t training) describe() string {
 	return name
 }
 
-// bindAll chooses the CPUs of the trainings' workers as lockstep launch does. It must be called before
+// bindTrainings chooses the CPUs of the trainings' workers as lockstep launch does. It must be called before
 // any of them has started.
-func bindAll(all []training) error {
+func bindTrainings(all []measuredTraining) error {
 	var workers []int
 	threads := 1
 	for _, t := range all {
@@ -102,7 +102,7 @@ func bindAll(all []training) error {
 func parseCPUs(b runs.Binding) ([][]int, error) {
 	var all [][]int
 	for _, text := range b.CPUs {
-		cpus, err := topology.ParseList(text)
+		cpus, err := topology.ParseCPUList(text)
 		if err != nil {
 			return nil, err
 		}
@@ -116,7 +116,7 @@ type runningTraining struct {
 	copies []*comparison.Side
 }
 
-func (t training) start(ctx context.Context) (*runningTraining, error) {
+func (t measuredTraining) start(ctx context.Context) (*runningTraining, error) {
 	command, err := comparison.WorkerCommand(ctx)
 	if err != nil {
 		return nil, err
@@ -184,8 +184,8 @@ func (r *runningTraining) trainEpochs(epochs int) (float64, error) {
 	return sum, errors.Join(errs...)
 }
 
-// alternation describes how epochs of several trainings are measured.
-type alternation struct {
+// alternatingMeasurement describes how epochs of several trainings are measured.
+type alternatingMeasurement struct {
 	repeats  int
 	perStart int // repeats between two starts of the processes, because the speed of a process depends on where its memory is
 	epochs   int // of each training in a repeat
@@ -194,18 +194,18 @@ type alternation struct {
 // measure returns the throughputs in samples per second by training and repeat. The processes of all
 // trainings exist at the same time, but only one training runs, in an order that each repeat reverses. Their
 // first epoch is not counted.
-func (a alternation) measure(ctx context.Context, all []training, output io.Writer) ([][]float64, error) {
+func (a alternatingMeasurement) measure(ctx context.Context, all []measuredTraining, output io.Writer) ([][]float64, error) {
 	folder, err := os.MkdirTemp("", "lockstep-bench-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(folder)
-	if err := bindAll(all); err != nil {
+	if err := bindTrainings(all); err != nil {
 		return nil, err
 	}
 	rates := make([][]float64, len(all))
 	for first := 0; first < a.repeats; first += a.perStart {
-		err := a.measureStart(ctx, all, folder, min(a.perStart, a.repeats-first), rates)
+		err := a.measureOneStart(ctx, all, folder, min(a.perStart, a.repeats-first), rates)
 		if err != nil {
 			return nil, err
 		}
@@ -216,8 +216,8 @@ func (a alternation) measure(ctx context.Context, all []training, output io.Writ
 	return rates, nil
 }
 
-// measureStart starts the trainings, and appends the throughputs of the given number of repeats to rates.
-func (a alternation) measureStart(ctx context.Context, all []training, folder string, repeats int, rates [][]float64) error {
+// measureOneStart starts the trainings, and appends the throughputs of the given number of repeats to rates.
+func (a alternatingMeasurement) measureOneStart(ctx context.Context, all []measuredTraining, folder string, repeats int, rates [][]float64) error {
 	running := make([]*runningTraining, len(all))
 	for i, t := range all {
 		t.folder = folder

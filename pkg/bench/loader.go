@@ -60,7 +60,7 @@ func MeasureLoader(ctx context.Context, o LoaderOptions) (records []Record, err 
 		return nil, fmt.Errorf("bench loader: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	argv, err := o.Peer.Command(ctx, picturesScript, "Pillow and h5py", "PIL", "h5py")
+	argv, err := o.Peer.ScriptCommand(ctx, picturesScript, "Pillow and h5py", "PIL", "h5py")
 	if err != nil {
 		return nil, fmt.Errorf("bench loader: %w", err)
 	}

@@ -17,10 +17,10 @@ import (
 	"lockstep/pkg/internal/clib/mpi"
 )
 
-// openMPISide is one rank of the Open MPI side. mpirun passes the requests to rank 0, which sends them to the
+// openMPIRank is one rank of the Open MPI side. mpirun passes the requests to rank 0, which sends them to the
 // other ranks and answers for all. It does what a small MPI program in C would do, MPI_Allreduce in place on
 // memory from MPI_Alloc_mem, but needs no C compiler.
-type openMPISide struct {
+type openMPIRank struct {
 	lib         *mpi.Library
 	rank, ranks int
 	control     unsafe.Pointer // a reduceRequest; the size is 0 at the end
@@ -28,14 +28,14 @@ type openMPISide struct {
 	size        int // bytes of buffer
 }
 
-// controlPause is how often the other ranks look for a request. They sleep between, so that they take no
+// requestPollInterval is how often the other ranks look for a request. They sleep between, so that they take no
 // processor time from the measured side.
-const controlPause = time.Millisecond
+const requestPollInterval = time.Millisecond
 
 // answerWithOpenMPI is the worker of task openmpi.
 func answerWithOpenMPI(in io.Reader, out io.Writer) (err error) {
 	runtime.LockOSThread() // for good: MPI is used by one thread
-	if mpi.FindLauncher(os.Getenv) != clib.OpenMPI {
+	if mpi.DetectImplementation(os.Getenv) != clib.OpenMPI {
 		return errors.New("bench worker: mpirun of Open MPI has not started this process")
 	}
 	lib, err := mpi.Open(clib.NewSearch(clib.Environment{}), clib.OpenMPI)
@@ -45,7 +45,7 @@ func answerWithOpenMPI(in io.Reader, out io.Writer) (err error) {
 	if err := lib.Init(); err != nil {
 		return err
 	}
-	s := &openMPISide{lib: lib}
+	s := &openMPIRank{lib: lib}
 	// Finalize would wait forever for ranks that wait for this one. mpirun ends them with this process.
 	if err := s.run(in, out); err != nil {
 		return err
@@ -53,7 +53,7 @@ func answerWithOpenMPI(in io.Reader, out io.Writer) (err error) {
 	return lib.Finalize()
 }
 
-func (s *openMPISide) run(in io.Reader, out io.Writer) error {
+func (s *openMPIRank) run(in io.Reader, out io.Writer) error {
 	var errs [3]error
 	s.rank, errs[0] = s.lib.Rank()
 	s.ranks, errs[1] = s.lib.Size()
@@ -62,7 +62,7 @@ func (s *openMPISide) run(in io.Reader, out io.Writer) error {
 		return err
 	}
 	if s.rank != 0 {
-		return s.follow()
+		return s.followRequests()
 	}
 	encoder := json.NewEncoder(out)
 	name, _, _ := strings.Cut(s.lib.Version(), ",")
@@ -78,7 +78,7 @@ func (s *openMPISide) run(in io.Reader, out io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("bench worker: %w", err)
 		}
-		if err := s.send(r); err != nil {
+		if err := s.broadcastRequest(r); err != nil {
 			return err
 		}
 		a, err := s.answer(r)
@@ -89,12 +89,12 @@ func (s *openMPISide) run(in io.Reader, out io.Writer) error {
 			return err
 		}
 	}
-	return s.send(reduceRequest{})
+	return s.broadcastRequest(reduceRequest{})
 }
 
-func (s *openMPISide) follow() error {
+func (s *openMPIRank) followRequests() error {
 	for {
-		if err := s.send(reduceRequest{}); err != nil {
+		if err := s.broadcastRequest(reduceRequest{}); err != nil {
 			return err
 		}
 		r := *(*reduceRequest)(s.control)
@@ -107,7 +107,7 @@ func (s *openMPISide) follow() error {
 	}
 }
 
-func (s *openMPISide) send(r reduceRequest) error {
+func (s *openMPIRank) broadcastRequest(r reduceRequest) error {
 	*(*reduceRequest)(s.control) = r
 	request := new(mpi.Request)
 	if err := s.lib.IBroadcast(request, s.control, int(unsafe.Sizeof(r)), mpi.Byte, 0); err != nil {
@@ -118,13 +118,13 @@ func (s *openMPISide) send(r reduceRequest) error {
 		if done || err != nil {
 			return err
 		}
-		time.Sleep(controlPause)
+		time.Sleep(requestPollInterval)
 	}
 }
 
-func (s *openMPISide) answer(r reduceRequest) (comparison.Answer, error) {
+func (s *openMPIRank) answer(r reduceRequest) (comparison.Answer, error) {
 	if r.size != s.size {
-		if err := s.resize(r.size); err != nil {
+		if err := s.resizeBuffer(r.size); err != nil {
 			return comparison.Answer{}, err
 		}
 	}
@@ -140,12 +140,12 @@ func (s *openMPISide) answer(r reduceRequest) (comparison.Answer, error) {
 
 // barrier waits until all ranks have called it: no rank can complete an all-reduce before every rank has
 // contributed.
-func (s *openMPISide) barrier() error {
+func (s *openMPIRank) barrier() error {
 	one := new(float64)
 	return s.lib.AllReduce(unsafe.Pointer(one), 1, mpi.Float64)
 }
 
-func (s *openMPISide) resize(size int) error {
+func (s *openMPIRank) resizeBuffer(size int) error {
 	if s.buffer != nil {
 		if err := s.lib.FreeMem(s.buffer); err != nil {
 			return err

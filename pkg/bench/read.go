@@ -60,7 +60,7 @@ func MeasureReading(ctx context.Context, o ReadOptions) (records []Record, err e
 		return nil, fmt.Errorf("bench read: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	peer, err := o.Peer.Command(ctx, pandasScript, "pandas and matplotlib", "pandas", "matplotlib")
+	peer, err := o.Peer.ScriptCommand(ctx, pandasScript, "pandas and matplotlib", "pandas", "matplotlib")
 	if err != nil {
 		return nil, fmt.Errorf("bench read: %w", err)
 	}

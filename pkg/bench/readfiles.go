@@ -58,7 +58,7 @@ func speedFileKinds() []fileKind {
 			template: "Epoch {epoch}: loss {train_loss} time {seconds}s, {samples_per_second} samples/sec",
 		},
 	}
-	kinds = append(kinds, patternKinds()...)
+	kinds = append(kinds, patternFileKinds()...)
 	for i := range kinds {
 		kinds[i].required = textRate
 	}

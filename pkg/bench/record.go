@@ -35,5 +35,5 @@ var ErrPeerMissing = comparison.ErrPeerMissing
 
 // Write writes records as a table, or as JSON.
 func Write(w io.Writer, records []Record, asJSON bool) error {
-	return comparison.Write(w, records, asJSON)
+	return comparison.WriteRecords(w, records, asJSON)
 }

@@ -47,20 +47,20 @@ func MeasureScaling(ctx context.Context, o ScalingOptions) ([]Record, error) {
 		return nil, fmt.Errorf("bench scaling: got %d repeats of %d epochs, want at least 1", o.Repeats, o.Epochs)
 	}
 	base := o.Workers[0]
-	var all []training
+	var all []measuredTraining
 	for _, n := range o.Workers {
-		all = append(all, training{config: o.Config, workers: n, threads: o.Threads})
+		all = append(all, measuredTraining{config: o.Config, workers: n, threads: o.Threads})
 	}
 	if base == 1 {
 		for _, n := range o.Workers[1:] {
-			all = append(all, training{config: o.Config, workers: 1, threads: o.Threads, copies: n})
+			all = append(all, measuredTraining{config: o.Config, workers: 1, threads: o.Threads, copies: n})
 		}
 	}
-	rates, err := alternation{repeats: o.Repeats, perStart: scalingRepeatsPerStart, epochs: o.Epochs}.measure(ctx, all, o.Output)
+	rates, err := alternatingMeasurement{repeats: o.Repeats, perStart: scalingRepeatsPerStart, epochs: o.Epochs}.measure(ctx, all, o.Output)
 	if err != nil {
 		return nil, fmt.Errorf("bench scaling: %w", comparison.ContextCause(ctx, err))
 	}
-	common := Record{Unit: "samples/s", Peer: english.Count(base, "worker"), Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx)}
+	common := Record{Unit: "samples/s", Peer: english.FormatCount(base, "worker"), Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx)}
 	kernels := describeInstructionSet()
 	var records []Record
 	for i, n := range o.Workers[1:] {

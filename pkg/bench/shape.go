@@ -129,10 +129,10 @@ func (s Shape) String() string {
 	return fmt.Sprintf("U-Net base %d, depth %d, %d×%d×1, batch %d", s.Base, s.Depth, s.Size, s.imageWidth(), s.Batch)
 }
 
-// targets returns the required ratios of Lockstep to PyTorch: of the throughput in each setting, and of the
+// targetRatios returns the required ratios of Lockstep to PyTorch: of the throughput in each setting, and of the
 // peak memory, where 0 is no target. avx512 reports whether both sides use AVX-512. A shape other than ShapeOf's
 // has no targets.
-func (s Shape) targets(avx512 bool) (throughput map[workerSetting]float64, memory float64) {
+func (s Shape) targetRatios(avx512 bool) (throughput map[workerSetting]float64, memory float64) {
 	if own, err := ShapeOf(s.Model); err != nil || s != own {
 		return nil, 0
 	}

@@ -14,16 +14,16 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// stream is one end of a TCP connection between two processes, which measures the limit of an all-reduce over
+// tcpStream is one end of a TCP connection between two processes, which measures the limit of an all-reduce over
 // TCP. To add up a buffer, each of two ranks must send and receive as many bytes as it has. A stream does so
 // with one large blocking read and one write at a time, and does nothing else.
-type stream struct {
+type tcpStream struct {
 	file *os.File
 	got  []float32 // receives the numbers of the other rank
 }
 
 // connectStream connects the two ranks of group by TCP. Rank 0 listens, and sends its port through group.
-func connectStream(ctx context.Context, group collective.Group) (_ *stream, err error) {
+func connectStream(ctx context.Context, group collective.Group) (_ *tcpStream, err error) {
 	if group.Size() != 2 {
 		return nil, fmt.Errorf("connect stream: got %d workers, want 2", group.Size())
 	}
@@ -57,22 +57,22 @@ func connectStream(ctx context.Context, group collective.Group) (_ *stream, err 
 		return nil, fmt.Errorf("connect stream: %w", err)
 	}
 	file.Fd() // makes reads and writes block
-	return &stream{file: file}, nil
+	return &tcpStream{file: file}, nil
 }
 
 // exchange sends b to the other rank and receives as many numbers, which it adds to b if add is true.
-func (s *stream) exchange(b []float32, add bool) error {
+func (s *tcpStream) exchange(b []float32, add bool) error {
 	if len(s.got) != len(b) {
 		s.got = make([]float32, len(b))
 	}
 	sent := make(chan error)
 	go func() {
-		_, err := s.file.Write(bytesOf(b))
+		_, err := s.file.Write(float32Bytes(b))
 		sent <- err
 	}()
-	_, err := io.ReadFull(s.file, bytesOf(s.got))
+	_, err := io.ReadFull(s.file, float32Bytes(s.got))
 	if err = errors.Join(err, <-sent); err != nil {
-		return fmt.Errorf("exchange %d bytes: %w", len(bytesOf(b)), err)
+		return fmt.Errorf("exchange %d bytes: %w", len(float32Bytes(b)), err)
 	}
 	if add {
 		for i, v := range s.got {
@@ -82,6 +82,6 @@ func (s *stream) exchange(b []float32, add bool) error {
 	return nil
 }
 
-func bytesOf(b []float32) []byte {
+func float32Bytes(b []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(b))), 4*len(b))
 }

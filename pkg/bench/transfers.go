@@ -41,7 +41,7 @@ func (o RecordOptions) Validate() error {
 	o = o.withDefaults()
 	switch {
 	case o.Workers < 2 || o.Workers > maxRecordedWorkers:
-		return fmt.Errorf("record all-reduce: got %s, want 2 to %d", english.Count(o.Workers, "worker"), maxRecordedWorkers)
+		return fmt.Errorf("record all-reduce: got %s, want 2 to %d", english.FormatCount(o.Workers, "worker"), maxRecordedWorkers)
 	case o.Bytes < 4 || o.Bytes%4 != 0 || o.Bytes > maxBufferBytes:
 		return fmt.Errorf("record all-reduce: invalid size %d: use a positive multiple of 4 bytes, the size of a float32, up to %d", o.Bytes, maxBufferBytes)
 	case o.PerNode < 0 || o.PerNode > 0 && o.Workers%o.PerNode != 0:

@@ -151,8 +151,8 @@ type worker struct {
 	image, target []float32
 	draws         func() float32 // returns a random element of target
 	sum           device.Buffer
-	stream        *stream // of task stream
-	answersForAll bool    // rank 0 answers for all ranks and sends them the requests
+	stream        *tcpStream // of task stream
+	answersForAll bool       // rank 0 answers for all ranks and sends them the requests
 }
 
 // loadNetwork loads the network into the engine, with the same parameters on all ranks.
@@ -244,7 +244,7 @@ func (w *worker) answerRequest(request []string) (comparison.Answer, error) {
 				return comparison.Answer{}, err
 			}
 		}
-		return w.reduce(r)
+		return w.answerReduceRequest(r)
 	case len(request) == 3 && request[0] == comparison.RequestRecord && w.exe == nil:
 		n, err := strconv.Atoi(request[1])
 		if err != nil {

@@ -37,7 +37,7 @@ func CheckAlgorithm(name string) error {
 	if name == "" || slices.Contains(Algorithms(), name) {
 		return nil
 	}
-	return fmt.Errorf("unknown algorithm %q of all-reduce%s: use %s, or leave it unset", name, nearest.Hint(name, Algorithms()), english.Either(Algorithms()))
+	return fmt.Errorf("unknown algorithm %q of all-reduce%s: use %s, or leave it unset", name, nearest.Hint(name, Algorithms()), english.JoinOr(Algorithms()))
 }
 
 // algorithmNumber is for the signature of a call; 0 means AlgorithmDirect.
@@ -50,8 +50,8 @@ func algorithmName(number uint64) string {
 	return AlgorithmDirect
 }
 
-// algorithm selects the algorithm of each all-reduce of one rank.
-type algorithm struct {
+// algorithmSelector selects the algorithm of each all-reduce of one rank.
+type algorithmSelector struct {
 	native     string // of the transport, without a schedule
 	name       string // the algorithm, or AlgorithmAuto
 	rank       int
@@ -91,10 +91,10 @@ func (s *rankSchedule) recordEvent(t schedule.Transfer, e transferEvent) {
 // rankStep is one rank's part of one step: first it sends, then it receives.
 type rankStep struct{ sends, receives []schedule.Transfer }
 
-// newAlgorithm returns the selection for a transport with the given native algorithm. o has
+// newAlgorithmSelector returns the selection for a transport with the given native algorithm. o has
 // been validated.
-func newAlgorithm(o Options, native string, rank, size int) algorithm {
-	a := algorithm{
+func newAlgorithmSelector(o Options, native string, rank, size int) algorithmSelector {
+	a := algorithmSelector{
 		native: native, name: o.Algorithm, rank: rank,
 		topology:  schedule.Topology{Ranks: size, PerNode: o.RanksPerNode},
 		schedules: map[scheduleKey]*rankSchedule{},
@@ -112,7 +112,7 @@ func newAlgorithm(o Options, native string, rank, size int) algorithm {
 // tunedBytes returns the buffer sizes for which Tune compares the algorithms.
 func tunedBytes() []int { return []int{1 << 10, 1 << 14, 1 << 18, 1 << 22} }
 
-func (a *algorithm) choose(n int) string {
+func (a *algorithmSelector) chooseForSize(n int) string {
 	if a.name != AlgorithmAuto {
 		return a.name
 	}
@@ -127,7 +127,7 @@ func (a *algorithm) choose(n int) string {
 
 // describe adds the algorithm to a transport's name, as in "tcp, halving" for "tcp ring",
 // unless it is the native one. With AlgorithmAuto it lists the algorithms by size.
-func (a *algorithm) describe(transport string) string {
+func (a *algorithmSelector) describe(transport string) string {
 	if a.name == a.native {
 		return transport
 	}
@@ -147,8 +147,8 @@ func (a *algorithm) describe(transport string) string {
 	return transport + ", " + a.name
 }
 
-// find returns this rank's part of the schedule of an algorithm for a buffer of n bytes.
-func (a *algorithm) find(name string, n int) (*rankSchedule, error) {
+// findSchedule returns this rank's part of the schedule of an algorithm for a buffer of n bytes.
+func (a *algorithmSelector) findSchedule(name string, n int) (*rankSchedule, error) {
 	key := scheduleKey{name, schedule.Pieces(n)}
 	if s := a.schedules[key]; s != nil {
 		return s, nil
@@ -190,12 +190,12 @@ func runSchedule[T numbers.Number](ctx context.Context, x exchanger, s *rankSche
 	for _, step := range s.steps {
 		for _, t := range step.sends {
 			s.recordEvent(t, transferSent)
-			x.post(t.To, numbers.Bytes(part(t)))
+			x.post(t.To, numbers.AsBytes(part(t)))
 		}
 		for _, t := range step.receives {
 			rest := part(t)
 			s.recordEvent(t, transferWaited)
-			err := x.receive(ctx, t.From, len(numbers.Bytes(rest)), func(p []byte) {
+			err := x.receive(ctx, t.From, len(numbers.AsBytes(rest)), func(p []byte) {
 				got := numbers.FromBytes[T](p)
 				if own := rest[:len(got)]; t.Add {
 					numbers.Add(own, got, own)
@@ -231,30 +231,30 @@ const (
 	maxTuneTime = time.Second
 )
 
-// tuned is implemented by groups that can select an algorithm.
-type tuned interface {
+// tunableGroup is implemented by groups that can select an algorithm.
+type tunableGroup interface {
 	Group
-	selection() *algorithm
+	selection() *algorithmSelector
 }
 
-func (g *memoryGroup) selection() *algorithm { return &g.algorithm }
-func (r *Ring) selection() *algorithm        { return &r.algorithm }
+func (g *memoryGroup) selection() *algorithmSelector { return &g.algorithm }
+func (r *Ring) selection() *algorithmSelector        { return &r.algorithm }
 
 // Tune selects the algorithm for each size of buffer by a short measurement, if
 // Options.Algorithm is AlgorithmAuto, and does nothing otherwise. All ranks must call it
 // first. Rank 0's times decide for all ranks. rendezvous.Join calls it.
 func Tune(ctx context.Context, g Group) error {
-	t, ok := g.(tuned)
+	t, ok := g.(tunableGroup)
 	if !ok || t.selection().name != AlgorithmAuto || g.Size() == 1 {
 		return nil
 	}
-	if err := tune(ctx, t); err != nil {
+	if err := tuneGroup(ctx, t); err != nil {
 		return fmt.Errorf("select algorithm of all-reduce: %w", err)
 	}
 	return nil
 }
 
-func tune(ctx context.Context, g tuned) error {
+func tuneGroup(ctx context.Context, g tunableGroup) error {
 	a, begin := g.selection(), time.Now()
 	sizes := tunedBytes()
 	defer func() { a.name = AlgorithmAuto }()

@@ -224,8 +224,8 @@ func TestTune(t *testing.T) {
 // TestChoiceBySize checks that the algorithm of the nearest measured size is chosen, on a scale
 // of logarithms.
 func TestChoiceBySize(t *testing.T) {
-	a := newAlgorithm(Options{Algorithm: AlgorithmAuto, RanksPerNode: 2}, AlgorithmDirect, 0, 4)
-	if got := a.choose(100); got != AlgorithmDirect {
+	a := newAlgorithmSelector(Options{Algorithm: AlgorithmAuto, RanksPerNode: 2}, AlgorithmDirect, 0, 4)
+	if got := a.chooseForSize(100); got != AlgorithmDirect {
 		t.Errorf("before Tune: %s", got)
 	}
 	if want := []string{"direct", "ring", "halving", "tree", "hierarchical"}; !slices.Equal(a.candidates, want) {
@@ -233,7 +233,7 @@ func TestChoiceBySize(t *testing.T) {
 	}
 	a.bySize = []string{"tree", "halving", "halving", "ring"}
 	for n, want := range map[int]string{0: "tree", 1000: "tree", 4095: "tree", 4097: "halving", 1 << 18: "halving", 1<<20 + 1: "ring", 1 << 30: "ring"} {
-		if got := a.choose(n); got != want {
+		if got := a.chooseForSize(n); got != want {
 			t.Errorf("%d bytes: %s, want %s", n, got, want)
 		}
 	}
@@ -253,12 +253,12 @@ func TestAlgorithmOptions(t *testing.T) {
 		}
 	}
 	for algorithm, want := range map[string]string{"": "tcp ring, TLS", schedule.Ring: "tcp ring, TLS", schedule.Halving: "tcp, TLS, halving", AlgorithmAuto: "tcp, TLS, auto"} {
-		a := newAlgorithm(Options{Algorithm: algorithm}, schedule.Ring, 0, 4)
+		a := newAlgorithmSelector(Options{Algorithm: algorithm}, schedule.Ring, 0, 4)
 		if got := a.describe("tcp ring, TLS"); got != want {
 			t.Errorf("algorithm %q over sockets: name %q, want %q", algorithm, got, want)
 		}
 	}
-	if got := fmt.Sprint(newAlgorithm(Options{}, schedule.Ring, 0, 4).candidates); got != "[ring halving tree]" {
+	if got := fmt.Sprint(newAlgorithmSelector(Options{}, schedule.Ring, 0, 4).candidates); got != "[ring halving tree]" {
 		t.Errorf("candidates of a ring: %s", got)
 	}
 }

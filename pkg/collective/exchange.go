@@ -31,27 +31,27 @@ func (p pieceLayout) bounds(rank, step int) (lo, hi int) {
 	return lo, min(lo+p.length, end)
 }
 
-// reduce adds up the buffers b of all ranks. It writes the sum to this rank's shard of b
+// memoryReduce adds up the buffers b of all ranks. It writes the sum to this rank's shard of b
 // (reduce-scatter) or, if complete is true, to the complete buffer b (all-reduce).
-func reduce[T numbers.Number](ctx context.Context, g *memoryGroup, b []T, complete bool) error {
+func memoryReduce[T numbers.Number](ctx context.Context, g *memoryGroup, b []T, complete bool) error {
 	p, m := newPieceLayout[T](g, len(b)), g.memory
 	for step := range p.steps {
 		for rank := range g.size {
 			if rank != g.rank {
 				lo, hi := p.bounds(rank, step)
 				copy(numbers.FromBytes[T](m.Piece(m.Slot(g.rank), rank)), b[lo:hi])
-				g.countSent(numbers.Bytes(b[lo:hi]), 1)
+				g.countSent(numbers.AsBytes(b[lo:hi]), 1)
 			}
 		}
 		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
 		lo, hi := p.bounds(g.rank, step)
-		sum := numbers.FromBytes[T](m.Piece(m.Result(), g.rank))[:hi-lo]
+		sum := numbers.FromBytes[T](m.Piece(m.ResultArea(), g.rank))[:hi-lo]
 		sumRanks(g, sum, b[lo:hi])
 		copy(b[lo:hi], sum)
 		if complete {
-			g.countSent(numbers.Bytes(sum), g.size-1)
+			g.countSent(numbers.AsBytes(sum), g.size-1)
 		}
 		if err := g.synchronize(ctx); err != nil {
 			return err
@@ -59,7 +59,7 @@ func reduce[T numbers.Number](ctx context.Context, g *memoryGroup, b []T, comple
 		for rank := 0; complete && rank < g.size; rank++ {
 			if rank != g.rank {
 				lo, hi := p.bounds(rank, step)
-				copy(b[lo:hi], numbers.FromBytes[T](m.Piece(m.Result(), rank)))
+				copy(b[lo:hi], numbers.FromBytes[T](m.Piece(m.ResultArea(), rank)))
 			}
 		}
 	}
@@ -81,12 +81,12 @@ func sumRanks[T numbers.Number](g *memoryGroup, sum, own []T) {
 	}
 }
 
-func gather[T numbers.Number](ctx context.Context, g *memoryGroup, b []T) error {
+func memoryGather[T numbers.Number](ctx context.Context, g *memoryGroup, b []T) error {
 	p, m := newPieceLayout[T](g, len(b)), g.memory
 	for step := range p.steps {
 		lo, hi := p.bounds(g.rank, step)
 		copy(numbers.FromBytes[T](m.Slot(g.rank)), b[lo:hi])
-		g.countSent(numbers.Bytes(b[lo:hi]), g.size-1)
+		g.countSent(numbers.AsBytes(b[lo:hi]), g.size-1)
 		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
@@ -103,14 +103,14 @@ func gather[T numbers.Number](ctx context.Context, g *memoryGroup, b []T) error 
 	return nil
 }
 
-// broadcast copies b in parts that fit into root's slot.
-func broadcast[T numbers.Number](ctx context.Context, g *memoryGroup, b []T, root int) error {
+// memoryBroadcast copies b in parts that fit into root's slot.
+func memoryBroadcast[T numbers.Number](ctx context.Context, g *memoryGroup, b []T, root int) error {
 	slot := numbers.FromBytes[T](g.memory.Slot(root))
 	for lo := 0; lo < len(b); lo += len(slot) {
 		part := b[lo:min(lo+len(slot), len(b))]
 		if g.rank == root {
 			copy(slot, part)
-			g.countSent(numbers.Bytes(part), g.size-1)
+			g.countSent(numbers.AsBytes(part), g.size-1)
 		}
 		if err := g.synchronize(ctx); err != nil {
 			return err

@@ -14,14 +14,14 @@ func InProcessWith(n int, o Options) []Group { return newInProcessGroups(max(n, 
 
 func newInProcessGroups(n int, o Options) []Group {
 	o = o.withDefaults()
-	memory := segment.NewHeap(n, o.ChunkBytes)
+	memory := segment.NewHeapSegment(n, o.ChunkBytes)
 	b := segment.NewChannelNotifier(memory)
 	groups := make([]Group, n)
 	for rank := range groups {
 		groups[rank] = &memoryGroup{
 			name: "in-process", rank: rank, size: n,
 			memory: memory, control: memory.ControlBlock(rank), notifier: b, options: o,
-			algorithm: newAlgorithm(o, AlgorithmDirect, rank, n),
+			algorithm: newAlgorithmSelector(o, AlgorithmDirect, rank, n),
 		}
 	}
 	return groups

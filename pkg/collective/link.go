@@ -28,15 +28,15 @@ func newLinks(conns []net.Conn) []*link {
 	links := make([]*link, len(conns))
 	for i, conn := range conns {
 		if conn != nil {
-			links[i] = &link{conn: conn, out: wire.NewSender(conn, func() {}), reader: bufio.NewReaderSize(conn, wire.ReaderBytes)}
+			links[i] = &link{conn: conn, out: wire.NewSender(conn, func() {}), reader: bufio.NewReaderSize(conn, wire.ReaderBufferBytes)}
 		}
 	}
 	return links
 }
 
-// noteError returns the error of the operation that what describes, after the note f, which
+// errorFromNote returns the error of the operation that what describes, after the note f, which
 // reports that a rank has failed or left the group.
-func noteError(what string, f wire.Frame) error {
+func errorFromNote(what string, f wire.Frame) error {
 	seen := formatLastCall(f.Number, f.What)
 	switch f.State {
 	case wire.NoteClosed:
@@ -55,9 +55,9 @@ func (r *Ring) Send(ctx context.Context, b device.Buffer, to int) error {
 		l := r.links[to]
 		l.out.Enqueue(m.header, m.payload)
 		var idle process.Stopwatch
-		err := l.out.Wait(0, true, func() { idle = process.Stopwatch{} }, r.messageCheck(ctx, m, &idle))
+		err := l.out.Wait(0, true, func() { idle = process.Stopwatch{} }, r.newMessageCheck(ctx, m, &idle))
 		if err == nil && l.out.LastError() != nil {
-			err = r.findReason(l, m)
+			err = r.findSendFailure(l, m)
 		}
 		if err == nil { // otherwise the link may have been closed before it was sent
 			err = r.checkFailure(m.what)
@@ -79,16 +79,16 @@ func (r *Ring) Recv(ctx context.Context, b device.Buffer, from int) error {
 		if err != nil {
 			return err
 		}
-		if err := m.compare(got); err != nil {
+		if err := m.checkHeader(got); err != nil {
 			return err
 		}
 		return r.readLink(ctx, l, m, m.payload)
 	}, r.notifyFailure)
 }
 
-// messageCheck returns a function that returns nil as long as m may go on waiting. idle
+// newMessageCheck returns a function that returns nil as long as m may go on waiting. idle
 // measures the time since the other rank last made progress.
-func (r *Ring) messageCheck(ctx context.Context, m *message, idle *process.Stopwatch) func() error {
+func (r *Ring) newMessageCheck(ctx context.Context, m *message, idle *process.Stopwatch) func() error {
 	return func() error {
 		if err := r.checkFailure(m.what); err != nil {
 			return err
@@ -119,9 +119,9 @@ func (r *Ring) describePeer(m *message) string {
 // readLink receives len(p) bytes. The caller has locked the link.
 func (r *Ring) readLink(ctx context.Context, l *link, m *message, p []byte) error {
 	var idle process.Stopwatch
-	err := wire.ReadFull(l.conn, l.reader, p, func() { idle = process.Stopwatch{} }, r.messageCheck(ctx, m, &idle))
+	err := wire.ReadFull(l.conn, l.reader, p, func() { idle = process.Stopwatch{} }, r.newMessageCheck(ctx, m, &idle))
 	if errors.Is(err, wire.ErrConnectionEnded) {
-		return r.peerIsGone(m)
+		return r.recordPeerGone(m)
 	}
 	return err
 }
@@ -142,11 +142,11 @@ func (r *Ring) readHeader(ctx context.Context, l *link, m *message) (wire.Frame,
 	} else { // the other rank has lost the connection to this rank, and left
 		f = wire.Frame{Kind: wire.KindNote, State: wire.NoteFailed, Rank: m.peer}
 	}
-	return f, noteError(m.what, f)
+	return f, errorFromNote(m.what, f)
 }
 
-// peerIsGone records, and returns as an error, that a connection has ended.
-func (r *Ring) peerIsGone(m *message) error {
+// recordPeerGone records, and returns as an error, that a connection has ended.
+func (r *Ring) recordPeerGone(m *message) error {
 	m.note = wire.Frame{Kind: wire.KindNote, State: wire.NoteGone, Rank: m.peer}
 	return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", m.what, m.peer, r.describePeer(m))
 }
@@ -161,17 +161,17 @@ func payloadBytes(f wire.Frame) uint64 {
 	return 0
 }
 
-// findReason returns the error for bytes that can no longer be sent: a note about it, if one
+// findSendFailure returns the error for bytes that can no longer be sent: a note about it, if one
 // arrives within graceTime and no Recv is reading, or else that the other rank is gone. It
 // drops what arrives before the note, since the group has failed.
-func (r *Ring) findReason(l *link, m *message) error {
+func (r *Ring) findSendFailure(l *link, m *message) error {
 	if !l.mu.TryLock() {
-		return r.peerIsGone(m)
+		return r.recordPeerGone(m)
 	}
 	defer l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), graceTime)
 	defer cancel()
-	buffer := make([]byte, wire.ReaderBytes)
+	buffer := make([]byte, wire.ReaderBufferBytes)
 	for {
 		f, err := r.readHeader(ctx, l, m)
 		if f.Kind == wire.KindNote {
@@ -183,7 +183,7 @@ func (r *Ring) findReason(l *link, m *message) error {
 			left -= n
 		}
 		if err != nil {
-			return r.peerIsGone(m)
+			return r.recordPeerGone(m)
 		}
 	}
 }

@@ -28,7 +28,7 @@ import (
 // second. The result area is written between the two and read after the second; no rank
 // can pass the first synchronization of the next piece before all ranks have read it.
 //
-// An all-reduce of a small buffer between two ranks needs only one synchronization, see reduceSmall.
+// An all-reduce of a small buffer between two ranks needs only one synchronization, see reduceSmallBuffer.
 type memoryGroup struct {
 	name      string
 	rank      int
@@ -37,7 +37,7 @@ type memoryGroup struct {
 	control   *segment.ControlBlock // this rank's control block
 	notifier  segment.Notifier
 	options   Options
-	algorithm algorithm
+	algorithm algorithmSelector
 	exchange  *memoryExchange     // for schedules; nil until the first
 	isAlive   func(rank int) bool // reports whether rank's process exists; nil if all ranks share a process
 	release   func() error        // frees the memory; may be nil
@@ -52,36 +52,36 @@ func (g *memoryGroup) Size() int    { return g.size }
 func (g *memoryGroup) Name() string { return g.algorithm.describe(g.name) }
 
 func (g *memoryGroup) AllReduce(ctx context.Context, b device.Buffer) error {
-	name := g.algorithm.choose(b.Bytes())
-	if name == g.algorithm.native && g.size == 2 && b.Bytes() <= segment.SmallBytes {
-		return g.reduceSmall(ctx, b)
+	name := g.algorithm.chooseForSize(b.Bytes())
+	if name == g.algorithm.native && g.size == 2 && b.Bytes() <= segment.SmallBufferBytes {
+		return g.reduceSmallBuffer(ctx, b)
 	}
 	return g.runOperation(ctx, kindAllReduce, b, algorithmNumber(name), func() error {
 		if name != g.algorithm.native {
-			return g.reduceBySchedule(ctx, b, name)
+			return g.allReduceBySchedule(ctx, b, name)
 		}
 		if b.F64 != nil {
-			return reduce(ctx, g, b.F64, true)
+			return memoryReduce(ctx, g, b.F64, true)
 		}
-		return reduce(ctx, g, b.F32, true)
+		return memoryReduce(ctx, g, b.F32, true)
 	})
 }
 
 func (g *memoryGroup) ReduceScatter(ctx context.Context, b device.Buffer) error {
 	return g.runOperation(ctx, kindReduceScatter, b, 0, func() error {
 		if b.F64 != nil {
-			return reduce(ctx, g, b.F64, false)
+			return memoryReduce(ctx, g, b.F64, false)
 		}
-		return reduce(ctx, g, b.F32, false)
+		return memoryReduce(ctx, g, b.F32, false)
 	})
 }
 
 func (g *memoryGroup) AllGather(ctx context.Context, b device.Buffer) error {
 	return g.runOperation(ctx, kindAllGather, b, 0, func() error {
 		if b.F64 != nil {
-			return gather(ctx, g, b.F64)
+			return memoryGather(ctx, g, b.F64)
 		}
-		return gather(ctx, g, b.F32)
+		return memoryGather(ctx, g, b.F32)
 	})
 }
 
@@ -91,9 +91,9 @@ func (g *memoryGroup) Broadcast(ctx context.Context, b device.Buffer, root int) 
 	}
 	return g.runOperation(ctx, kindBroadcast, b, root, func() error {
 		if b.F64 != nil {
-			return broadcast(ctx, g, b.F64, root)
+			return memoryBroadcast(ctx, g, b.F64, root)
 		}
-		return broadcast(ctx, g, b.F32, root)
+		return memoryBroadcast(ctx, g, b.F32, root)
 	})
 }
 
@@ -105,7 +105,7 @@ func (g *memoryGroup) Barrier(ctx context.Context) error {
 func (g *memoryGroup) Close() error {
 	return g.closeOnce(func() error {
 		if !g.notified {
-			g.leave(segment.StateClosed)
+			g.leaveGroup(segment.StateClosed)
 		}
 		if g.release == nil {
 			return nil
@@ -114,13 +114,13 @@ func (g *memoryGroup) Close() error {
 	})
 }
 
-// leave notifies the other ranks that this one will not synchronize again. state is the
+// leaveGroup notifies the other ranks that this one will not synchronize again. state is the
 // reason: StateClosed or StateFailed.
-func (g *memoryGroup) leave(state uint32) {
+func (g *memoryGroup) leaveGroup(state uint32) {
 	g.control.State.Store(state)
 	g.notifier.Notify(g.rank)
 	for rank := range g.size {
-		g.notifyEvent(rank)
+		g.notifyChannelUse(rank)
 	}
 }
 
@@ -149,13 +149,13 @@ func (g *memoryGroup) announceCall(k opKind, b device.Buffer, root int) {
 
 // compareCalls returns an error if the ranks' operations or buffer sizes differ.
 func (g *memoryGroup) compareCalls() error {
-	at := func(rank int) *segment.Call { return &g.memory.ControlBlock(rank).Calls[g.number%2] }
+	at := func(rank int) *segment.AnnouncedCall { return &g.memory.ControlBlock(rank).Calls[g.number%2] }
 	mine := at(g.rank)
 	for rank := range g.size {
 		c := at(rank)
 		if c.What.Load() != mine.What.Load() || c.Length.Load() != mine.Length.Load() {
 			return fmt.Errorf("%s: rank %d calls %s, rank %d calls %s: every rank must call the same operations in the same order",
-				g.what(), g.rank, formatCall(mine.What.Load(), mine.Length.Load()), rank, formatCall(c.What.Load(), c.Length.Load()))
+				g.describeOperation(), g.rank, formatCall(mine.What.Load(), mine.Length.Load()), rank, formatCall(c.What.Load(), c.Length.Load()))
 		}
 	}
 	return nil
@@ -164,22 +164,22 @@ func (g *memoryGroup) compareCalls() error {
 // checkWait returns the error that ends the wait for rank, or nil if the wait goes on. If
 // checkProcess is true, it also checks that the rank's process exists.
 func (g *memoryGroup) checkWait(ctx context.Context, rank int, waited time.Duration, checkProcess bool) error {
-	if err := g.checkRank(g.what(), rank, checkProcess); err != nil {
+	if err := g.checkRankPresent(g.describeOperation(), rank, checkProcess); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%s: %w while waiting for %s", g.what(), context.Cause(ctx), g.describeMissing())
+		return fmt.Errorf("%s: %w while waiting for %s", g.describeOperation(), context.Cause(ctx), g.describeMissingRanks())
 	}
 	if waited >= g.options.Timeout {
-		return fmt.Errorf("%s: %s did not arrive within %v", g.what(), g.describeMissing(), g.options.Timeout)
+		return fmt.Errorf("%s: %s did not arrive within %v", g.describeOperation(), g.describeMissingRanks(), g.options.Timeout)
 	}
 	return nil
 }
 
-// checkRank returns an error if rank has left the group, or another operation of this rank
+// checkRankPresent returns an error if rank has left the group, or another operation of this rank
 // has failed, or, with checkProcess, rank's process does not exist. what describes the
 // operation that waits.
-func (g *memoryGroup) checkRank(what string, rank int, checkProcess bool) error {
+func (g *memoryGroup) checkRankPresent(what string, rank int, checkProcess bool) error {
 	// The other rank may have failed because of this one.
 	if err := g.checkFailure(what); err != nil {
 		return err
@@ -201,7 +201,7 @@ func rankFailedError(what string, rank int, c *segment.ControlBlock) error {
 	return fmt.Errorf("%s: rank %d %w (%s); see the error message of that rank", what, rank, ErrRankFailed, describeLastCall(c))
 }
 
-func (g *memoryGroup) describeMissing() string {
+func (g *memoryGroup) describeMissingRanks() string {
 	var names []string
 	for rank := range g.size {
 		if c := g.memory.ControlBlock(rank); rank != g.rank && !g.hasArrived(c) {

@@ -31,14 +31,14 @@ func (g *memoryGroup) Recv(ctx context.Context, b device.Buffer, from int) error
 		if err := g.transfer(ctx, m, header[:], c.Receive); err != nil {
 			return err
 		}
-		if err := m.compare(wire.DecodeFrame(header[:])); err != nil {
+		if err := m.checkHeader(wire.DecodeFrame(header[:])); err != nil {
 			return err
 		}
 		return g.transfer(ctx, m, m.payload, c.Receive)
 	}, g.leaveAfterFailure)
 }
 
-func (g *memoryGroup) leaveAfterFailure() { g.leave(segment.StateFailed) }
+func (g *memoryGroup) leaveAfterFailure() { g.leaveGroup(segment.StateFailed) }
 
 // transfer moves p by move, a channel's Write or Receive.
 func (g *memoryGroup) transfer(ctx context.Context, m *message, p []byte, move func([]byte) int) error {
@@ -50,13 +50,13 @@ func (g *memoryGroup) transfer(ctx context.Context, m *message, p []byte, move f
 			}
 		}
 		p = p[n:]
-		g.notifyEvent(m.peer)
+		g.notifyChannelUse(m.peer)
 	}
 	return nil
 }
 
-// notifyEvent notifies rank that this rank has used a channel between them.
-func (g *memoryGroup) notifyEvent(rank int) {
+// notifyChannelUse notifies rank that this rank has used a channel between them.
+func (g *memoryGroup) notifyChannelUse(rank int) {
 	c := g.memory.ControlBlock(rank)
 	c.Events.Add(1)
 	if c.Sleepers.Load() > 0 {
@@ -96,7 +96,7 @@ func (g *memoryGroup) waitForChannels(ctx context.Context, m *message, move func
 
 // checkMessageWait is checkWait for a message.
 func (g *memoryGroup) checkMessageWait(ctx context.Context, m *message, waited time.Duration, checkProcess bool) error {
-	if err := g.checkRank(m.what, m.peer, checkProcess); err != nil {
+	if err := g.checkRankPresent(m.what, m.peer, checkProcess); err != nil {
 		return err
 	}
 	seen := describeLastCall(g.memory.ControlBlock(m.peer))

@@ -27,12 +27,12 @@ type peerCalls struct {
 	number  uint64 // calls so far
 }
 
-// asMemory requires that b is in host memory.
-func asMemory(b device.Buffer) []byte {
+// hostMemory requires that b is in host memory.
+func hostMemory(b device.Buffer) []byte {
 	if b.F64 != nil {
-		return numbers.Bytes(b.F64)
+		return numbers.AsBytes(b.F64)
 	}
-	return numbers.Bytes(b.F32)
+	return numbers.AsBytes(b.F32)
 }
 
 // runMessage runs a call of Send or Recv; operation exchanges the message. If the group has
@@ -60,18 +60,18 @@ func (t *serializer) runMessage(ctx context.Context, k opKind, b device.Buffer, 
 			err = first
 		}
 	}
-	if t.failMessage(m, err) {
+	if t.recordMessageFailure(m, err) {
 		notify()
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.calls--
-	t.peersOf(k, size)[peer].running = false
+	t.peerCallsOf(k, size)[peer].running = false
 	return err
 }
 
-// peersOf returns the calls of kind k for each other rank. The caller has locked mu.
-func (t *serializer) peersOf(k opKind, size int) []peerCalls {
+// peerCallsOf returns the calls of kind k for each other rank. The caller has locked mu.
+func (t *serializer) peerCallsOf(k opKind, size int) []peerCalls {
 	p := &t.peers[k-kindSend]
 	if *p == nil {
 		*p = make([]peerCalls, size)
@@ -87,7 +87,7 @@ func (t *serializer) beginMessage(k opKind, b device.Buffer, rank, size, peer in
 	if err := t.checkUsable(k); err != nil {
 		return nil, err
 	}
-	p := &t.peersOf(k, size)[peer]
+	p := &t.peerCallsOf(k, size)[peer]
 	preposition, sender := "to", rank
 	if k == kindReceive {
 		preposition, sender = "from", peer
@@ -99,16 +99,16 @@ func (t *serializer) beginMessage(k opKind, b device.Buffer, rank, size, peer in
 	p.number++
 	t.calls++
 	return &message{
-		kind: k, peer: peer, payload: asMemory(b),
+		kind: k, peer: peer, payload: hostMemory(b),
 		what:   fmt.Sprintf("%v %d %s rank %d", k, p.number, preposition, peer),
 		header: wire.Frame{Kind: wire.KindMessage, Rank: sender, Number: p.number, What: callSignature(kindSend, b, 0), Length: uint64(b.Len())},
 		note:   wire.Frame{Kind: wire.KindNote, State: wire.NoteFailed, Rank: rank, Number: p.number, What: uint64(k)},
 	}, nil
 }
 
-// failMessage records err, the error of a call of Send or Recv, as the error of the group,
+// recordMessageFailure records err, the error of a call of Send or Recv, as the error of the group,
 // unless err is nil. It returns true if the caller must notify the other ranks.
-func (t *serializer) failMessage(m *message, err error) bool {
+func (t *serializer) recordMessageFailure(m *message, err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil && t.broken == nil {
@@ -120,17 +120,17 @@ func (t *serializer) failMessage(m *message, err error) bool {
 	return notify
 }
 
-// failureReason returns the note about the failure if a call of Send or Recv has broken
+// newFailureNote returns the note about the failure if a call of Send or Recv has broken
 // this group, or nil.
-func (t *serializer) failureReason() *wire.Frame {
+func (t *serializer) newFailureNote() *wire.Frame {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.reason
 }
 
-// compare returns an error if got, the header that has arrived, is for another number or
+// checkHeader returns an error if got, the header that has arrived, is for another number or
 // type of elements than the buffer of this call of Recv.
-func (m *message) compare(got wire.Frame) error {
+func (m *message) checkHeader(got wire.Frame) error {
 	if got.Kind != wire.KindMessage || got.Number != m.header.Number || got.Rank != m.header.Rank {
 		return fmt.Errorf("%s: an unexpected frame arrived (kind %d, number %d, of rank %d): the connection is damaged or used by another program", m.what, got.Kind, got.Number, got.Rank)
 	}

@@ -54,7 +54,7 @@ func JoinMPI(ctx context.Context, o Options) (*MPI, error) {
 	if o.Algorithm != "" {
 		return nil, fmt.Errorf("join MPI: got the algorithm %q, but MPI chooses its algorithms itself: leave it unset", o.Algorithm)
 	}
-	name := mpi.FindLauncher(os.Getenv)
+	name := mpi.DetectImplementation(os.Getenv)
 	if name == "" {
 		return nil, errors.New("join MPI: no mpirun has started this process: start the workers with mpirun, or use another transport")
 	}
@@ -142,17 +142,17 @@ func (g *MPI) runCollective(ctx context.Context, k opKind, b device.Buffer, root
 	return g.runExclusive(ctx, k, b, g.size, func() error {
 		g.mine = wire.Frame{Kind: wire.KindCall, Rank: g.rank, Number: g.number, What: callSignature(k, b, root), Length: uint64(b.Len())}
 		g.setShards(b.Len())
-		memory, n, t := asMemory(b), b.Len(), mpi.Float32
+		memory, n, t := hostMemory(b), b.Len(), mpi.Float32
 		if b.F64 != nil {
 			t = mpi.Float64
 		}
 		if n == 0 {
 			g.token[0] = 0
-			memory, n, t = numbers.Bytes(g.token), 1, mpi.Float64
+			memory, n, t = numbers.AsBytes(g.token), 1, mpi.Float64
 			start = g.thread.lib.IAllReduce
 		}
 		op := g.thread.start(memory, func(r *mpi.Request, p unsafe.Pointer) error { return start(r, p, n, t) })
-		if err := g.wait(g.what(), op, g.collectiveCheck(ctx)); err != nil {
+		if err := g.wait(g.describeOperation(), op, g.newCollectiveCheck(ctx)); err != nil {
 			return err
 		}
 		g.countSent(k, b, root)
@@ -193,7 +193,7 @@ func (g *MPI) Recv(ctx context.Context, b device.Buffer, from int) error {
 		if err := g.transfer(ctx, m, header[:], tagHeader); err != nil {
 			return err
 		}
-		if err := m.compare(wire.DecodeFrame(header[:])); err != nil || len(m.payload) == 0 {
+		if err := m.checkHeader(wire.DecodeFrame(header[:])); err != nil || len(m.payload) == 0 {
 			return err
 		}
 		return g.transfer(ctx, m, m.payload, tagPayload)
@@ -211,7 +211,7 @@ func (g *MPI) transfer(ctx context.Context, m *message, p []byte, tag int) error
 			}
 			return g.thread.lib.IReceive(r, at, len(part), mpi.Byte, m.peer, tag)
 		})
-		if err := g.wait(m.what, op, g.messageCheck(ctx, m)); err != nil {
+		if err := g.wait(m.what, op, g.newMessageCheck(ctx, m)); err != nil {
 			return err
 		}
 		if m.kind == kindSend {
@@ -241,21 +241,21 @@ func (g *MPI) wait(what string, op *mpiOperation, check func() error) error {
 	}
 }
 
-// collectiveCheck returns a function that returns nil while a rank may go on waiting.
-func (g *MPI) collectiveCheck(ctx context.Context) func() error {
+// newCollectiveCheck returns a function that returns nil while a rank may go on waiting.
+func (g *MPI) newCollectiveCheck(ctx context.Context) func() error {
 	var waited process.Stopwatch
 	reported := false
 	return func() error {
-		if err := g.checkFailure(g.what()); err != nil {
+		if err := g.checkFailure(g.describeOperation()); err != nil {
 			return err
 		}
-		for rank, f := range g.thread.notes() {
+		for rank, f := range g.thread.receivedNotes() {
 			if f.Kind == wire.KindNote && (f.State != wire.NoteClosed || f.Number < g.number) {
 				if f.Rank == g.rank { // which did not call in time
 					f.State, f.Rank = wire.NoteFailed, rank
 				}
 				g.missing = &f
-				return noteError(g.what(), f)
+				return errorFromNote(g.describeOperation(), f)
 			}
 		}
 		elapsed := waited.Elapsed()
@@ -264,26 +264,26 @@ func (g *MPI) collectiveCheck(ctx context.Context) func() error {
 			g.thread.sendNote(g.mine)
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%s: %w while waiting for %s", g.what(), context.Cause(ctx), g.describeMissing())
+			return fmt.Errorf("%s: %w while waiting for %s", g.describeOperation(), context.Cause(ctx), g.describeMissingRanks())
 		}
 		if elapsed >= g.options.Timeout {
-			for rank, f := range g.thread.notes() {
+			for rank, f := range g.thread.receivedNotes() {
 				if rank != g.rank && f.Number < g.number {
 					g.missing = &wire.Frame{Kind: wire.KindNote, State: wire.NoteMissing, Rank: rank, Number: f.Number, What: f.What}
 					break
 				}
 			}
-			return fmt.Errorf("%s: %s did not arrive within %v", g.what(), g.describeMissing(), g.options.Timeout)
+			return fmt.Errorf("%s: %s did not arrive within %v", g.describeOperation(), g.describeMissingRanks(), g.options.Timeout)
 		}
 		return nil
 	}
 }
 
-// describeMissing lists the ranks that have not sent a note that they wait in this
+// describeMissingRanks lists the ranks that have not sent a note that they wait in this
 // operation too.
-func (g *MPI) describeMissing() string {
+func (g *MPI) describeMissingRanks() string {
 	var names []string
-	for rank, f := range g.thread.notes() {
+	for rank, f := range g.thread.receivedNotes() {
 		if rank != g.rank && f.Number < g.number {
 			names = append(names, fmt.Sprintf("rank %d", rank))
 		}
@@ -294,21 +294,21 @@ func (g *MPI) describeMissing() string {
 	return strings.Join(names, ", ")
 }
 
-// messageCheck is collectiveCheck for a message.
-func (g *MPI) messageCheck(ctx context.Context, m *message) func() error {
+// newMessageCheck is newCollectiveCheck for a message.
+func (g *MPI) newMessageCheck(ctx context.Context, m *message) func() error {
 	var waited, left process.Stopwatch
 	return func() error {
 		if err := g.checkFailure(m.what); err != nil {
 			return err
 		}
-		f := g.thread.notes()[m.peer]
+		f := g.thread.receivedNotes()[m.peer]
 		if f.Kind != wire.KindNote {
 			left = process.Stopwatch{}
 		} else if left.Elapsed() >= graceTime { // a message may still be on its way
 			if f.State == wire.NoteMissing {
 				f.State = wire.NoteFailed
 			}
-			return noteError(m.what, wire.Frame{Kind: wire.KindNote, State: f.State, Rank: m.peer, Number: f.Number, What: f.What})
+			return errorFromNote(m.what, wire.Frame{Kind: wire.KindNote, State: f.State, Rank: m.peer, Number: f.Number, What: f.What})
 		}
 		return m.checkWait(ctx, waited.Elapsed(), g.options.Timeout, formatLastCall(f.Number, f.What))
 	}

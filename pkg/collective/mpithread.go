@@ -73,7 +73,7 @@ func (t *mpiThread) initialize() (err error) {
 	for rank := range t.size {
 		if rank != t.rank {
 			t.buffers[rank] = make([]byte, wire.FrameBytes)
-			t.receiveNote(rank)
+			t.postNoteReceive(rank)
 		}
 	}
 	return nil
@@ -85,15 +85,15 @@ var errMPIEnded = errors.New("this rank no longer uses MPI after an error")
 func (t *mpiThread) start(memory []byte, begin func(*mpi.Request, unsafe.Pointer) error) *mpiOperation {
 	op := &mpiOperation{memory: memory, done: make(chan error, 1)}
 	select {
-	case t.calls <- func() { t.begin(op, begin) }:
+	case t.calls <- func() { t.startOnThread(op, begin) }:
 	case <-t.ended:
 		op.done <- errMPIEnded
 	}
 	return op
 }
 
-// begin is start on the thread itself.
-func (t *mpiThread) begin(op *mpiOperation, begin func(*mpi.Request, unsafe.Pointer) error) {
+// startOnThread is start on the thread itself.
+func (t *mpiThread) startOnThread(op *mpiOperation, begin func(*mpi.Request, unsafe.Pointer) error) {
 	if err := begin(&op.request, unsafe.Pointer(&op.memory[0])); err != nil {
 		op.done <- err
 		return
@@ -150,7 +150,7 @@ func (t *mpiThread) advance() bool {
 	return len(t.active) < n
 }
 
-func (t *mpiThread) receiveNote(rank int) {
+func (t *mpiThread) postNoteReceive(rank int) {
 	op := &mpiOperation{memory: t.buffers[rank], done: make(chan error, 1)}
 	if err := t.lib.IReceive(&op.request, unsafe.Pointer(&op.memory[0]), wire.FrameBytes, mpi.Byte, rank, tagNote); err != nil {
 		return // without its notes, errors name the rank less exactly
@@ -176,12 +176,12 @@ func (t *mpiThread) advanceNotes() {
 		t.state[rank] = f
 		t.mu.Unlock()
 		if f.Kind != wire.KindNote { // otherwise it was the last
-			t.receiveNote(rank)
+			t.postNoteReceive(rank)
 		}
 	}
 }
 
-func (t *mpiThread) notes() []wire.Frame {
+func (t *mpiThread) receivedNotes() []wire.Frame {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.state)
@@ -201,9 +201,9 @@ func (t *mpiThread) sendNote(f wire.Frame) {
 // errStuckMPI is the error of call for a call of MPI that does not return.
 var errStuckMPI = errors.New("MPI did not return")
 
-// call runs f on the thread. It returns an error, although f may still run later, if f or
+// callOnThread runs f on the thread. It returns an error, although f may still run later, if f or
 // an earlier call of MPI does not return within limit.
-func (t *mpiThread) call(limit time.Duration, f func()) error {
+func (t *mpiThread) callOnThread(limit time.Duration, f func()) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	returned := make(chan struct{})
@@ -226,7 +226,7 @@ func (t *mpiThread) call(limit time.Duration, f func()) error {
 // MPI that does not return.
 func (t *mpiThread) stop(d time.Duration) {
 	time.Sleep(d)
-	if t.call(wire.CloseTimeout, func() { t.stopped = true }) == nil {
+	if t.callOnThread(wire.CloseTimeout, func() { t.stopped = true }) == nil {
 		<-t.ended
 	}
 }
@@ -239,7 +239,7 @@ func (t *mpiThread) finalize(limit time.Duration) ([]int, error) {
 	for {
 		var missing []int // read only if call returns nil
 		stopped := false
-		err := t.call(limit, func() {
+		err := t.callOnThread(limit, func() {
 			t.advance()
 			t.advanceNotes()
 			for rank, op := range t.receives {

@@ -17,8 +17,8 @@ import (
 	"lockstep/pkg/runs/flight"
 )
 
-// place is where a rank runs. Its first four fields identify the process.
-type place struct {
+// rankLocation is where a rank runs. Its first four fields identify the process.
+type rankLocation struct {
 	pid       int
 	startTime uint64 // in clock ticks since boot; 0: unknown, or the process does not handle requests
 	namespace uint64 // of pid
@@ -26,11 +26,11 @@ type place struct {
 	host      string
 }
 
-// hostBytes is the longest host name that ShareHosts sends; a longer one is cut.
-const hostBytes = 63
+// maxHostNameBytes is the longest host name that ShareHosts sends; a longer one is cut.
+const maxHostNameBytes = 63
 
-func ownPlace() place {
-	p := place{pid: os.Getpid(), namespace: process.PIDNamespace()}
+func ownLocation() rankLocation {
+	p := rankLocation{pid: os.Getpid(), namespace: process.PIDNamespace()}
 	p.startTime, _ = process.Stat(p.pid)
 	boot := fnv.New32a() // a float64 holds it
 	_, _ = boot.Write([]byte(process.BootID()))
@@ -42,42 +42,42 @@ func ownPlace() place {
 	return p
 }
 
-func (p place) encode(v []float64) {
+func (p rankLocation) encode(v []float64) {
 	v[0], v[1], v[2], v[3] = float64(p.pid), float64(p.startTime), float64(p.namespace), float64(p.boot)
-	v[4] = float64(min(len(p.host), hostBytes))
-	for i := range min(len(p.host), hostBytes) {
+	v[4] = float64(min(len(p.host), maxHostNameBytes))
+	for i := range min(len(p.host), maxHostNameBytes) {
 		v[5+i] = float64(p.host[i])
 	}
 }
 
-const placeNumbers = 5 + hostBytes
+const locationNumbers = 5 + maxHostNameBytes
 
-func decodePlace(v []float64) place {
-	name := make([]byte, min(hostBytes, max(0, int(v[4]))))
+func decodeLocation(v []float64) rankLocation {
+	name := make([]byte, min(maxHostNameBytes, max(0, int(v[4]))))
 	for i := range name {
 		name[i] = byte(v[5+i])
 	}
-	return place{int(v[0]), uint64(v[1]), uint64(v[2]), uint64(v[3]), string(name)}
+	return rankLocation{int(v[0]), uint64(v[1]), uint64(v[2]), uint64(v[3]), string(name)}
 }
 
 // ShareHosts exchanges the hosts and process IDs that errors name. All ranks must call it,
 // and HandleRequests before it, because the others may send a request to this process from
 // then on.
 func (r *Recorder) ShareHosts(ctx context.Context) error {
-	all := make([]float64, placeNumbers*r.Size())
-	own := ownPlace()
+	all := make([]float64, locationNumbers*r.Size())
+	own := ownLocation()
 	r.mu.Lock()
 	if !r.answers {
 		own.startTime = 0
 	}
 	r.mu.Unlock()
-	own.encode(all[placeNumbers*r.Rank():][:placeNumbers])
+	own.encode(all[locationNumbers*r.Rank():][:locationNumbers])
 	if err := r.AllGather(ctx, device.Buffer{F64: all}); err != nil {
 		return fmt.Errorf("share hosts: %w", err)
 	}
-	places := make([]place, r.Size())
+	places := make([]rankLocation, r.Size())
 	for rank := range places {
-		places[rank] = decodePlace(all[placeNumbers*rank:][:placeNumbers])
+		places[rank] = decodeLocation(all[locationNumbers*rank:][:locationNumbers])
 	}
 	r.mu.Lock()
 	r.places = places
@@ -172,7 +172,7 @@ func (r *Recorder) askForStack(rank int) (frames []string, reason string) {
 		return nil, endedReason
 	}
 	defer func() { _ = other.Release() }()
-	if reason := p.explainState(); reason != "" {
+	if reason := p.explainMissingStack(); reason != "" {
 		return nil, reason
 	}
 	asked := time.Now()
@@ -185,7 +185,7 @@ func (r *Recorder) askForStack(rank int) (frames []string, reason string) {
 		if record, err := flight.ReadFile(r.dir, flight.FileName(rank)); err == nil && record.PID == p.pid && !record.Written.Before(asked) {
 			return record.Stack, ""
 		}
-		if reason := p.explainState(); reason != "" {
+		if reason := p.explainMissingStack(); reason != "" {
 			return nil, reason
 		}
 	}
@@ -194,11 +194,11 @@ func (r *Recorder) askForStack(rank int) (frames []string, reason string) {
 
 const endedReason = "its process has ended"
 
-// explainState returns why the process, on this host, cannot write its stack, or "".
-func (p place) explainState() string {
+// explainMissingStack returns why the process, on this host, cannot write its stack, or "".
+func (p rankLocation) explainMissingStack() string {
 	startTime, state := process.Stat(p.pid)
 	switch {
-	case !process.Exists(state) || startTime != p.startTime:
+	case !process.IsLiveState(state) || startTime != p.startTime:
 		return endedReason
 	case state == process.StateStopped:
 		return "its process is stopped (state T, for example by SIGSTOP)"
@@ -210,7 +210,7 @@ func (p place) explainState() string {
 
 // describeKernelState returns the state of the process and the kernel function in which it
 // sleeps, as far as they can be read.
-func (p place) describeKernelState() string {
+func (p rankLocation) describeKernelState() string {
 	_, state := process.Stat(p.pid)
 	text := fmt.Sprintf("; it is in state %c", state)
 	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", p.pid)); err == nil && len(name) > 0 && string(name) != "0" {

@@ -25,7 +25,7 @@ type Recorder struct {
 	Group
 	dir     string
 	trainer flight.Goroutine
-	places  []place        // by rank; nil before ShareHosts
+	places  []rankLocation // by rank; nil before ShareHosts
 	stackOf lostRankFinder // finds the stack of the rank that the first error names
 	writing sync.Mutex     // held by Write
 
@@ -88,50 +88,50 @@ func SetBucket(group Group, bucket int) {
 
 // AllReduce implements Group.
 func (r *Recorder) AllReduce(ctx context.Context, b device.Buffer) error {
-	n := r.begin(kindAllReduce, b, 0)
-	return r.end(n, r.Group.AllReduce(ctx, b))
+	n := r.beginCall(kindAllReduce, b, 0)
+	return r.endCall(n, r.Group.AllReduce(ctx, b))
 }
 
 // Broadcast implements Group.
 func (r *Recorder) Broadcast(ctx context.Context, b device.Buffer, root int) error {
-	n := r.begin(kindBroadcast, b, root)
-	return r.end(n, r.Group.Broadcast(ctx, b, root))
+	n := r.beginCall(kindBroadcast, b, root)
+	return r.endCall(n, r.Group.Broadcast(ctx, b, root))
 }
 
 // ReduceScatter implements Group.
 func (r *Recorder) ReduceScatter(ctx context.Context, b device.Buffer) error {
-	n := r.begin(kindReduceScatter, b, 0)
-	return r.end(n, r.Group.ReduceScatter(ctx, b))
+	n := r.beginCall(kindReduceScatter, b, 0)
+	return r.endCall(n, r.Group.ReduceScatter(ctx, b))
 }
 
 // AllGather implements Group.
 func (r *Recorder) AllGather(ctx context.Context, b device.Buffer) error {
-	n := r.begin(kindAllGather, b, 0)
-	return r.end(n, r.Group.AllGather(ctx, b))
+	n := r.beginCall(kindAllGather, b, 0)
+	return r.endCall(n, r.Group.AllGather(ctx, b))
 }
 
 // Barrier implements Group.
 func (r *Recorder) Barrier(ctx context.Context) error {
-	n := r.begin(kindBarrier, device.Buffer{}, 0)
-	return r.end(n, r.Group.Barrier(ctx))
+	n := r.beginCall(kindBarrier, device.Buffer{}, 0)
+	return r.endCall(n, r.Group.Barrier(ctx))
 }
 
 // Send implements Group.
 func (r *Recorder) Send(ctx context.Context, b device.Buffer, to int) error {
-	n := r.begin(kindSend, b, to)
-	return r.end(n, r.Group.Send(ctx, b, to))
+	n := r.beginCall(kindSend, b, to)
+	return r.endCall(n, r.Group.Send(ctx, b, to))
 }
 
 // Recv implements Group.
 func (r *Recorder) Recv(ctx context.Context, b device.Buffer, from int) error {
-	n := r.begin(kindReceive, b, from)
-	return r.end(n, r.Group.Recv(ctx, b, from))
+	n := r.beginCall(kindReceive, b, from)
+	return r.endCall(n, r.Group.Recv(ctx, b, from))
 }
 
-// begin records the beginning of an operation and returns its sequence number. After a failure it
+// beginCall records the beginning of an operation and returns its sequence number. After a failure it
 // records nothing and returns 0: the group refuses further operations, and the record must show
 // the one that failed as the last.
-func (r *Recorder) begin(k opKind, b device.Buffer, peer int) uint64 {
+func (r *Recorder) beginCall(k opKind, b device.Buffer, peer int) uint64 {
 	c := recordedCall{kind: k, elements: b.Len(), peer: peer, begin: time.Now().UnixNano()}
 	switch {
 	case b.F64 != nil:
@@ -154,9 +154,9 @@ func (r *Recorder) begin(k opKind, b device.Buffer, peer int) uint64 {
 	return c.sequence
 }
 
-// end records the end of an operation that returned err. If err is not nil, end writes the
+// endCall records the end of an operation that returned err. If err is not nil, end writes the
 // record (see fail), and returns err with what it knows about the rank that err names.
-func (r *Recorder) end(sequence uint64, err error) error {
+func (r *Recorder) endCall(sequence uint64, err error) error {
 	now := time.Now().UnixNano()
 	r.mu.Lock()
 	c := &r.calls[sequence%flight.MaxCalls]
@@ -167,12 +167,12 @@ func (r *Recorder) end(sequence uint64, err error) error {
 	if err == nil {
 		return nil
 	}
-	return r.fail(err)
+	return r.handleFailure(err)
 }
 
-// fail writes the record if err is the first error of the group. It adds the process, the host,
+// handleFailure writes the record if err is the first error of the group. It adds the process, the host,
 // the last operation and the stack of the rank that err names, and returns the longer error.
-func (r *Recorder) fail(err error) error {
+func (r *Recorder) handleFailure(err error) error {
 	r.recordFailure(err)
 	return r.describeNamedRank(err, !errors.Is(err, context.Canceled))
 }
@@ -197,7 +197,7 @@ func (r *Recorder) recordFailure(err error) {
 // that takes part in them but sends nothing useful.
 func RecordFailure(group Group, err error) error {
 	if r, ok := group.(*Recorder); ok {
-		return r.fail(err)
+		return r.handleFailure(err)
 	}
 	return err
 }
@@ -252,12 +252,12 @@ func (r *Recorder) writeRecord(cause error) error {
 	out.Stack, out.Lost = r.stack, r.lost
 	r.mu.Unlock()
 	for n := max(1, int64(sequence)-flight.MaxCalls+1); n <= int64(sequence); n++ {
-		out.Calls = append(out.Calls, calls[uint64(n)%flight.MaxCalls].export())
+		out.Calls = append(out.Calls, calls[uint64(n)%flight.MaxCalls].toFlightCall())
 	}
 	return flight.Write(r.dir, out)
 }
 
-func (c recordedCall) export() flight.Call {
+func (c recordedCall) toFlightCall() flight.Call {
 	out := flight.Call{
 		Number: c.number, Kind: c.kind.String(), Elements: c.elements, Bits: int(c.bits), Peer: c.peer, Step: c.step,
 		Begin: time.Unix(0, c.begin), Failed: c.failed,
@@ -271,16 +271,16 @@ func (c recordedCall) export() flight.Call {
 	return out
 }
 
-// namedRank matches a rank that an error of this package names, and the collective operation in
+// namedRankPattern matches a rank that an error of this package names, and the collective operation in
 // which it was last seen, if the error states it. Messages are counted separately. If the calls of
 // two ranks differ, the error names both, and one of them is this rank.
-var namedRank = regexp.MustCompile(`(?:: |calls [^:;]*, )rank (\d+)\b(?:(?: is gone:)?[^;:(]*\(last seen in (?:all-reduce|broadcast|reduce-scatter|all-gather|barrier) (\d+)\))?`)
+var namedRankPattern = regexp.MustCompile(`(?:: |calls [^:;]*, )rank (\d+)\b(?:(?: is gone:)?[^;:(]*\(last seen in (?:all-reduce|broadcast|reduce-scatter|all-gather|barrier) (\d+)\))?`)
 
 // describeNamedRank adds to err what is known of the first other rank that err names: its
 // process, its host, its last operation, and its stack or why there is none. It asks that rank
 // for its stack if ask is true and this has not been done before.
 func (r *Recorder) describeNamedRank(err error, ask bool) error {
-	all := namedRank.FindAllStringSubmatch(err.Error(), -1)
+	all := namedRankPattern.FindAllStringSubmatch(err.Error(), -1)
 	i := slices.IndexFunc(all, func(m []string) bool { return m[1] != strconv.Itoa(r.Rank()) })
 	if i < 0 {
 		return err
@@ -296,7 +296,7 @@ func (r *Recorder) describeNamedRank(err error, ask bool) error {
 	text := fmt.Sprintf("rank %d is process %d on %s", rank, place.pid, place.host)
 	if number, perr := strconv.ParseUint(m[2], 10, 64); perr == nil {
 		for i := range r.calls {
-			if c := r.calls[i].export(); c.Number == number { // all ranks call the same operations
+			if c := r.calls[i].toFlightCall(); c.Number == number { // all ranks call the same operations
 				text += ", and its last collective was " + c.Describe()
 			}
 		}

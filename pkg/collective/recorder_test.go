@@ -116,7 +116,7 @@ func TestRecorderKeepsTheLastCalls(t *testing.T) {
 	r := NewRecorder(Single(), dir)
 	b := device.Buffer{F32: []float32{1}}
 	const calls = 2*flight.MaxCalls + 500
-	if n := testing.AllocsPerRun(calls-1, func() { _ = r.end(r.begin(kindAllReduce, b, 0), nil) }); n > 0 {
+	if n := testing.AllocsPerRun(calls-1, func() { _ = r.endCall(r.beginCall(kindAllReduce, b, 0), nil) }); n > 0 {
 		t.Errorf("%v allocations for each operation, want none", n)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -127,11 +127,11 @@ func TestRecorderKeepsTheLastCalls(t *testing.T) {
 	if files, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(files) > 0 {
 		t.Errorf("files %v, %v, want none", files, err)
 	}
-	n := r.begin(kindSend, b, 0) // not a collective
+	n := r.beginCall(kindSend, b, 0) // not a collective
 	if err := r.Write(nil); err != nil {
 		t.Fatal(err)
 	}
-	_ = r.end(n, nil)
+	_ = r.endCall(n, nil)
 	got, err := flight.ReadFile(dir, flight.FileName(0))
 	if err != nil {
 		t.Fatal(err)
@@ -153,9 +153,9 @@ func TestRecorderKeepsTheLastCalls(t *testing.T) {
 // messages and collectives are counted separately, and each rank has its own last operation.
 func TestRecorderNamesLastCollective(t *testing.T) {
 	r := NewRecorder(Single(), t.TempDir())
-	r.places = []place{{host: "a", pid: 10}, {host: "b", pid: 11}, {host: "c", pid: 12}}
+	r.places = []rankLocation{{host: "a", pid: 10}, {host: "b", pid: 11}, {host: "c", pid: 12}}
 	for range 3 {
-		_ = r.end(r.begin(kindBarrier, device.Buffer{}, 0), nil)
+		_ = r.endCall(r.beginCall(kindBarrier, device.Buffer{}, 0), nil)
 	}
 	for text, want := range map[string]string{
 		"barrier 3: rank 1 (last seen in barrier 2) did not arrive":                                                     "rank 1 is process 11 on b, and its last collective was barrier 2",
@@ -186,9 +186,9 @@ func TestRecorderKeepsTheFirstCause(t *testing.T) {
 		}
 		return got
 	}
-	_ = r.end(r.begin(kindAllReduce, b, 0), errors.New("the cause"))
+	_ = r.endCall(r.beginCall(kindAllReduce, b, 0), errors.New("the cause"))
 	first := read()
-	if err := r.end(r.begin(kindBarrier, device.Buffer{}, 0), errors.New("refused")); err == nil || err.Error() != "refused" {
+	if err := r.endCall(r.beginCall(kindBarrier, device.Buffer{}, 0), errors.New("refused")); err == nil || err.Error() != "refused" {
 		t.Errorf("the second operation returned %v", err)
 	}
 	for _, write := range []func() error{func() error { return nil }, func() error { return r.Write(nil) }, func() error { return r.Write(errors.New("later")) }} {
@@ -205,7 +205,7 @@ func TestRecorderKeepsTheFirstCause(t *testing.T) {
 func TestRecordFailure(t *testing.T) {
 	dir := t.TempDir()
 	r := NewRecorder(Single(), dir)
-	r.places = []place{{host: "a", pid: 10}, {host: "b", pid: 11, startTime: 1, boot: 1}}
+	r.places = []rankLocation{{host: "a", pid: 10}, {host: "b", pid: 11, startTime: 1, boot: 1}}
 	cause := errors.New("negotiate gradients: rank 1 has not announced fc.weight, but rank 0 did")
 	if got, want := fmt.Sprint(RecordFailure(r, cause)), cause.Error()+"; rank 1 is process 11 on b; no stack: it runs on another host or in another container; send SIGUSR2 to process 11 on b"; got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -224,7 +224,7 @@ func BenchmarkRecorder(b *testing.B) {
 	buffer := device.Buffer{F32: []float32{1}}
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = r.end(r.begin(kindAllReduce, buffer, 0), nil)
+		_ = r.endCall(r.beginCall(kindAllReduce, buffer, 0), nil)
 	}
 }
 
@@ -249,14 +249,14 @@ func TestRecorderKeepsTheStackOfTheDelay(t *testing.T) {
 	}
 	for _, between := range []int{0, 1} {
 		r := NewRecorder(Single(), dir)
-		_ = r.end(r.begin(kindBarrier, device.Buffer{}, 0), nil)
+		_ = r.endCall(r.beginCall(kindBarrier, device.Buffer{}, 0), nil)
 		if err := writeWhileDelayed(r); err != nil {
 			t.Fatal(err)
 		}
 		for range between {
-			_ = r.end(r.begin(kindBarrier, device.Buffer{}, 0), nil)
+			_ = r.endCall(r.beginCall(kindBarrier, device.Buffer{}, 0), nil)
 		}
-		_ = r.end(r.begin(kindBarrier, device.Buffer{}, 0), errors.New("rank 0 failed"))
+		_ = r.endCall(r.beginCall(kindBarrier, device.Buffer{}, 0), errors.New("rank 0 failed"))
 		if got, want := strings.Contains(stack(), "writeWhileDelayed"), between == 0; got != want {
 			t.Errorf("%d operations in between: the stack is that of the delay: %v, want %v", between, got, want)
 		}

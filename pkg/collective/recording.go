@@ -24,7 +24,7 @@ func RecordAllReduce(ctx context.Context, g Group, b device.Buffer, algorithm st
 	if r, ok := g.(*Recorder); ok {
 		g = r.Group
 	}
-	t, ok := g.(tuned)
+	t, ok := g.(tunableGroup)
 	if !ok {
 		return nil, fmt.Errorf("record all-reduce: the transfers of %s cannot be recorded: use shared memory, unix sockets or TCP", g.Name())
 	}
@@ -32,9 +32,9 @@ func RecordAllReduce(ctx context.Context, g Group, b device.Buffer, algorithm st
 	pieces := schedule.Pieces(b.Bytes())
 	full, err := schedule.New(algorithm, a.topology, pieces)
 	if err != nil {
-		return nil, fmt.Errorf("record all-reduce: no transfers of %q can be recorded%s: use %s", algorithm, nearest.Hint(algorithm, schedule.Names()), english.Either(schedule.Names()))
+		return nil, fmt.Errorf("record all-reduce: no transfers of %q can be recorded%s: use %s", algorithm, nearest.Hint(algorithm, schedule.Names()), english.JoinOr(schedule.Names()))
 	}
-	own, err := a.find(algorithm, b.Bytes())
+	own, err := a.findSchedule(algorithm, b.Bytes())
 	if err != nil {
 		return nil, fmt.Errorf("record all-reduce: %w", err)
 	}

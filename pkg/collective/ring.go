@@ -51,7 +51,7 @@ type Ring struct {
 	scratch    []byte
 	links      []*link // to each other rank, for Send and Recv; nil for this rank
 	scheduled  []*link // the same for scheduled operations
-	algorithm  algorithm
+	algorithm  algorithmSelector
 	exchange   *linkExchange // for schedules
 
 	mine            wire.Frame        // this rank's last call
@@ -124,12 +124,12 @@ func NewRing(name string, rank, size int, c Connections, o Options) (*Ring, erro
 			return nil, fmt.Errorf("create ring: %w", err)
 		}
 	}
-	r.reader = bufio.NewReaderSize(c.From, wire.ReaderBytes)
+	r.reader = bufio.NewReaderSize(c.From, wire.ReaderBufferBytes)
 	r.scratch = numbers.AllocateAligned(r.piece)
 	// If sending fails, a rank that is blocked in a read must wake up.
 	r.out = wire.NewSender(c.To, func() { _ = c.From.SetReadDeadline(time.Now()) })
 	r.links, r.scheduled = newLinks(c.Messages), newLinks(c.Scheduled)
-	r.algorithm = newAlgorithm(o, schedule.Ring, rank, size)
+	r.algorithm = newAlgorithmSelector(o, schedule.Ring, rank, size)
 	r.exchange = newLinkExchange(r)
 	return r, nil
 }
@@ -145,7 +145,7 @@ func (r *Ring) Name() string { return r.algorithm.describe(r.name) }
 
 // AllReduce implements Group.
 func (r *Ring) AllReduce(ctx context.Context, b device.Buffer) error {
-	if name := r.algorithm.choose(b.Bytes()); name != r.algorithm.native {
+	if name := r.algorithm.chooseForSize(b.Bytes()); name != r.algorithm.native {
 		return r.allReduceBySchedule(ctx, b, name)
 	}
 	return r.runOperation(ctx, kindAllReduce, b, 0, func() error {
@@ -198,7 +198,7 @@ func (r *Ring) Barrier(ctx context.Context) error {
 		// After k tokens, the k+1 ranks before this one have made the call.
 		for range r.size - 2 {
 			r.out.Enqueue(wire.Frame{Kind: wire.KindToken, Rank: r.rank, Number: r.number}, nil)
-			if _, err := r.receiveKind(ctx, wire.KindToken); err != nil {
+			if _, err := r.receiveFrameOfKind(ctx, wire.KindToken); err != nil {
 				return err
 			}
 		}
@@ -243,14 +243,14 @@ func (r *Ring) runOperation(ctx context.Context, k opKind, b device.Buffer, root
 // compareCalls receives the previous rank's announcement, and returns an error if its kind,
 // root or size differs. This rank may have sent pieces already.
 func (r *Ring) compareCalls(ctx context.Context) error {
-	theirs, err := r.receiveKind(ctx, wire.KindCall)
+	theirs, err := r.receiveFrameOfKind(ctx, wire.KindCall)
 	if err != nil {
 		return err
 	}
 	r.last = theirs
 	if theirs.What != r.mine.What || theirs.Length != r.mine.Length {
 		return fmt.Errorf("%s: rank %d calls %s, rank %d calls %s: every rank must call the same operations in the same order",
-			r.what(), r.rank, formatCall(r.mine.What, r.mine.Length), theirs.Rank, formatCall(theirs.What, theirs.Length))
+			r.describeOperation(), r.rank, formatCall(r.mine.What, r.mine.Length), theirs.Rank, formatCall(theirs.What, theirs.Length))
 	}
 	return nil
 }
@@ -260,16 +260,16 @@ func (r *Ring) notifyFailure() {
 	f := r.newStateNote(wire.NoteFailed)
 	if r.failureNote != nil {
 		f = *r.failureNote
-	} else if reason := r.failureReason(); reason != nil {
+	} else if reason := r.newFailureNote(); reason != nil {
 		f = *reason
 	}
 	_ = r.out.Close(f) // the ranks may be gone
 	_ = r.closeLinks(f)
 }
 
-// receive handles notes until another frame arrives, and returns that. The caller reads the
+// receiveFrame handles notes until another frame arrives, and returns that. The caller reads the
 // numbers that follow it.
-func (r *Ring) receive(ctx context.Context) (wire.Frame, error) {
+func (r *Ring) receiveFrame(ctx context.Context) (wire.Frame, error) {
 	var header [wire.FrameBytes]byte
 	for {
 		idle, missing := r.idle, r.missing
@@ -287,11 +287,11 @@ func (r *Ring) receive(ctx context.Context) (wire.Frame, error) {
 	}
 }
 
-// receiveKind returns an error if the next frame is of another kind or another operation.
-func (r *Ring) receiveKind(ctx context.Context, kind wire.FrameKind) (wire.Frame, error) {
-	f, err := r.receive(ctx)
+// receiveFrameOfKind returns an error if the next frame is of another kind or another operation.
+func (r *Ring) receiveFrameOfKind(ctx context.Context, kind wire.FrameKind) (wire.Frame, error) {
+	f, err := r.receiveFrame(ctx)
 	if err == nil && (f.Kind != kind || f.Number != r.number) {
-		err = fmt.Errorf("%s: rank %d sent an unexpected frame (kind %d of operation %d): the connection is damaged or used by another program", r.what(), r.previousRank(), f.Kind, f.Number)
+		err = fmt.Errorf("%s: rank %d sent an unexpected frame (kind %d of operation %d): the connection is damaged or used by another program", r.describeOperation(), r.previousRank(), f.Kind, f.Number)
 	}
 	return f, err
 }
@@ -308,13 +308,13 @@ func (r *Ring) recordNote(f wire.Frame) error {
 		return nil
 	}
 	r.failureNote = &f
-	return noteError(r.what(), f)
+	return errorFromNote(r.describeOperation(), f)
 }
 
 // readFull fills p. The end of ctx, a time-out and the end of the connection are errors.
 func (r *Ring) readFull(ctx context.Context, p []byte) error {
 	progressed := func() { r.idle, r.missing = process.Stopwatch{}, nil }
-	err := wire.ReadFull(r.in, r.reader, p, progressed, func() error { return r.checkWait(ctx, r.describeMissing) })
+	err := wire.ReadFull(r.in, r.reader, p, progressed, func() error { return r.checkWait(ctx, r.describeMissingRank) })
 	if errors.Is(err, wire.ErrConnectionEnded) {
 		return r.recordLostConnection(r.previousRank())
 	}
@@ -324,17 +324,17 @@ func (r *Ring) readFull(ctx context.Context, p []byte) error {
 // checkWait returns the error that ends a wait, or nil if the wait goes on. who describes
 // the rank that this one waits for.
 func (r *Ring) checkWait(ctx context.Context, who func() string) error {
-	if err := r.checkFailure(r.what()); err != nil {
+	if err := r.checkFailure(r.describeOperation()); err != nil {
 		return err
 	}
 	waited := r.idle.Elapsed()
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s: %w while waiting for %s", r.what(), context.Cause(ctx), who())
+		return fmt.Errorf("%s: %w while waiting for %s", r.describeOperation(), context.Cause(ctx), who())
 	case r.out.LastError() != nil && waited >= graceTime:
 		return r.recordLostConnection(r.nextRank())
 	case waited >= r.options.Timeout:
-		return fmt.Errorf("%s: %s did not arrive within %v", r.what(), who(), r.options.Timeout)
+		return fmt.Errorf("%s: %s did not arrive within %v", r.describeOperation(), who(), r.options.Timeout)
 	case waited >= reportMissingAfter && !r.missingReported && r.last.Number < r.number:
 		r.missingReported = true
 		r.out.Enqueue(r.newMissingNote(), nil)
@@ -347,9 +347,9 @@ func (r *Ring) newMissingNote() wire.Frame {
 	return wire.Frame{Kind: wire.KindNote, State: wire.NoteMissing, Rank: r.previousRank(), Number: r.last.Number, What: r.last.What}
 }
 
-// describeMissing describes the rank that this one waits for: the rank that the last note
+// describeMissingRanks describes the rank that this one waits for: the rank that the last note
 // about a missing rank names, or else the previous rank.
-func (r *Ring) describeMissing() string {
+func (r *Ring) describeMissingRank() string {
 	f := r.newMissingNote()
 	if r.last.Number == r.number && r.missing != nil {
 		f = *r.missing
@@ -366,7 +366,7 @@ func (r *Ring) recordLostConnection(rank int) error {
 		seen = formatLastCall(f.Number, f.What)
 	}
 	r.failureNote = &f
-	return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", r.what(), rank, seen)
+	return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", r.describeOperation(), rank, seen)
 }
 
 // waitUntilSent waits for the first n pieces or, if complete is set, for everything.
@@ -374,7 +374,7 @@ func (r *Ring) waitUntilSent(ctx context.Context, n int, complete bool) error {
 	restart := func() { r.idle = process.Stopwatch{} }
 	restart()
 	err := r.out.Wait(n, complete, restart, func() error {
-		if err := r.checkPrevious(); err != nil {
+		if err := r.checkPreviousConnection(); err != nil {
 			return err
 		}
 		return r.checkWait(ctx, func() string {
@@ -393,5 +393,5 @@ func (r *Ring) checkSend(ctx context.Context) error {
 	if r.out.LastError() == nil {
 		return nil
 	}
-	return r.receiveFailure(ctx)
+	return r.awaitFailureNote(ctx)
 }

@@ -12,15 +12,15 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// checkPrevious looks at the connection from the previous rank while this rank waits until it
+// checkPreviousConnection looks at the connection from the previous rank while this rank waits until it
 // can send. It returns an error if the connection is broken, or if the last frame on it is a
 // note about a rank that has failed. A stream that has ended otherwise is no error, because
 // the previous rank may have finished its last operation.
 //
 // What this rank still has to receive is kept: it cannot read the note alone, because pieces
 // may come before it. As the stream has ended, they are no more than the kernel holds.
-func (r *Ring) checkPrevious() error {
-	if r.inEnded || !wire.HasEnded(r.in) {
+func (r *Ring) checkPreviousConnection() error {
+	if r.inEnded || !wire.PeerHasEnded(r.in) {
 		return nil
 	}
 	if err := r.in.SetReadDeadline(time.Now().Add(graceTime)); err != nil {
@@ -44,13 +44,13 @@ func (r *Ring) checkPrevious() error {
 	return nil
 }
 
-// receiveFailure returns the error for a rank that can no longer send to the next one. For
+// awaitFailureNote returns the error for a rank that can no longer send to the next one. For
 // graceTime it receives, because a note from the previous rank may name another rank as the
 // cause. It drops the pieces that it receives, since the group has failed.
-func (r *Ring) receiveFailure(ctx context.Context) error {
+func (r *Ring) awaitFailureNote(ctx context.Context) error {
 	r.idle = process.Stopwatch{}
 	for {
-		f, err := r.receive(ctx)
+		f, err := r.receiveFrame(ctx)
 		if err != nil {
 			return err
 		}

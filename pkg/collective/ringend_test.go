@@ -106,7 +106,7 @@ func TestPreviousRankHasFinished(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.checkPrevious(); err != nil || g.inEnded {
+	if err := g.checkPreviousConnection(); err != nil || g.inEnded {
 		t.Fatalf("the previous rank is there, but got ended %v, %v", g.inEnded, err)
 	}
 	want := wire.Frame{Kind: wire.KindToken, Rank: 1, Number: 3}
@@ -120,14 +120,14 @@ func TestPreviousRankHasFinished(t *testing.T) {
 		t.Fatal(err)
 	}
 	for !g.inEnded {
-		if err := g.checkPrevious(); err != nil {
+		if err := g.checkPreviousConnection(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got, err := g.receive(context.Background()); err != nil || got != want {
+	if got, err := g.receiveFrame(context.Background()); err != nil || got != want {
 		t.Errorf("received %+v, %v, want %+v", got, err, want)
 	}
-	_, err = g.receive(context.Background())
+	_, err = g.receiveFrame(context.Background())
 	wantError(t, err, "rank 1 has left the group")
 	_, _ = g.Close(), all[1].Close()
 }

@@ -29,19 +29,19 @@ func forEachPiece[T numbers.Number](r *Ring, b []T, f func(part []T) error) erro
 
 // sendPiece queues a piece to be sent. The piece must not change until it is written.
 func sendPiece[T numbers.Number](r *Ring, part []T) error {
-	p := numbers.Bytes(part)
+	p := numbers.AsBytes(part)
 	r.out.Enqueue(wire.Frame{Kind: wire.KindNumbers, Rank: r.rank, Number: r.number, Length: uint64(len(p))}, p)
 	return nil
 }
 
 func receivePiece[T numbers.Number](ctx context.Context, r *Ring, part []T) error {
-	f, err := r.receiveKind(ctx, wire.KindNumbers)
+	f, err := r.receiveFrameOfKind(ctx, wire.KindNumbers)
 	if err != nil {
 		return err
 	}
-	p := numbers.Bytes(part)
+	p := numbers.AsBytes(part)
 	if f.Length != uint64(len(p)) {
-		return fmt.Errorf("%s: rank %d sent a piece of %d bytes, want %d: all ranks must have the same chunk size", r.what(), r.previousRank(), f.Length, len(p))
+		return fmt.Errorf("%s: rank %d sent a piece of %d bytes, want %d: all ranks must have the same chunk size", r.describeOperation(), r.previousRank(), f.Length, len(p))
 	}
 	return r.readFull(ctx, p)
 }

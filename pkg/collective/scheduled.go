@@ -23,8 +23,8 @@ type memoryExchange struct {
 // scratchBytes is the size of the memory that receives bytes which are then added.
 const scratchBytes = 64 << 10
 
-func (g *memoryGroup) reduceBySchedule(ctx context.Context, b device.Buffer, name string) error {
-	s, err := g.algorithm.find(name, b.Bytes())
+func (g *memoryGroup) allReduceBySchedule(ctx context.Context, b device.Buffer, name string) error {
+	s, err := g.algorithm.findSchedule(name, b.Bytes())
 	if err != nil {
 		return err
 	}
@@ -39,11 +39,11 @@ func (x *memoryExchange) post(to int, p []byte) {
 		return
 	}
 	x.queues[to] = append(x.queues[to], p)
-	x.push()
+	x.pushQueued()
 }
 
-// push moves bytes from the queues to the channels, and reports whether it moved any.
-func (x *memoryExchange) push() bool {
+// pushQueued moves bytes from the queues to the channels, and reports whether it moved any.
+func (x *memoryExchange) pushQueued() bool {
 	moved := false
 	for to, queue := range x.queues {
 		for len(queue) > 0 {
@@ -56,7 +56,7 @@ func (x *memoryExchange) push() bool {
 			if queue[0] = queue[0][n:]; len(queue[0]) == 0 {
 				queue = queue[1:]
 			}
-			x.g.notifyEvent(to)
+			x.g.notifyChannelUse(to)
 		}
 		x.queues[to] = queue
 	}
@@ -69,10 +69,10 @@ func (x *memoryExchange) receive(ctx context.Context, from, n int, use func([]by
 	for n > 0 {
 		want := x.scratch[have:min(n, len(x.scratch))]
 		got := c.Receive(want)
-		if got == 0 && !x.push() {
-			err := x.g.waitForChannels(ctx, x.wait(from), func() bool {
+		if got == 0 && !x.pushQueued() {
+			err := x.g.waitForChannels(ctx, x.newWaitMessage(from), func() bool {
 				got = c.Receive(want)
-				return got > 0 || x.push()
+				return got > 0 || x.pushQueued()
 			})
 			if err != nil {
 				return err
@@ -81,7 +81,7 @@ func (x *memoryExchange) receive(ctx context.Context, from, n int, use func([]by
 		if got == 0 {
 			continue
 		}
-		x.g.notifyEvent(from)
+		x.g.notifyChannelUse(from)
 		have += got
 		whole := have &^ 7 // numbers that have arrived in full
 		if have == n {
@@ -97,7 +97,7 @@ func (x *memoryExchange) receive(ctx context.Context, from, n int, use func([]by
 func (x *memoryExchange) flush(ctx context.Context) error {
 	for to := range x.queues {
 		for len(x.queues[to]) > 0 {
-			if err := x.g.waitForChannels(ctx, x.wait(to), x.push); err != nil {
+			if err := x.g.waitForChannels(ctx, x.newWaitMessage(to), x.pushQueued); err != nil {
 				return err
 			}
 		}
@@ -105,8 +105,8 @@ func (x *memoryExchange) flush(ctx context.Context) error {
 	return nil
 }
 
-func (x *memoryExchange) wait(peer int) *message {
-	return &message{kind: kindAllReduce, peer: peer, what: x.g.what()}
+func (x *memoryExchange) newWaitMessage(peer int) *message {
+	return &message{kind: kindAllReduce, peer: peer, what: x.g.describeOperation()}
 }
 
 // linkExchange is the exchanger of a Ring. In each operation, before the first bytes, a rank
@@ -132,7 +132,7 @@ const calledGrace = 2 * time.Second
 
 func (r *Ring) allReduceBySchedule(ctx context.Context, b device.Buffer, name string) error {
 	return r.runExclusive(ctx, kindAllReduce, b, r.size, func() error {
-		s, err := r.algorithm.find(name, b.Bytes())
+		s, err := r.algorithm.findSchedule(name, b.Bytes())
 		if err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func (r *Ring) allReduceBySchedule(ctx context.Context, b device.Buffer, name st
 func (x *linkExchange) begin(s *rankSchedule) {
 	r := x.r
 	for _, m := range x.waits {
-		m.what = r.what()
+		m.what = r.describeOperation()
 		m.note = wire.Frame{Kind: wire.KindNote, State: wire.NoteFailed, Rank: r.rank, Number: r.number, What: r.mine.What}
 	}
 	for _, step := range s.steps {
@@ -193,7 +193,7 @@ func (x *linkExchange) receiveBytes(ctx context.Context, from, n int, use func([
 		}
 		if f.Kind != wire.KindCall || f.Number != r.number || f.What != r.mine.What || f.Length != r.mine.Length {
 			return fmt.Errorf("%s: rank %d calls %s, rank %d calls %s: every rank must call the same operations in the same order",
-				r.what(), r.rank, formatCall(r.mine.What, r.mine.Length), from, formatCall(f.What, f.Length))
+				r.describeOperation(), r.rank, formatCall(r.mine.What, r.mine.Length), from, formatCall(f.What, f.Length))
 		}
 	}
 	f, err := r.readHeader(ctx, l, m)
@@ -201,7 +201,7 @@ func (x *linkExchange) receiveBytes(ctx context.Context, from, n int, use func([
 		return err
 	}
 	if f.Kind != wire.KindNumbers || f.Number != r.number || f.Length != uint64(n) {
-		return fmt.Errorf("%s: rank %d sent an unexpected frame (kind %d of operation %d, %d bytes), want %d bytes: the connection is damaged or used by another program", r.what(), from, f.Kind, f.Number, f.Length, n)
+		return fmt.Errorf("%s: rank %d sent an unexpected frame (kind %d of operation %d, %d bytes), want %d bytes: the connection is damaged or used by another program", r.describeOperation(), from, f.Kind, f.Number, f.Length, n)
 	}
 	for n > 0 {
 		p := r.scratch[:min(n, len(r.scratch))]
@@ -221,9 +221,9 @@ func (x *linkExchange) flush(ctx context.Context) error {
 		}
 		l := x.r.scheduled[peer]
 		var idle process.Stopwatch
-		err := l.out.Wait(0, true, func() { idle = process.Stopwatch{} }, x.r.messageCheck(ctx, m, &idle))
+		err := l.out.Wait(0, true, func() { idle = process.Stopwatch{} }, x.r.newMessageCheck(ctx, m, &idle))
 		if err == nil && l.out.LastError() != nil {
-			err = x.r.findReason(l, m)
+			err = x.r.findSendFailure(l, m)
 		}
 		if err != nil {
 			x.failed = m

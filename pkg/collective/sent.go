@@ -53,11 +53,11 @@ func (g *memoryGroup) countSent(p []byte, ranks int) { g.sent.Add(uint64(len(p) 
 func (g *memoryGroup) sentBytes() uint64 { return g.sent.Load() }
 
 func (r *Ring) sentBytes() uint64 {
-	n := r.out.Bytes()
+	n := r.out.WrittenBytes()
 	for _, links := range [][]*link{r.links, r.scheduled} {
 		for _, l := range links {
 			if l != nil {
-				n += l.out.Bytes()
+				n += l.out.WrittenBytes()
 			}
 		}
 	}

@@ -59,8 +59,8 @@ type serializer struct {
 	reason   *wire.Frame    // the note about the failure, if a call of Send or Recv has broken the group
 }
 
-// what returns, for example, "all-reduce 17".
-func (t *serializer) what() string { return fmt.Sprintf("%v %d", t.kind, t.number) }
+// describeOperation returns, for example, "all-reduce 17".
+func (t *serializer) describeOperation() string { return fmt.Sprintf("%v %d", t.kind, t.number) }
 
 func (t *serializer) operations() uint64 { return t.number }
 
@@ -70,7 +70,7 @@ func (t *serializer) runExclusive(ctx context.Context, k opKind, b device.Buffer
 	if err := checkOnHost(k, b); err != nil {
 		return err
 	}
-	if err := t.begin(k); err != nil {
+	if err := t.beginCollective(k); err != nil {
 		return err
 	}
 	var err error
@@ -83,7 +83,7 @@ func (t *serializer) runExclusive(ctx context.Context, k opKind, b device.Buffer
 		t.kind = k
 		err = operation()
 	}
-	if t.end(err) {
+	if t.endCollective(err) {
 		notify()
 		t.mu.Lock()
 		t.running = false
@@ -92,9 +92,9 @@ func (t *serializer) runExclusive(ctx context.Context, k opKind, b device.Buffer
 	return err
 }
 
-// begin begins a collective operation. It returns an error if the group is closed or broken,
+// beginCollective begins a collective operation. It returns an error if the group is closed or broken,
 // or another collective operation is running.
-func (t *serializer) begin(k opKind) error {
+func (t *serializer) beginCollective(k opKind) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.running {
@@ -107,10 +107,10 @@ func (t *serializer) begin(k opKind) error {
 	return nil
 }
 
-// end ends a collective operation that returned err. It returns true if the group has failed
+// endCollective ends a collective operation that returned err. It returns true if the group has failed
 // and the other ranks have not been notified yet. The operation then still counts as
 // running, and the caller must notify them.
-func (t *serializer) end(err error) bool {
+func (t *serializer) endCollective(err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.broken == nil {

@@ -37,7 +37,7 @@ func CreateSharedMemory(size int, o Options) (*SharedMemory, error) {
 	}
 	o = o.withDefaults()
 	piece := segment.PieceBytes(size, o.ChunkBytes)
-	n := segment.Bytes(size, piece)
+	n := segment.TotalBytes(size, piece)
 	var errs []error
 	for _, dir := range segment.SharedFileFolders() {
 		f, err := segment.CreateFile(dir, n)
@@ -66,7 +66,7 @@ func OpenSharedMemory(path string, rank, size int, o Options) (*SharedMemory, er
 		return nil, err
 	}
 	o = o.withDefaults()
-	n := segment.Bytes(size, segment.PieceBytes(size, o.ChunkBytes))
+	n := segment.TotalBytes(size, segment.PieceBytes(size, o.ChunkBytes))
 	f, err := segment.OpenFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open shared memory: %w: rank %d does not see rank 0's files; do the two share /dev/shm (same machine, same container)?", err, rank)
@@ -94,7 +94,7 @@ func mapSharedMemory(f *os.File, n, rank, size int, o Options) (*SharedMemory, e
 	s := &SharedMemory{path: f.Name(), memoryGroup: memoryGroup{
 		name: "shared memory", rank: rank, size: size,
 		memory: seg, control: seg.ControlBlock(rank), notifier: segment.NewProcessNotifier(seg), options: o,
-		algorithm: newAlgorithm(o, AlgorithmDirect, rank, size),
+		algorithm: newAlgorithmSelector(o, AlgorithmDirect, rank, size),
 		isAlive: func(rank int) bool {
 			c := seg.ControlBlock(rank) // its pid is set after the process has locked its byte
 			return c.ProcessExists() && (c.PID.Load() == 0 || life.IsAlive(rank))

@@ -9,40 +9,40 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// reduceSmall adds up the buffers b of two ranks, which have at most SmallBytes bytes. Each rank
+// reduceSmallBuffer adds up the buffers b of two ranks, which have at most SmallBytes bytes. Each rank
 // passes its buffer to the other one together with its call, and adds up both itself, in rank order.
 // So one synchronization is enough.
 //
 // The last two operations of a rank have separate areas, so no second synchronization is needed
 // before an area is written again: a rank that begins operation n has synchronized in operation
 // n−1, which the other rank began after it had read the area of operation n−2.
-func (g *memoryGroup) reduceSmall(ctx context.Context, b device.Buffer) error {
+func (g *memoryGroup) reduceSmallBuffer(ctx context.Context, b device.Buffer) error {
 	return g.runExclusive(ctx, kindAllReduce, b, g.size, func() error {
-		own := asMemory(b)
-		copy(g.memory.Small(g.rank, g.number), own)
+		own := hostMemory(b)
+		copy(g.memory.SmallBuffer(g.rank, g.number), own)
 		g.countSent(own, 1)
 		g.announceCall(kindAllReduce, b, 0)
-		if err := g.agree(g.synchronize(ctx)); err != nil {
+		if err := g.agreeOnOutcome(g.synchronize(ctx)); err != nil {
 			return err
 		}
 		if err := g.compareCalls(); err != nil {
 			return err
 		}
 		if b.F64 != nil {
-			addSmall(g, b.F64)
+			addSmallBuffers(g, b.F64)
 		} else {
-			addSmall(g, b.F32)
+			addSmallBuffers(g, b.F32)
 		}
 		return nil
 	}, g.leaveAfterFailure)
 }
 
-func addSmall[T numbers.Number](g *memoryGroup, b []T) {
-	of := func(rank int) []T { return numbers.FromBytes[T](g.memory.Small(rank, g.number))[:len(b)] }
+func addSmallBuffers[T numbers.Number](g *memoryGroup, b []T) {
+	of := func(rank int) []T { return numbers.FromBytes[T](g.memory.SmallBuffer(rank, g.number))[:len(b)] }
 	numbers.Add(b, of(0), of(1))
 }
 
-// agree makes two ranks reach the same outcome after a synchronization: both complete the
+// agreeOnOutcome makes two ranks reach the same outcome after a synchronization: both complete the
 // operation, or both return an error. err is the result of the synchronization on this rank.
 //
 // Without agree, one rank could complete the operation although the other one has stopped waiting
@@ -51,7 +51,7 @@ func addSmall[T numbers.Number](g *memoryGroup, b []T) {
 // before it reads, so that at least one rank sees what the other has written. A rank that gave up
 // but finds that the other one has arrived follows the decision of that rank in Agreed, even if
 // that rank fails later.
-func (g *memoryGroup) agree(err error) error {
+func (g *memoryGroup) agreeOnOutcome(err error) error {
 	peer := 1 - g.rank
 	c := g.memory.ControlBlock(peer)
 	switch {
@@ -61,7 +61,7 @@ func (g *memoryGroup) agree(err error) error {
 			return err
 		}
 	case c.GaveUp.Load() == g.number:
-		return rankFailedError(g.what(), peer, c)
+		return rankFailedError(g.describeOperation(), peer, c)
 	}
 	g.control.Agreed.Store(g.number)
 	return nil

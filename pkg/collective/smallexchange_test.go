@@ -137,7 +137,7 @@ func TestSmallFollowsDecision(t *testing.T) {
 		other := g.memory.ControlBlock(1)
 		other.Arrived.Store(1)
 		c.decide(other)
-		if err := g.agree(gaveUp); !errors.Is(err, c.want) || g.control.GaveUp.Load() != 7 || (g.control.Agreed.Load() == 7) != (c.want == nil) {
+		if err := g.agreeOnOutcome(gaveUp); !errors.Is(err, c.want) || g.control.GaveUp.Load() != 7 || (g.control.Agreed.Load() == 7) != (c.want == nil) {
 			t.Errorf("the other rank %s: error %v, gave up %d, agreed %d", c.name, err, g.control.GaveUp.Load(), g.control.Agreed.Load())
 		}
 	}
@@ -151,7 +151,7 @@ func TestSmallAreas(t *testing.T) {
 	for rank := range g {
 		wg.Go(func() {
 			for i := range 300 {
-				b := make([]float32, []int{0, 1, 5, segment.SmallBytes/4 - 1, segment.SmallBytes / 4, segment.SmallBytes/4 + 1}[i%6])
+				b := make([]float32, []int{0, 1, 5, segment.SmallBufferBytes/4 - 1, segment.SmallBufferBytes / 4, segment.SmallBufferBytes/4 + 1}[i%6])
 				for k := range b {
 					b[k] = float32(i + k + rank)
 				}

@@ -22,7 +22,7 @@ const (
 	checkEvery = 5
 )
 
-func (g *memoryGroup) arrive() {
+func (g *memoryGroup) announceArrival() {
 	c := g.control
 	g.syncs++
 	c.Arrived.Store(g.syncs)
@@ -32,7 +32,7 @@ func (g *memoryGroup) arrive() {
 }
 
 func (g *memoryGroup) synchronize(ctx context.Context) error {
-	g.arrive()
+	g.announceArrival()
 	var waited process.Stopwatch
 	for rank := range g.size {
 		if rank == g.rank {

@@ -59,7 +59,7 @@ func Check(task string, answer map[string]any, studies ...string) (*Answer, erro
 		return nil, fmt.Errorf("check: %w", err)
 	}
 	a := &Answer{Task: t.ID, Values: answer, Attempts: countAttempt(t.ID)}
-	if err := t.check(notebook.Context(), a, studies); err != nil {
+	if err := t.checkAnswer(notebook.Context(), a, studies); err != nil {
 		if len(t.Hints) == 0 {
 			return nil, fmt.Errorf("%s: %w", t.ID, err)
 		}
@@ -71,26 +71,26 @@ func Check(task string, answer map[string]any, studies ...string) (*Answer, erro
 	return a, nil
 }
 
-func (t *Task) check(ctx context.Context, a *Answer, studies []string) error {
+func (t *Task) checkAnswer(ctx context.Context, a *Answer, studies []string) error {
 	switch t.Kind {
 	case KindText:
 		return fmt.Errorf("the answer is text, which your teacher reads: write it in the cell %s", t.GradeID())
 	case KindCode:
-		return t.Function.callCases(a.Values)
+		return t.Function.checkCases(a.Values)
 	}
 	all, err := readRuns(ctx, studies)
 	if err != nil {
 		return err
 	}
-	e, err := t.collect(ctx, all)
+	e, err := t.collectEvidence(ctx, all)
 	if err != nil {
 		return err
 	}
 	if err := e.judge(ctx, a.Values); err != nil {
 		return err
 	}
-	for _, r := range e.own() {
-		reference, err := referenceRun(r.Dir)
+	for _, r := range e.ownRuns() {
+		reference, err := newRunReference(r.Dir)
 		if err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func Hint(task string, n int) (string, error) {
 		return "", fmt.Errorf("hint: %s is a text, which your teacher reads; it has no hints", t.ID)
 	}
 	if n < 1 || n > len(t.Hints) {
-		return "", fmt.Errorf("hint %d of %s: the task has %s, numbered from 1", n, t.ID, english.Count(len(t.Hints), "hint"))
+		return "", fmt.Errorf("hint %d of %s: the task has %s, numbered from 1", n, t.ID, english.FormatCount(len(t.Hints), "hint"))
 	}
 	text := t.Hints[n-1]
 	if n < len(t.Hints) {
@@ -146,9 +146,9 @@ func (a *Answer) String() string {
 func (a *Answer) verdict() string {
 	text := "right: " + a.Task
 	if n := len(a.Runs); n > 0 {
-		text += ", computed again from " + english.Count(n, "run")
+		text += ", computed again from " + english.FormatCount(n, "run")
 	}
-	return text + " (" + english.Count(a.Attempts, "attempt") + ")"
+	return text + " (" + english.FormatCount(a.Attempts, "attempt") + ")"
 }
 
 // HTML formats the answer for a cell.

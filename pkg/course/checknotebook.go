@@ -47,12 +47,12 @@ func CheckNotebook(ctx context.Context, path string, all Tasks, o CheckOptions) 
 			return nil, fmt.Errorf("check %s: %w", path, err)
 		}
 	}
-	locate := locateRun(path)
+	locate := newRunLocator(path)
 	states := make([]TaskState, len(own))
 	for i, t := range own {
 		states[i] = t.state(ctx, nb, locate)
 		if t.Kind == KindCode && states[i].Done && o.Kernel != "" {
-			if err := t.checkAlone(ctx, nb, o.Kernel); err != nil {
+			if err := t.checkRunsAlone(ctx, nb, o.Kernel); err != nil {
 				states[i] = TaskState{t, false, err.Error()}
 			}
 		}
@@ -62,7 +62,7 @@ func CheckNotebook(ctx context.Context, path string, all Tasks, o CheckOptions) 
 
 func (t *Task) state(ctx context.Context, nb *ipynb.Notebook, locate func(RunReference) (string, error)) TaskState {
 	if t.Kind == KindText {
-		if t.isWritten(nb) {
+		if t.isTextWritten(nb) {
 			return TaskState{t, true, "by hand, " + t.formatPoints()}
 		}
 		return TaskState{t, false, "write your text in the cell " + t.GradeID()}

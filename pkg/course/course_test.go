@@ -163,7 +163,7 @@ func writeStudy(t *testing.T, dir, config string) string {
 func check(t *testing.T, task *Task, values map[string]any, studies ...string) (*Answer, string) {
 	t.Helper()
 	a := &Answer{Task: task.ID, Values: values, Attempts: 1}
-	if err := task.check(t.Context(), a, studies); err != nil {
+	if err := task.checkAnswer(t.Context(), a, studies); err != nil {
 		return nil, err.Error()
 	}
 	return a, ""

@@ -25,8 +25,8 @@ type evidence struct {
 	runs map[string][]runs.Run
 }
 
-// own returns the runs that the student trained, without published tables.
-func (e *evidence) own() []runs.Run {
+// ownRuns returns the runs that the student trained, without published tables.
+func (e *evidence) ownRuns() []runs.Run {
 	var own []runs.Run
 	for _, r := range e.task.Runs {
 		if !r.isPublished() {
@@ -39,7 +39,7 @@ func (e *evidence) own() []runs.Run {
 // disturbedNote names the runs that were slowed by other load on the machine. It may return "".
 func (e *evidence) disturbedNote() string {
 	var names []string
-	for _, r := range e.own() {
+	for _, r := range e.ownRuns() {
 		if r.Info.Load != nil && r.Info.Load.Disturbed {
 			name := filepath.Base(r.Dir)
 			if len(e.task.Runs) > 1 {
@@ -51,7 +51,7 @@ func (e *evidence) disturbedNote() string {
 	if names == nil {
 		return ""
 	}
-	return "other load on the machine disturbed " + english.List(names) + ": to measure again on an idle machine, start the sweep with another Study, and pass that job.Dir()"
+	return "other load on the machine disturbed " + english.JoinAnd(names) + ": to measure again on an idle machine, start the sweep with another Study, and pass that job.Dir()"
 }
 
 func readRuns(ctx context.Context, studies []string) ([]runs.Run, error) {
@@ -70,9 +70,9 @@ func readRuns(ctx context.Context, studies []string) ([]runs.Run, error) {
 	return all, nil
 }
 
-// collect selects the runs that the task needs from all runs of the student. It returns an error if
+// collectEvidence selects the runs that the task needs from all runs of the student. It returns an error if
 // one is missing, is not finished, or was trained by someone else.
-func (t *Task) collect(ctx context.Context, all []runs.Run) (*evidence, error) {
+func (t *Task) collectEvidence(ctx context.Context, all []runs.Run) (*evidence, error) {
 	e := &evidence{task: t, runs: map[string][]runs.Run{}}
 	for _, need := range t.Runs {
 		if need.isPublished() {
@@ -96,7 +96,7 @@ func (t *Task) selectRuns(need RequiredRuns, all []runs.Run) ([]runs.Run, error)
 	var found []runs.Run
 	var others, unfinished []string
 	for _, r := range all {
-		switch same, name := isOfConfig(r.Info, need.Config); {
+		switch same, name := matchesConfig(r.Info, need.Config); {
 		case !same:
 			others = append(others, name)
 		case r.Info.Status != runs.StatusDone:
@@ -106,7 +106,7 @@ func (t *Task) selectRuns(need RequiredRuns, all []runs.Run) ([]runs.Run, error)
 		}
 	}
 	for _, r := range found {
-		if source := foreignSource(r); source != "" && !t.Foreign {
+		if source := describeForeignSource(r); source != "" && !t.Foreign {
 			return nil, fmt.Errorf("%s is no run of yours: %s. Train %s here, and pass that sweep's folder", filepath.Base(r.Dir), source, need.Config)
 		}
 	}
@@ -114,13 +114,13 @@ func (t *Task) selectRuns(need RequiredRuns, all []runs.Run) ([]runs.Run, error)
 		if slices.ContainsFunc(found, func(r runs.Run) bool { return r.Info.Workers == workers }) {
 			continue
 		}
-		message := fmt.Sprintf("found no finished run of %s with %s", need.Config, english.Count(workers, "worker"))
+		message := fmt.Sprintf("found no finished run of %s with %s", need.Config, english.FormatCount(workers, "worker"))
 		switch {
 		case unfinished != nil:
-			message += "; not finished: " + english.List(unfinished) + ". Start the sweep again with Resume: true, and wait for it with job.Watch(ctx)"
+			message += "; not finished: " + english.JoinAnd(unfinished) + ". Start the sweep again with Resume: true, and wait for it with job.Watch(ctx)"
 		case found == nil && others != nil:
 			slices.Sort(others)
-			message += "; the runs are of " + english.List(slices.Compact(others)) + ". Pass the folder of the sweep of " + need.Config
+			message += "; the runs are of " + english.JoinAnd(slices.Compact(others)) + ". Pass the folder of the sweep of " + need.Config
 		default:
 			message += ". Run the sweep in a cell above, and pass its folder: job.Dir()"
 		}
@@ -129,9 +129,9 @@ func (t *Task) selectRuns(need RequiredRuns, all []runs.Run) ([]runs.Run, error)
 	return found, nil
 }
 
-// isOfConfig reports whether a run trained the network of a shipped config. name is the name of
+// matchesConfig reports whether a run trained the network of a shipped config. name is the name of
 // the run's config.
-func isOfConfig(info runs.Info, config string) (same bool, name string) {
+func matchesConfig(info runs.Info, config string) (same bool, name string) {
 	name, _ = info.Config["name"].(string)
 	name = cmp.Or(name, info.Study)
 	c, err := train.Named(config)
@@ -158,7 +158,7 @@ type RunReference struct {
 	SHA256 string `json:"sha256"` // of epochs.csv
 }
 
-func referenceRun(dir string) (RunReference, error) {
+func newRunReference(dir string) (RunReference, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "epochs.csv"))
 	if err != nil {
 		return RunReference{}, err
@@ -170,17 +170,17 @@ func referenceRun(dir string) (RunReference, error) {
 	}, nil
 }
 
-// foreignSource describes the origin of a run that is published or recorded, even if run.json does not
+// describeForeignSource describes the origin of a run that is published or recorded, even if run.json does not
 // name it. It returns "" for the student's own run.
-func foreignSource(r runs.Run) string {
+func describeForeignSource(r runs.Run) string {
 	if r.Info.Source != "" {
 		return "its numbers are " + r.Info.Source
 	}
-	return knownTimes()[epochTimes(r)]
+	return knownEpochTimes()[epochTimesKey(r)]
 }
 
-// epochTimes returns a key that only copies of the run share: the times of its epochs.
-func epochTimes(r runs.Run) string {
+// epochTimesKey returns a key that only copies of the run share: the times of its epochs.
+func epochTimesKey(r runs.Run) string {
 	var b strings.Builder
 	for _, e := range r.Epochs {
 		b.WriteString(strconv.FormatFloat(e.Seconds, 'g', 6, 64) + " ")

@@ -12,8 +12,8 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-func (f *Function) callCases(answer map[string]any) error {
-	if err := checkKeys(answer, []string{f.Name}); err != nil {
+func (f *Function) checkCases(answer map[string]any) error {
+	if err := checkAnswerKeys(answer, []string{f.Name}); err != nil {
 		return err
 	}
 	function := reflect.ValueOf(answer[f.Name])
@@ -55,14 +55,14 @@ func callFunction(function reflect.Value, arguments []reflect.Value) (result ref
 	}()
 	results := function.Call(arguments)
 	if len(results) != 1 {
-		return result, fmt.Errorf("returned %s, want one", english.Count(len(results), "value"))
+		return result, fmt.Errorf("returned %s, want one", english.FormatCount(len(results), "value"))
 	}
 	return results[0], nil
 }
 
 func convertArguments(function reflect.Type, in []any) ([]reflect.Value, error) {
 	if function.NumIn() != len(in) {
-		return nil, fmt.Errorf("the function has %s, want %d", english.Count(function.NumIn(), "parameter"), len(in))
+		return nil, fmt.Errorf("the function has %s, want %d", english.FormatCount(function.NumIn(), "parameter"), len(in))
 	}
 	var all []reflect.Value
 	for i, v := range in {
@@ -100,9 +100,9 @@ func isNumber(k reflect.Kind) bool {
 	return k >= reflect.Int && k <= reflect.Float64 && k != reflect.Uintptr
 }
 
-// sameFraction is the largest relative difference between equal results, which may add up numbers in
+// floatTolerance is the largest relative difference between equal results, which may add up numbers in
 // different orders.
-const sameFraction = 1e-6
+const floatTolerance = 1e-6
 
 // almostEqual compares two values of the same type, numbers with the tolerance sameFraction.
 func almostEqual(a, b reflect.Value) bool {
@@ -118,13 +118,13 @@ func almostEqual(a, b reflect.Value) bool {
 		}
 		return true
 	case a.CanFloat():
-		return closeFloats(a.Float(), b.Float())
+		return floatsAlmostEqual(a.Float(), b.Float())
 	}
 	return reflect.DeepEqual(a.Interface(), b.Interface())
 }
 
-func closeFloats(a, b float64) bool {
-	return a == b || math.Abs(a-b) <= sameFraction*max(math.Abs(a), math.Abs(b), 1e-3)
+func floatsAlmostEqual(a, b float64) bool {
+	return a == b || math.Abs(a-b) <= floatTolerance*max(math.Abs(a), math.Abs(b), 1e-3)
 }
 
 func formatArguments(arguments []reflect.Value) string {
@@ -142,7 +142,7 @@ func (a Argument) elementType() (string, error) {
 	case element != "int" && element != "float64":
 		return "", fmt.Errorf("unknown type %q: use int, float64, or slices of them such as [][]float64", a.Type)
 	case a.Type != strings.Repeat("[]", len(a.Lengths))+element:
-		return "", fmt.Errorf("type %s needs a length for each level of slices, got %s", a.Type, english.Count(len(a.Lengths), "length"))
+		return "", fmt.Errorf("type %s needs a length for each level of slices, got %s", a.Type, english.FormatCount(len(a.Lengths), "length"))
 	case a.Min > a.Max:
 		return "", fmt.Errorf("min %g is more than max %g", a.Min, a.Max)
 	}
@@ -191,8 +191,8 @@ func (a Argument) literal(random *rand.Rand, typ, element string, lengths []stri
 	return typ + "{" + strings.Join(items, ", ") + "}"
 }
 
-// sameResults compares two results, as a kernel prints them; their numbers may differ by rounding.
-func sameResults(got, want string) error {
+// compareResults compares two results, as a kernel prints them; their numbers may differ by rounding.
+func compareResults(got, want string) error {
 	fields := func(text string) []string {
 		return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune("[](){}, \n\t", r) })
 	}
@@ -203,7 +203,7 @@ func sameResults(got, want string) error {
 	for i := range a {
 		x, err1 := strconv.ParseFloat(a[i], 64)
 		y, err2 := strconv.ParseFloat(b[i], 64)
-		if a[i] != b[i] && (err1 != nil || err2 != nil || !closeFloats(x, y)) {
+		if a[i] != b[i] && (err1 != nil || err2 != nil || !floatsAlmostEqual(x, y)) {
 			return errors.New("the result is wrong")
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // A function may change its arguments: the message must show the call that was made.
 func TestWrongResultNamesTheCall(t *testing.T) {
 	f := &Function{Name: "double", Cases: []Case{{In: []any{[]any{1, 2}}, Out: []any{2, 4}}}}
-	err := f.callCases(map[string]any{"double": func(v []float64) []float64 {
+	err := f.checkCases(map[string]any{"double": func(v []float64) []float64 {
 		v[0], v[1] = 7, 8
 		return v
 	}})
@@ -28,7 +28,7 @@ func TestWrongResultNamesTheCall(t *testing.T) {
 
 func TestPanicInFunction(t *testing.T) {
 	f := &Function{Name: "first", Cases: []Case{{In: []any{[]any{}}, Out: 1}}}
-	err := f.callCases(map[string]any{"first": func(v []float64) float64 {
+	err := f.checkCases(map[string]any{"first": func(v []float64) float64 {
 		return reflect.ValueOf(v).Index(0).Float() // as the interpreter does it
 	}})
 	const want = "first([]): panic: slice index out of range; call it in a cell of your own to see the line"

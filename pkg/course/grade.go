@@ -54,7 +54,7 @@ func Grades(ctx context.Context, submissions []string, o GradeOptions) ([]Grade,
 	if o.CellTimeout <= 0 {
 		o.CellTimeout = time.Minute
 	}
-	g := &grader{options: o, tasks: tasks, calls: map[string]*calls{}}
+	g := &grader{options: o, tasks: tasks, calls: map[string]*functionCalls{}}
 	for _, path := range submissions {
 		if err := g.grade(ctx, path); err != nil {
 			if ctx.Err() != nil {
@@ -64,7 +64,7 @@ func Grades(ctx context.Context, submissions []string, o GradeOptions) ([]Grade,
 			g.grades = append(g.grades, &Grade{Student: name, Reason: err.Error()})
 		}
 	}
-	g.reportShared()
+	g.reportSharedRuns()
 	all := make([]Grade, len(g.grades))
 	for i, grade := range g.grades {
 		all[i] = *grade
@@ -77,7 +77,7 @@ type grader struct {
 	tasks   Tasks
 	grades  []*Grade
 	used    []usedRun
-	calls   map[string]*calls // of the functions, by task
+	calls   map[string]*functionCalls // of the functions, by task
 }
 
 // usedRun is a run that counts for a grade.
@@ -113,7 +113,7 @@ func (g *grader) grade(ctx context.Context, path string) error {
 	locate := func(r RunReference) (string, error) {
 		run := filepath.Join(dir, "runs", r.Run)
 		if _, err := os.Stat(run); err != nil || !filepath.IsLocal(r.Run) {
-			return "", fmt.Errorf("the run %q of the answer is not in the submission: run lockstep course submit again", clean.Text(r.Run))
+			return "", fmt.Errorf("the run %q of the answer is not in the submission: run lockstep course submit again", clean.EscapeText(r.Run))
 		}
 		return run, nil
 	}
@@ -127,7 +127,7 @@ func (g *grader) grade(ctx context.Context, path string) error {
 			grade.Points = 0
 			grade.Reason, _, _ = strings.Cut(err.Error(), "\n"+t.hintAdvice(0)) // the hint is for students
 		}
-		if edited := editedCell(nb, release, t.GradeID()); edited != "" && t.Kind != KindText {
+		if edited := describeEditedCell(nb, release, t.GradeID()); edited != "" && t.Kind != KindText {
 			grade.Reason += "; " + edited
 		}
 	}
@@ -138,7 +138,7 @@ func (g *grader) grade(ctx context.Context, path string) error {
 func (g *grader) gradeTask(ctx context.Context, t *Task, grade *Grade, nb, release *ipynb.Notebook, locate func(RunReference) (string, error)) error {
 	switch t.Kind {
 	case KindText:
-		if !t.isWritten(nb) {
+		if !t.isTextWritten(nb) {
 			return errors.New("no text")
 		}
 		grade.ByHand, grade.Reason = t.Points, "by hand, "+t.formatPoints()
@@ -147,7 +147,7 @@ func (g *grader) gradeTask(ctx context.Context, t *Task, grade *Grade, nb, relea
 		if err := g.gradeFunction(ctx, t, nb, release); err != nil {
 			return err
 		}
-		grade.Points, grade.Reason = t.Points, "right for "+english.Count(len(g.calls[t.ID].sources), "random input")
+		grade.Points, grade.Reason = t.Points, "right for "+english.FormatCount(len(g.calls[t.ID].sources), "random input")
 		return nil
 	}
 	a, notes, err := t.judgeStored(ctx, nb, locate)
@@ -156,7 +156,7 @@ func (g *grader) gradeTask(ctx context.Context, t *Task, grade *Grade, nb, relea
 	}
 	grade.Points, grade.Reason = t.Points, "right"
 	if len(a.Runs) > 0 {
-		grade.Reason += ", computed again from " + english.Count(len(a.Runs), "run")
+		grade.Reason += ", computed again from " + english.FormatCount(len(a.Runs), "run")
 	}
 	grade.Reason = strings.Join(append([]string{grade.Reason}, notes...), "; ")
 	for _, r := range a.Runs {
@@ -165,9 +165,9 @@ func (g *grader) gradeTask(ctx context.Context, t *Task, grade *Grade, nb, relea
 	return nil
 }
 
-// editedCell describes how a cell that students must not edit differs from the release. It may return "".
-func editedCell(nb, release *ipynb.Notebook, id string) string {
-	want, got := cellsOf(release, id), cellsOf(nb, id)
+// describeEditedCell describes how a cell that students must not edit differs from the release. It may return "".
+func describeEditedCell(nb, release *ipynb.Notebook, id string) string {
+	want, got := cellsByGradeID(release, id), cellsByGradeID(nb, id)
 	switch {
 	case len(want) == 0 || len(got) == 0:
 		return "" // the grade's reason says so
@@ -179,8 +179,8 @@ func editedCell(nb, release *ipynb.Notebook, id string) string {
 	return ""
 }
 
-// reportShared appends to the reason of each grade which of its runs another student submitted too.
-func (g *grader) reportShared() {
+// reportSharedRuns appends to the reason of each grade which of its runs another student submitted too.
+func (g *grader) reportSharedRuns() {
 	students := map[string][]string{} // by the hash of a run
 	for _, u := range g.used {
 		if !slices.Contains(students[u.sha256], u.grade.Student) {
@@ -192,7 +192,7 @@ func (g *grader) reportShared() {
 		others := slices.DeleteFunc(slices.Clone(students[u.sha256]), func(s string) bool { return s == u.grade.Student })
 		if len(others) > 0 && !reported[u.grade] {
 			reported[u.grade] = true
-			u.grade.Reason += "; the same run was handed in by " + english.List(others)
+			u.grade.Reason += "; the same run was handed in by " + english.JoinAnd(others)
 		}
 	}
 }

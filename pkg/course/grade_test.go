@@ -112,14 +112,14 @@ func (c *classroom) answer(nb *ipynb.Notebook, task string, values map[string]an
 			c.t.Fatal(err)
 		}
 		for _, dir := range dirs {
-			r, err := referenceRun(dir)
+			r, err := newRunReference(dir)
 			if err != nil {
 				c.t.Fatal(err)
 			}
 			a.Runs = append(a.Runs, r)
 		}
 	}
-	setOutput(c.t, cellsOf(nb, strings.ReplaceAll(task, "/", "-"))[0], map[string]any{"output_type": "execute_result", "metadata": map[string]any{}, "data": map[string]any{"application/json": a.JSON()}})
+	setOutput(c.t, cellsByGradeID(nb, strings.ReplaceAll(task, "/", "-"))[0], map[string]any{"output_type": "execute_result", "metadata": map[string]any{}, "data": map[string]any{"application/json": a.JSON()}})
 }
 
 // setOutput sets the output of a cell.
@@ -151,7 +151,7 @@ func (c *classroom) submit(nb *ipynb.Notebook, student string) string {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if err := (manifest{Version: 1, Student: student, Notebook: "09-test.ipynb"}).pack(f, path, folders); err != nil {
+	if err := (submissionManifest{Version: 1, Student: student, Notebook: "09-test.ipynb"}).writeZip(f, path, folders); err != nil {
 		c.t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {
@@ -181,7 +181,7 @@ func TestGrades(t *testing.T) {
 	c := newClassroom(t)
 	nb := c.notebook()
 	c.answer(nb, "test/5", map[string]any{"speedup": 71.2})
-	cellsOf(nb, "test-3")[0].Source = "Because it is so."
+	cellsByGradeID(nb, "test-3")[0].Source = "Because it is so."
 	grades := c.grade("ada", c.submit(nb, "ada"))
 	for task, want := range map[string]Grade{
 		"test/1": {Points: 3, Reason: "right, computed again from 2 runs"},
@@ -198,7 +198,7 @@ func TestGrades(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !cellsOf(empty, "test-1")[0].Grading.Locked || cellsOf(empty, "test-1-answer")[0].Grading.Locked {
+	if !cellsByGradeID(empty, "test-1")[0].Grading.Locked || cellsByGradeID(empty, "test-1-answer")[0].Grading.Locked {
 		t.Error("the release must lock the check cells, and no other")
 	}
 	for task, g := range c.grade("bob", c.submit(empty, "bob")) {
@@ -215,7 +215,7 @@ func TestAttacks(t *testing.T) {
 	printed := func(text string) map[string]any {
 		return map[string]any{"output_type": "stream", "name": "stdout", "text": text}
 	}
-	check1 := func(nb *ipynb.Notebook) *ipynb.Cell { return cellsOf(nb, "test-1")[0] }
+	check1 := func(nb *ipynb.Notebook) *ipynb.Cell { return cellsByGradeID(nb, "test-1")[0] }
 	copyCell := func(nb *ipynb.Notebook) *ipynb.Cell {
 		again := c.notebook()
 		return check1(again)
@@ -232,7 +232,7 @@ func TestAttacks(t *testing.T) {
 		{"no runs", "found no finished run", 0, func(nb *ipynb.Notebook) { c.answer(nb, "test/1", map[string]any{"speedup": 1.5}) }},
 		{"another task's study", "the runs are of " + large, 0, func(nb *ipynb.Notebook) { c.answer(nb, "test/1", map[string]any{"speedup": 12. / 9}, large) }},
 		{"another task's output", `belongs to task "test/2"`, 0, func(nb *ipynb.Notebook) {
-			if err := check1(nb).SetOutputs([]map[string]any{{"output_type": "execute_result", "metadata": map[string]any{}, "data": cellsOf(nb, "test-2")[0].Outputs[0].Data}}, 1); err != nil {
+			if err := check1(nb).SetOutputs([]map[string]any{{"output_type": "execute_result", "metadata": map[string]any{}, "data": cellsByGradeID(nb, "test-2")[0].Outputs[0].Data}}, 1); err != nil {
 				t.Fatal(err)
 			}
 		}},
@@ -513,7 +513,7 @@ func TestFunctionAttacks(t *testing.T) {
 				t.Fatal(err)
 			}
 			nb := own.notebook()
-			cellsOf(nb, "test-4-answer")[0].Source = attack.source
+			cellsByGradeID(nb, "test-4-answer")[0].Source = attack.source
 			all, err := Grades(t.Context(), []string{own.submit(nb, "eve")}, GradeOptions{
 				Release: c.release, Tests: filepath.Join(c.dir, "source"), Kernel: c.kernel, CellTimeout: 2 * time.Second,
 			})
@@ -540,8 +540,8 @@ func TestCheckAlone(t *testing.T) {
 		"func helper(values []float64) float64 { return values[0] }\nfunc total(values []float64) float64 { return helper(values) }": "",
 	} {
 		nb := c.notebook()
-		cellsOf(nb, "test-4-answer")[0].Source = source
-		err := task.checkAlone(t.Context(), nb, kernel)
+		cellsByGradeID(nb, "test-4-answer")[0].Source = source
+		err := task.checkRunsAlone(t.Context(), nb, kernel)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %q", source, err, want)
 		}

@@ -14,10 +14,10 @@ import (
 	"lockstep/pkg/course/internal/kernelclient"
 )
 
-const randomInputs = 20
+const randomCallCount = 20
 
-// calls contains random calls of a function, as Go source, and the reference's results.
-type calls struct {
+// functionCalls contains random calls of a function, as Go source, and the reference's results.
+type functionCalls struct {
 	sources []string
 	results []string
 }
@@ -27,7 +27,7 @@ func (g *grader) gradeFunction(ctx context.Context, t *Task, nb, release *ipynb.
 	if err != nil {
 		return fmt.Errorf("run the reference: %w", err)
 	}
-	k, err := g.startAnswer(ctx, t, release, nb)
+	k, err := g.startAnswerKernel(ctx, t, release, nb)
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (g *grader) gradeFunction(ctx context.Context, t *Task, nb, release *ipynb.
 	for i, source := range expected.sources {
 		got, err := k.execute(ctx, source)
 		if err == nil {
-			err = sameResults(got, expected.results[i])
+			err = compareResults(got, expected.results[i])
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", source, err)
@@ -44,9 +44,9 @@ func (g *grader) gradeFunction(ctx context.Context, t *Task, nb, release *ipynb.
 	return nil
 }
 
-// startAnswer starts a kernel, and runs the student's answer after the cells that it needs.
-func (g *grader) startAnswer(ctx context.Context, t *Task, release, nb *ipynb.Notebook) (*functionKernel, error) {
-	cells := cellsOf(nb, t.answerID())
+// startAnswerKernel starts a kernel, and runs the student's answer after the cells that it needs.
+func (g *grader) startAnswerKernel(ctx context.Context, t *Task, release, nb *ipynb.Notebook) (*functionKernel, error) {
+	cells := cellsByGradeID(nb, t.answerID())
 	if len(cells) != 1 {
 		return nil, fmt.Errorf("%d cells are named %s, want one", len(cells), t.answerID())
 	}
@@ -61,10 +61,10 @@ func (g *grader) startAnswer(ctx context.Context, t *Task, release, nb *ipynb.No
 	return k, nil
 }
 
-// checkAlone runs the answer to a task of kind code without the notebook's other cells, as a grader does.
-func (t *Task) checkAlone(ctx context.Context, nb *ipynb.Notebook, kernel string) error {
+// checkRunsAlone runs the answer to a task of kind code without the notebook's other cells, as a grader does.
+func (t *Task) checkRunsAlone(ctx context.Context, nb *ipynb.Notebook, kernel string) error {
 	g := &grader{options: GradeOptions{Kernel: kernel, CellTimeout: time.Minute}}
-	k, err := g.startAnswer(ctx, t, nb, nb)
+	k, err := g.startAnswerKernel(ctx, t, nb, nb)
 	if err != nil {
 		return fmt.Errorf("right in this notebook, but it is graded without your other cells: %w\nput helper functions, constants and imports into the cell %s", err, t.answerID())
 	}
@@ -74,7 +74,7 @@ func (t *Task) checkAlone(ctx context.Context, nb *ipynb.Notebook, kernel string
 
 // referenceCalls returns random calls of the task's function with the reference's results. All
 // submissions get the same calls.
-func (g *grader) referenceCalls(ctx context.Context, t *Task, release *ipynb.Notebook) (*calls, error) {
+func (g *grader) referenceCalls(ctx context.Context, t *Task, release *ipynb.Notebook) (*functionCalls, error) {
 	if c := g.calls[t.ID]; c != nil {
 		return c, nil
 	}
@@ -89,9 +89,9 @@ func (g *grader) referenceCalls(ctx context.Context, t *Task, release *ipynb.Not
 	if _, err := k.execute(ctx, t.Function.Reference); err != nil {
 		return nil, err
 	}
-	c := &calls{}
+	c := &functionCalls{}
 	random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) // a student must not know the inputs
-	for range randomInputs {
+	for range randomCallCount {
 		source, err := t.Function.randomCall(random)
 		if err != nil {
 			return nil, err
@@ -119,11 +119,11 @@ type functionKernel struct {
 // tasks come from the student's notebook nb (own is true), because the function may call them. All other
 // cells, and all if nb is nil, come from the release.
 func neededCells(id string, release, nb *ipynb.Notebook) (cells []*ipynb.Cell, own bool) {
-	cells = cellsOf(release, id)
+	cells = cellsByGradeID(release, id)
 	if nb == nil || !slices.ContainsFunc(cells, func(c *ipynb.Cell) bool { return c.Grading.Solution }) {
 		return cells, false
 	}
-	return cellsOf(nb, id), true
+	return cellsByGradeID(nb, id), true
 }
 
 // startKernel starts a kernel in a temporary folder, and runs the cells that the task's function needs.

@@ -28,19 +28,19 @@ func (e *evidence) judge(ctx context.Context, answer map[string]any) error {
 	t := e.task
 	switch t.Kind {
 	case KindNumbers:
-		if err := checkKeys(answer, slices.Sorted(maps.Keys(t.Numbers))); err != nil {
+		if err := checkAnswerKeys(answer, slices.Sorted(maps.Keys(t.Numbers))); err != nil {
 			return err
 		}
-		err := judgeKeys(t.Numbers, func(key string, n Number) error { return e.judgeNumber(ctx, key, n, answer[key]) })
+		err := judgeParts(t.Numbers, func(key string, n Number) error { return e.judgeNumber(ctx, key, n, answer[key]) })
 		if errors.Is(err, errNotAnswered) {
 			err = fmt.Errorf("%w (if you have: in Go, 3/4 is 0, because both are integers)", err)
 		}
 		return err
 	case KindChoice:
-		if err := checkKeys(answer, slices.Sorted(maps.Keys(t.Choices))); err != nil {
+		if err := checkAnswerKeys(answer, slices.Sorted(maps.Keys(t.Choices))); err != nil {
 			return err
 		}
-		return judgeKeys(t.Choices, func(key string, c Choice) error { return e.judgeChoice(key, c, answer[key]) })
+		return judgeParts(t.Choices, func(key string, c Choice) error { return e.judgeChoice(key, c, answer[key]) })
 	}
 	return nil
 }
@@ -48,9 +48,9 @@ func (e *evidence) judge(ctx context.Context, answer map[string]any) error {
 // errNotAnswered is the error of an answer that still has its initial value.
 var errNotAnswered = errors.New("write your answer in the cell above, and run both cells")
 
-// judgeKeys judges every part of an answer. Its error names all that is wrong, because one part is often
+// judgeParts judges every part of an answer. Its error names all that is wrong, because one part is often
 // computed from another.
-func judgeKeys[T any](parts map[string]T, judge func(key string, part T) error) error {
+func judgeParts[T any](parts map[string]T, judge func(key string, part T) error) error {
 	var missing []string
 	var wrong []error
 	for _, key := range slices.Sorted(maps.Keys(parts)) {
@@ -62,20 +62,20 @@ func judgeKeys[T any](parts map[string]T, judge func(key string, part T) error) 
 		}
 	}
 	if missing != nil {
-		wrong = append(wrong, fmt.Errorf("no answer for %s: %w", english.List(missing), errNotAnswered))
+		wrong = append(wrong, fmt.Errorf("no answer for %s: %w", english.JoinAnd(missing), errNotAnswered))
 	}
 	return errors.Join(wrong...)
 }
 
-func checkKeys(answer map[string]any, keys []string) error {
+func checkAnswerKeys(answer map[string]any, keys []string) error {
 	for _, key := range slices.Sorted(maps.Keys(answer)) {
 		if !slices.Contains(keys, key) {
-			return fmt.Errorf("unknown key %q%s; the answer has %s", key, nearest.Hint(key, keys), english.Quote(keys))
+			return fmt.Errorf("unknown key %q%s; the answer has %s", key, nearest.Hint(key, keys), english.QuoteNames(keys))
 		}
 	}
 	for _, key := range keys {
 		if _, ok := answer[key]; !ok {
-			return fmt.Errorf("no answer for %q: the answer has %s", key, english.Quote(keys))
+			return fmt.Errorf("no answer for %q: the answer has %s", key, english.QuoteNames(keys))
 		}
 	}
 	return nil
@@ -90,18 +90,18 @@ func (e *evidence) judgeNumber(ctx context.Context, key string, n Number, answer
 		return errNotAnswered
 	}
 	if n.Metric == largestBatch {
-		return judgeBatch(ctx, key, n, v, e.task.Tolerance)
+		return judgeLargestBatch(ctx, key, n, v, e.task.Tolerance)
 	}
-	right, counted, err := e.values(n, scaling.DefaultRule())
+	right, counted, err := e.rightValues(n, scaling.DefaultRule())
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
-	if isNear(v, right, e.task.Tolerance) {
+	if isWithinTolerance(v, right, e.task.Tolerance) {
 		return nil
 	}
-	wrong := fmt.Sprintf("%s = %s is not what your runs give", key, english.Number(v))
+	wrong := fmt.Sprintf("%s = %s is not what your runs give", key, english.FormatNumber(v))
 	if strings.HasPrefix(n.Config, "published/") {
-		wrong = fmt.Sprintf("%s = %s is not what the table gives", key, english.Number(v))
+		wrong = fmt.Sprintf("%s = %s is not what the table gives", key, english.FormatNumber(v))
 	}
 	tolerance := e.task.Tolerance
 	inverse, percent := make([]float64, len(right)), make([]float64, len(right))
@@ -110,30 +110,30 @@ func (e *evidence) judgeNumber(ctx context.Context, key string, n Number, answer
 	}
 	all := scaling.DefaultRule()
 	all.DropFirst = 0
-	withFirst, _, err := e.values(n, all)
+	withFirst, _, err := e.rightValues(n, all)
 	switch {
-	case err == nil && isNear(v, withFirst, tolerance):
+	case err == nil && isWithinTolerance(v, withFirst, tolerance):
 		return fmt.Errorf("%s: it seems to include epoch 1, which does not count, because it builds structures and fills caches; %s", wrong, counted)
-	case isNear(v, inverse, tolerance):
-		return fmt.Errorf("%s: numerator and denominator are exchanged; it is %s", wrong, metrics[n.Metric])
-	case isNear(v, percent, tolerance):
+	case isWithinTolerance(v, inverse, tolerance):
+		return fmt.Errorf("%s: numerator and denominator are exchanged; it is %s", wrong, metricNames[n.Metric])
+	case isWithinTolerance(v, percent, tolerance):
 		return fmt.Errorf("%s: it is in percent; give a fraction, where 1 is 100 %%", wrong)
 	}
 	of := n.Config
 	if n.Series != "" {
 		of = fmt.Sprintf("series %q of %s", n.Series, n.Config)
 	}
-	return fmt.Errorf("%s, within %s: it is %s, with %s of %s; %s", wrong, english.Percent(tolerance), metrics[n.Metric], english.Count(n.Workers, "worker"), of, counted)
+	return fmt.Errorf("%s, within %s: it is %s, with %s of %s; %s", wrong, english.FormatPercent(tolerance), metricNames[n.Metric], english.FormatCount(n.Workers, "worker"), of, counted)
 }
 
-// isNear reports whether v is near one of the right values. tolerance is relative to that value.
-func isNear(v float64, right []float64, tolerance float64) bool {
+// isWithinTolerance reports whether v is near one of the right values. tolerance is relative to that value.
+func isWithinTolerance(v float64, right []float64, tolerance float64) bool {
 	return slices.ContainsFunc(right, func(r float64) bool { return math.Abs(v-r) <= tolerance*math.Abs(r) })
 }
 
-// values returns the right values of a number: by mean and by median, over the counted epochs (of their
+// rightValues returns the right values of a number: by mean and by median, over the counted epochs (of their
 // seconds or of their rates) and over repeated runs. counted says which epochs count.
-func (e *evidence) values(n Number, rule scaling.Rule) (values []float64, counted string, err error) {
+func (e *evidence) rightValues(n Number, rule scaling.Rule) (values []float64, counted string, err error) {
 	study, err := scaling.FromRuns(e.runs[n.Config])
 	if err != nil {
 		return nil, "", err
@@ -145,7 +145,7 @@ func (e *evidence) values(n Number, rule scaling.Rule) (values []float64, counte
 			if err != nil {
 				return nil, "", err
 			}
-			explained, err := n.explain(s)
+			explained, err := n.explainValue(s)
 			if err != nil {
 				return nil, "", err
 			}
@@ -156,15 +156,15 @@ func (e *evidence) values(n Number, rule scaling.Rule) (values []float64, counte
 				}
 			}
 			if counted == "" {
-				counted = describeCounted(explained.Items[0].Inputs)
+				counted = describeCountedEpochs(explained.Items[0].Inputs)
 			}
 		}
 	}
 	return values, counted, nil
 }
 
-// explain explains the number's value in its series or, without a series, in the whole study.
-func (n Number) explain(s *scaling.Study) (*scaling.Explanation, error) {
+// explainValue explains the number's value in its series or, without a series, in the whole study.
+func (n Number) explainValue(s *scaling.Study) (*scaling.Explanation, error) {
 	if n.Series == "" {
 		return s.Explain(n.Metric, n.Workers)
 	}
@@ -200,7 +200,7 @@ func meanRateFactor(item scaling.ExplainedNumber) float64 {
 	return factor
 }
 
-func describeCounted(inputs []scaling.Input) string {
+func describeCountedEpochs(inputs []scaling.Input) string {
 	var epochs []int
 	for _, in := range inputs {
 		if in.Counted && in.Epoch > 0 {
@@ -218,9 +218,9 @@ func describeCounted(inputs []scaling.Input) string {
 	return fmt.Sprintf("epochs %d to %d count, by their mean or median", epochs[0], epochs[len(epochs)-1])
 }
 
-// judgeBatch searches the largest batch again. tolerance is relative, because the memory that a batch
+// judgeLargestBatch searches the largest batch again. tolerance is relative, because the memory that a batch
 // needs differs a little between processors.
-func judgeBatch(ctx context.Context, key string, n Number, v, tolerance float64) error {
+func judgeLargestBatch(ctx context.Context, key string, n Number, v, tolerance float64) error {
 	bytes, err := humanize.ParseBytes(n.Memory)
 	if err != nil {
 		return err
@@ -233,8 +233,8 @@ func judgeBatch(ctx context.Context, key string, n Number, v, tolerance float64)
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
-	if !isNear(v, []float64{float64(search.Largest)}, tolerance) {
-		return fmt.Errorf("%s = %s is not the largest batch of %s that fits into %s: read the last line of tune.FindLargestBatch or lockstep batchsize", key, english.Number(v), n.Config, n.Memory)
+	if !isWithinTolerance(v, []float64{float64(search.Largest)}, tolerance) {
+		return fmt.Errorf("%s = %s is not the largest batch of %s that fits into %s: read the last line of tune.FindLargestBatch or lockstep batchsize", key, english.FormatNumber(v), n.Config, n.Memory)
 	}
 	return nil
 }
@@ -265,14 +265,14 @@ func (e *evidence) judgeChoice(key string, c Choice, answer any) error {
 	chosen, ok := answer.(string)
 	switch {
 	case !ok:
-		return fmt.Errorf("%s: got %T, want one of the texts %s", key, answer, english.Quote(options))
+		return fmt.Errorf("%s: got %T, want one of the texts %s", key, answer, english.QuoteNames(options))
 	case chosen == "":
 		return errNotAnswered
 	case !slices.Contains(options, chosen):
-		return fmt.Errorf("%s: unknown option %q%s; use one of %s", key, chosen, nearest.Hint(chosen, options), english.Quote(options))
+		return fmt.Errorf("%s: unknown option %q%s; use one of %s", key, chosen, nearest.Hint(chosen, options), english.QuoteNames(options))
 	}
 	if c.Larger != nil {
-		return e.judgeLarger(key, c, chosen, options)
+		return e.judgeLargestChoice(key, c, chosen, options)
 	}
 	if slices.Contains(c.Answer, chosen) || slices.Contains(c.Hashes, hashOption(e.task.ID, key, chosen)) {
 		return nil
@@ -280,14 +280,14 @@ func (e *evidence) judgeChoice(key string, c Choice, answer any) error {
 	return fmt.Errorf("%s: your choice %q (%s) is not right", key, chosen, c.Options[chosen])
 }
 
-// judgeLarger returns an error if another config's number is larger than the chosen config's by more than
+// judgeLargestChoice returns an error if another config's number is larger than the chosen config's by more than
 // the tolerance. Closer numbers count as equal, and each choice is right.
-func (e *evidence) judgeLarger(key string, c Choice, chosen string, options []string) error {
+func (e *evidence) judgeLargestChoice(key string, c Choice, chosen string, options []string) error {
 	largest := map[string]float64{}
 	for _, option := range options {
 		n := *c.Larger
 		n.Config = option
-		values, _, err := e.values(n, scaling.DefaultRule())
+		values, _, err := e.rightValues(n, scaling.DefaultRule())
 		if err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
@@ -295,7 +295,7 @@ func (e *evidence) judgeLarger(key string, c Choice, chosen string, options []st
 	}
 	for _, option := range options {
 		if largest[chosen] < largest[option]*(1-e.task.Tolerance) {
-			return fmt.Errorf("%s: your runs say otherwise: compare the %s of both studies at %s", key, c.Larger.Metric, english.Count(c.Larger.Workers, "worker"))
+			return fmt.Errorf("%s: your runs say otherwise: compare the %s of both studies at %s", key, c.Larger.Metric, english.FormatCount(c.Larger.Workers, "worker"))
 		}
 	}
 	return nil

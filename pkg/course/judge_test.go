@@ -25,7 +25,7 @@ tasks:
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := all[0].collect(t.Context(), nil)
+	e, err := all[0].collectEvidence(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ tasks:
 	if want := `of series "real data, batch 128" of published/sc21-weak-scaling.csv`; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("the value of another series: got error %v, want one with %q", err, want)
 	}
-	if got := e.origin("efficiency", 0.89).Formula; !strings.Contains(got, "62949") {
+	if got := e.newPageNumber("efficiency", 0.89).Formula; !strings.Contains(got, "62949") {
 		t.Errorf("the report explains another series: %s", got)
 	}
 }

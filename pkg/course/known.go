@@ -7,9 +7,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// knownTimes maps the epochTimes of each shipped run to its origin, a published table or a recorded
+// knownEpochTimes maps the epochTimesKey of each shipped run to its origin, a published table or a recorded
 // sweep, so that a copy is recognized although its run.json names no source.
-var knownTimes = sync.OnceValue(func() map[string]string {
+var knownEpochTimes = sync.OnceValue(func() map[string]string {
 	known := map[string]string{}
 	for _, name := range runs.ShippedLogs() {
 		all, err := readRuns(context.Background(), []string{name})
@@ -18,7 +18,7 @@ var knownTimes = sync.OnceValue(func() map[string]string {
 		}
 		for _, r := range all {
 			if len(r.Epochs) >= 2 { // one time may be equal by chance
-				known[epochTimes(r)] = "it has the times of " + name
+				known[epochTimesKey(r)] = "it has the times of " + name
 			}
 		}
 	}

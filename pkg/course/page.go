@@ -92,19 +92,19 @@ func NewPage(ctx context.Context, path, student string, all Tasks) (*Page, error
 		return nil, fmt.Errorf("report %s: no tasks for a notebook of this name; keep the released notebook's name", path)
 	}
 	p := &Page{Title: notebookTitle(nb, path), Style: template.CSS(report.StyleSheet())} //nolint:gosec // embedded file
-	locate := locateRun(path)
+	locate := newRunLocator(path)
 	done, next := 0, 0
 	shown := map[string]bool{} // logs of an earlier task
 	for _, t := range own {
 		one := pageTask{ID: t.GradeID(), Name: fmt.Sprintf("Task %s (%s)", t.ID, t.formatPoints()), Text: renderMarkdown(t.Text)}
 		var cells []*ipynb.Cell
-		cells, next = t.cells(nb, next)
+		cells, next = t.findCells(nb, next)
 		for _, c := range cells {
-			if part, ok := t.part(c); ok {
+			if part, ok := t.newPagePart(c); ok {
 				one.Parts = append(one.Parts, part)
 			}
 		}
-		if err := t.fill(ctx, &one, nb, locate); err != nil {
+		if err := t.fillPageTask(ctx, &one, nb, locate); err != nil {
 			return nil, err
 		}
 		one.Logs = slices.DeleteFunc(one.Logs, func(log pageLog) bool { return shown[log.Name] })
@@ -116,7 +116,7 @@ func NewPage(ctx context.Context, path, student string, all Tasks) (*Page, error
 		}
 		p.Tasks = append(p.Tasks, one)
 	}
-	p.Subtitle = fmt.Sprintf("%d of %s answered", done, english.Count(len(own), "task"))
+	p.Subtitle = fmt.Sprintf("%d of %s answered", done, english.FormatCount(len(own), "task"))
 	if student != "" {
 		p.Subtitle = student + ", " + p.Subtitle
 	}
@@ -134,9 +134,9 @@ func notebookTitle(nb *ipynb.Notebook, path string) string {
 	return notebookName(path)
 }
 
-// cells returns the cells of the task, from index start up to its last one. next is the index after them,
+// findCells returns the cells of the task, from index start up to its last one. next is the index after them,
 // or start if the task has no cell.
-func (t *Task) cells(nb *ipynb.Notebook, start int) (cells []*ipynb.Cell, next int) {
+func (t *Task) findCells(nb *ipynb.Notebook, start int) (cells []*ipynb.Cell, next int) {
 	last := -1
 	for i, c := range nb.Cells {
 		if c.Grading != nil && (c.Grading.ID == t.GradeID() || c.Grading.ID == t.answerID()) {
@@ -156,9 +156,9 @@ func startsSection(c *ipynb.Cell) bool {
 	return c.Grading != nil || c.Type == ipynb.Markdown && strings.HasPrefix(c.Source, "#")
 }
 
-// part returns what the page shows of a cell: the student's text and code, printed text, and images. ok
+// newPagePart returns what the page shows of a cell: the student's text and code, printed text, and images. ok
 // is false if there is nothing to show.
-func (t *Task) part(c *ipynb.Cell) (part pagePart, ok bool) {
+func (t *Task) newPagePart(c *ipynb.Cell) (part pagePart, ok bool) {
 	own := c.Grading != nil && c.Grading.Solution
 	switch {
 	case c.Type == ipynb.Markdown && own && strings.TrimSpace(c.Source) != textStub:
@@ -188,7 +188,7 @@ func (t *Task) part(c *ipynb.Cell) (part pagePart, ok bool) {
 	if len(part.Printed) > mostPrinted {
 		part.Printed = part.Printed[:mostPrinted] + "\n…"
 	}
-	part.Printed = clean.Lines(strings.ToValidUTF8(part.Printed, "�"))
+	part.Printed = clean.EscapeMultiline(strings.ToValidUTF8(part.Printed, "�"))
 	return part, part.Code != "" || part.Images != nil
 }
 
@@ -205,8 +205,8 @@ func newImage(mime, data string) pageImage {
 	return pageImage{"figure", template.URL("data:" + mime + ";base64," + data)} //nolint:gosec // only base64
 }
 
-// fill adds the state of the task, the origin of its numbers, and lines of the runs' logs.
-func (t *Task) fill(ctx context.Context, one *pageTask, nb *ipynb.Notebook, locate func(RunReference) (string, error)) error {
+// fillPageTask adds the state of the task, the origin of its numbers, and lines of the runs' logs.
+func (t *Task) fillPageTask(ctx context.Context, one *pageTask, nb *ipynb.Notebook, locate func(RunReference) (string, error)) error {
 	state := t.state(ctx, nb, locate)
 	reason, _, _ := strings.Cut(state.Reason, "\n"+t.hintAdvice(0)) // the page is for the teacher
 	one.Done, one.State = state.Done, reason
@@ -219,7 +219,7 @@ func (t *Task) fill(ctx context.Context, one *pageTask, nb *ipynb.Notebook, loca
 		}
 		return ctx.Err()
 	}
-	a, err := t.storedAnswer(nb)
+	a, err := t.findStoredAnswer(nb)
 	if err != nil {
 		return err
 	}
@@ -234,39 +234,39 @@ func (t *Task) fill(ctx context.Context, one *pageTask, nb *ipynb.Notebook, loca
 			return err
 		}
 		all = append(all, r)
-		logs, err := readLogs(dir, reference.Run)
+		logs, err := readLogExcerpts(dir, reference.Run)
 		if err != nil {
 			return err
 		}
 		one.Logs = append(one.Logs, logs...)
 	}
-	e, err := t.collect(ctx, all)
+	e, err := t.collectEvidence(ctx, all)
 	if err != nil {
 		return err
 	}
 	for _, key := range slices.Sorted(maps.Keys(a.Values)) {
-		one.Numbers = append(one.Numbers, e.origin(key, a.Values[key]))
+		one.Numbers = append(one.Numbers, e.newPageNumber(key, a.Values[key]))
 	}
 	return nil
 }
 
-func (e *evidence) origin(key string, value any) pageNumber {
+func (e *evidence) newPageNumber(key string, value any) pageNumber {
 	n, isNumber := e.task.Numbers[key]
 	number := pageNumber{Key: key, Value: fmt.Sprint(value)}
 	if v, err := toNumber(value); err == nil {
-		number.Value = strings.TrimSuffix(english.Number(v), ".0")
+		number.Value = strings.TrimSuffix(english.FormatNumber(v), ".0")
 	}
 	switch {
 	case !isNumber:
 		number.Formula = e.task.Choices[key].Options[number.Value]
 	case n.Metric == largestBatch:
-		number.Formula = fmt.Sprintf("%s of %s in %s", metrics[n.Metric], n.Config, n.Memory)
+		number.Formula = fmt.Sprintf("%s of %s in %s", metricNames[n.Metric], n.Config, n.Memory)
 	default:
 		study, err := scaling.FromRuns(e.runs[n.Config])
 		if err != nil {
 			break
 		}
-		explained, err := n.explain(study)
+		explained, err := n.explainValue(study)
 		if err != nil {
 			break
 		}
@@ -291,11 +291,11 @@ func shortPath(path string) string {
 	return strings.Join(elements[max(0, len(elements)-3):], "/")
 }
 
-// isRelevant matches the lines of a log that the page shows: configuration, epoch times, end.
-var isRelevant = regexp.MustCompile(`Configuration name|global_batch_size|parameters,|Time taken for epoch|DONE|done in|[Ee]rror|out of memory`).MatchString
+// isRelevantLogLine matches the lines of a log that the page shows: configuration, epoch times, end.
+var isRelevantLogLine = regexp.MustCompile(`Configuration name|global_batch_size|parameters,|Time taken for epoch|DONE|done in|[Ee]rror|out of memory`).MatchString
 
-// readLogs reads the relevant lines of a run's log, and the files of its job's errors.
-func readLogs(dir, name string) ([]pageLog, error) {
+// readLogExcerpts reads the relevant lines of a run's log, and the files of its job's errors.
+func readLogExcerpts(dir, name string) ([]pageLog, error) {
 	var logs []pageLog
 	paths := []string{filepath.Join(dir, "out.log")}
 	more, err := filepath.Glob(filepath.Join(dir, "*.err"))
@@ -310,8 +310,8 @@ func readLogs(dir, name string) ([]pageLog, error) {
 		}
 		lines := bufio.NewScanner(f)
 		for number := 1; lines.Scan() && len(log.Lines) < mostLogLines; number++ {
-			if text := lines.Text(); path != paths[0] || isRelevant(text) {
-				log.Lines = append(log.Lines, fmt.Sprintf("%4d  %s", number, clean.Text(text)))
+			if text := lines.Text(); path != paths[0] || isRelevantLogLine(text) {
+				log.Lines = append(log.Lines, fmt.Sprintf("%4d  %s", number, clean.EscapeText(text)))
 			}
 		}
 		_ = f.Close() // it was only read
@@ -326,18 +326,18 @@ func readLogs(dir, name string) ([]pageLog, error) {
 // "<at most>" is lost.
 func renderMarkdown(text string) template.HTML {
 	var b bytes.Buffer
-	markdown := goldmark.New(goldmark.WithExtensions(extension.GFM), goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(escapedHTML{}, 1))))
+	markdown := goldmark.New(goldmark.WithExtensions(extension.GFM), goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(htmlEscaper{}, 1))))
 	if err := markdown.Convert([]byte(text), &b); err != nil {
 		return template.HTML("<p>" + template.HTMLEscapeString(text) + "</p>") //nolint:gosec // escaped
 	}
 	return template.HTML(b.String()) //nolint:gosec // goldmark escapes raw HTML
 }
 
-// escapedHTML renders HTML in Markdown as text.
-type escapedHTML struct{}
+// htmlEscaper renders HTML in Markdown as text.
+type htmlEscaper struct{}
 
 // RegisterFuncs implements renderer.NodeRenderer.
-func (escapedHTML) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
+func (htmlEscaper) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
 	r.Register(ast.KindRawHTML, func(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if entering {
 			template.HTMLEscape(w, n.(*ast.RawHTML).Segments.Value(source))

@@ -19,9 +19,9 @@ func TestPage(t *testing.T) {
 	t.Parallel()
 	c := newClassroom(t)
 	nb := c.notebook()
-	cellsOf(nb, "test-3")[0].Source = "Because **both** run <at most> twice.\n\n<script>alert(1)</script>"
-	setOutput(t, cellsOf(nb, "test-4-answer")[0], map[string]any{"output_type": "display_data", "metadata": map[string]any{}, "data": map[string]any{"image/png": "aGk=\n\" onerror=\"x", "text/html": "<b>made up</b>"}})
-	setOutput(t, cellsOf(nb, "test-1-answer")[0], map[string]any{"output_type": "execute_result", "metadata": map[string]any{}, "data": map[string]any{"text/plain": "a table"}})
+	cellsByGradeID(nb, "test-3")[0].Source = "Because **both** run <at most> twice.\n\n<script>alert(1)</script>"
+	setOutput(t, cellsByGradeID(nb, "test-4-answer")[0], map[string]any{"output_type": "display_data", "metadata": map[string]any{}, "data": map[string]any{"image/png": "aGk=\n\" onerror=\"x", "text/html": "<b>made up</b>"}})
+	setOutput(t, cellsByGradeID(nb, "test-1-answer")[0], map[string]any{"output_type": "execute_result", "metadata": map[string]any{}, "data": map[string]any{"text/plain": "a table"}})
 	run := filepath.Join(c.logs, small, "ddp-n2-s1")
 	for name, text := range map[string]string{
 		"out.log":   "a line of no interest\n2026-11-29 - root - INFO - Time taken for epoch 2 is 6 sec\n",

@@ -47,7 +47,7 @@ func Release(src, out string, tasks Tasks) ([]string, error) {
 	var written []string
 	for _, source := range sources {
 		target := filepath.Join(out, filepath.Base(source))
-		if same(source, target) {
+		if isSameFile(source, target) {
 			return written, fmt.Errorf("release %s: the release would replace its source; use another folder", source)
 		}
 		own := tasks.of(notebookName(source))
@@ -58,13 +58,13 @@ func Release(src, out string, tasks Tasks) ([]string, error) {
 		if err := validateSource(nb, own); err != nil {
 			return written, fmt.Errorf("release %s: %w", source, err)
 		}
-		if err := releaseCells(nb); err != nil {
+		if err := removeSolutions(nb); err != nil {
 			return written, fmt.Errorf("release %s: %w", source, err)
 		}
 		if err := nb.Write(target); err != nil {
 			return written, fmt.Errorf("release: %w", err)
 		}
-		file, err := own.writeReleased(out)
+		file, err := own.writeReleasedTasks(out)
 		if err != nil {
 			return written, fmt.Errorf("release: %w", err)
 		}
@@ -75,13 +75,13 @@ func Release(src, out string, tasks Tasks) ([]string, error) {
 
 func notebookName(path string) string { return strings.TrimSuffix(filepath.Base(path), ".ipynb") }
 
-func same(a, b string) bool {
+func isSameFile(a, b string) bool {
 	x, err1 := os.Stat(a)
 	y, err2 := os.Stat(b)
 	return err1 == nil && err2 == nil && os.SameFile(x, y)
 }
 
-var gradeID = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+var gradeIDPattern = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 // validateSource checks a solution notebook by nbgrader's rules. Each task must have a cell with its
 // points, and each cell with points a task.
@@ -129,7 +129,7 @@ func validateGrading(c *ipynb.Cell, task *Task) error {
 	switch {
 	case g.Schema != nbgraderSchema:
 		return fmt.Errorf("got schema_version %d, want %d", g.Schema, nbgraderSchema)
-	case !gradeID.MatchString(g.ID):
+	case !gradeIDPattern.MatchString(g.ID):
 		return errors.New("invalid grade_id: use letters, digits, _ and -")
 	case g.Task:
 		return errors.New("task cells of nbgrader are not supported")
@@ -147,7 +147,7 @@ func validateGrading(c *ipynb.Cell, task *Task) error {
 	return nil
 }
 
-func releaseCells(nb *ipynb.Notebook) error {
+func removeSolutions(nb *ipynb.Notebook) error {
 	nb.DeleteMetadata("lockstep") // the hash of the sources whose outputs are removed
 	for i, c := range nb.Cells {
 		c.ClearOutputs()
@@ -166,7 +166,7 @@ func releaseCells(nb *ipynb.Notebook) error {
 			c.Source = textStub
 		}
 		g.Locked = !g.Solution
-		g.CellType, g.Checksum = c.Type, checksum(c)
+		g.CellType, g.Checksum = c.Type, nbgraderChecksum(c)
 	}
 	return nil
 }
@@ -207,27 +207,27 @@ func replaceRegions(source, begin, end, stub string) (string, error) {
 	return strings.TrimRight(strings.Join(out, "\n"), "\n"), nil
 }
 
-// checksum is nbgrader's, by which it notices an edited cell: MD5 over source, type and metadata, as in
+// nbgraderChecksum is nbgrader's, by which it notices an edited cell: MD5 over source, type and metadata, as in
 // nbgrader.utils.compute_checksum of version 0.9.
-func checksum(c *ipynb.Cell) string {
+func nbgraderChecksum(c *ipynb.Cell) string {
 	g := c.Grading
-	text := c.Source + c.Type + pythonBool(g.Grade) + pythonBool(g.Solution) + pythonBool(g.Locked) + g.ID
+	text := c.Source + c.Type + formatPythonBool(g.Grade) + formatPythonBool(g.Solution) + formatPythonBool(g.Locked) + g.ID
 	if g.Grade {
-		text += pythonFloat(g.Points)
+		text += formatPythonFloat(g.Points)
 	}
 	sum := md5.Sum([]byte(text))
 	return hex.EncodeToString(sum[:])
 }
 
-func pythonBool(b bool) string {
+func formatPythonBool(b bool) string {
 	if b {
 		return "True"
 	}
 	return "False"
 }
 
-// pythonFloat formats the points of a cell as Python's str does: 2.0, 0.5.
-func pythonFloat(v float64) string {
+// formatPythonFloat formats the points of a cell as Python's str does: 2.0, 0.5.
+func formatPythonFloat(v float64) string {
 	text := fmt.Sprintf("%g", v)
 	if !strings.ContainsAny(text, ".e") {
 		text += ".0"
@@ -235,9 +235,9 @@ func pythonFloat(v float64) string {
 	return text
 }
 
-// writeReleased writes the students' version of a notebook's task file, without references of functions
+// writeReleasedTasks writes the students' version of a notebook's task file, without references of functions
 // and with hashes of the right options, and returns its path.
-func (all Tasks) writeReleased(dir string) (string, error) {
+func (all Tasks) writeReleasedTasks(dir string) (string, error) {
 	if len(all) == 0 {
 		return "", errors.New("the notebook has no tasks: write NOTEBOOK.yaml, and pass its folder with --tasks")
 	}
@@ -265,6 +265,6 @@ func (all Tasks) writeReleased(dir string) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, all[0].notebook+".yaml")
-	header := fmt.Sprintf("# Tasks of %s.ipynb for students: %s.\n", all[0].notebook, english.Count(len(all), "task"))
+	header := fmt.Sprintf("# Tasks of %s.ipynb for students: %s.\n", all[0].notebook, english.FormatCount(len(all), "task"))
 	return path, wholefile.WriteBytes(path, []byte(header+string(text)), 0o644)
 }

@@ -13,7 +13,7 @@ import (
 func TestChecksum(t *testing.T) {
 	t.Parallel()
 	c := &ipynb.Cell{Type: ipynb.Code, Source: "0.5", Grading: &ipynb.Grading{ID: "partial", Grade: true, Locked: true, Points: 2}}
-	if got := checksum(c); got != "85d3ca94990cf17f6cd7b18ec40ebf5c" {
+	if got := nbgraderChecksum(c); got != "85d3ca94990cf17f6cd7b18ec40ebf5c" {
 		t.Errorf("got checksum %s", got)
 	}
 }
@@ -21,7 +21,7 @@ func TestChecksum(t *testing.T) {
 func TestPythonFloat(t *testing.T) {
 	t.Parallel()
 	for v, want := range map[float64]string{2: "2.0", 0.5: "0.5", 0: "0.0", 12.25: "12.25", 100000: "100000.0"} {
-		if got := pythonFloat(v); got != want {
+		if got := formatPythonFloat(v); got != want {
 			t.Errorf("got %s for %g, want %s", got, v, want)
 		}
 	}
@@ -111,7 +111,7 @@ func checkReleased(t *testing.T, path string, tasks Tasks) {
 		if strings.Contains(c.Source, codeStub) || c.Source == textStub {
 			stubs++
 		}
-		if g.CellType != c.Type || g.Checksum != checksum(c) || g.Locked == g.Solution {
+		if g.CellType != c.Type || g.Checksum != nbgraderChecksum(c) || g.Locked == g.Solution {
 			t.Errorf("%s: cell %s: got type %q, checksum %q, locked %t, solution %t", path, g.ID, g.CellType, g.Checksum, g.Locked, g.Solution)
 		}
 	}
@@ -119,7 +119,7 @@ func checkReleased(t *testing.T, path string, tasks Tasks) {
 		t.Errorf("%s: got %d places for answers to %d tasks", path, stubs, len(tasks))
 	}
 	for _, task := range tasks {
-		if task.Kind == KindText && task.isWritten(nb) {
+		if task.Kind == KindText && task.isTextWritten(nb) {
 			t.Errorf("%s: the text of %s is released", path, task.ID)
 		}
 	}
@@ -136,7 +136,7 @@ func TestValidateSource(t *testing.T) {
 	if err := validateSource(valid(), tasks); err != nil {
 		t.Fatal(err)
 	}
-	cell := func(nb *ipynb.Notebook, id string) *ipynb.Cell { return cellsOf(nb, id)[0] }
+	cell := func(nb *ipynb.Notebook, id string) *ipynb.Cell { return cellsByGradeID(nb, id)[0] }
 	for _, c := range []struct {
 		want   string
 		change func(nb *ipynb.Notebook)

@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// storedAnswer is the output of a check in a notebook, see Answer.JSON.
+// findStoredAnswer is the output of a check in a notebook, see Answer.JSON.
 type storedAnswer struct {
 	Version json.Number    `json:"lockstep_answer"`
 	Task    string         `json:"task"`
@@ -23,8 +23,8 @@ type storedAnswer struct {
 	Runs    []RunReference `json:"runs"`
 }
 
-// cellsOf returns the cells of a notebook with a grade_id. A copied cell has the same id.
-func cellsOf(nb *ipynb.Notebook, id string) []*ipynb.Cell {
+// cellsByGradeID returns the cells of a notebook with a grade_id. A copied cell has the same id.
+func cellsByGradeID(nb *ipynb.Notebook, id string) []*ipynb.Cell {
 	var found []*ipynb.Cell
 	for _, c := range nb.Cells {
 		if c.Grading != nil && c.Grading.ID == id {
@@ -34,16 +34,16 @@ func cellsOf(nb *ipynb.Notebook, id string) []*ipynb.Cell {
 	return found
 }
 
-// storedAnswer returns the answer in the outputs of the task's check cell. Copies of the cell must have
+// findStoredAnswer returns the answer in the outputs of the task's check cell. Copies of the cell must have
 // the same answer.
-func (t *Task) storedAnswer(nb *ipynb.Notebook) (*storedAnswer, error) {
-	cells := cellsOf(nb, t.GradeID())
+func (t *Task) findStoredAnswer(nb *ipynb.Notebook) (*storedAnswer, error) {
+	cells := cellsByGradeID(nb, t.GradeID())
 	if len(cells) == 0 {
 		return nil, fmt.Errorf("the check cell %s is missing: copy it back from the released notebook, and run it", t.GradeID())
 	}
 	var found *storedAnswer
 	for _, c := range cells {
-		answer, err := t.answerOf(c)
+		answer, err := t.parseStoredAnswer(c)
 		if err != nil {
 			if len(cells) == 1 {
 				return nil, err
@@ -61,14 +61,14 @@ func (t *Task) storedAnswer(nb *ipynb.Notebook) (*storedAnswer, error) {
 	return found, nil
 }
 
-func (t *Task) answerOf(c *ipynb.Cell) (*storedAnswer, error) {
+func (t *Task) parseStoredAnswer(c *ipynb.Cell) (*storedAnswer, error) {
 	for _, o := range c.Outputs {
 		if o.Type == "error" {
 			_, text, ok := strings.Cut(o.Error, t.ID+": ") // after the position in the cell
 			if !ok {
 				text = o.Error
 			}
-			return nil, errors.New(clean.Lines(text))
+			return nil, errors.New(clean.EscapeMultiline(text))
 		}
 		data, ok := o.Data["application/json"].(map[string]any)
 		if !ok || data["lockstep_answer"] == nil {
@@ -98,7 +98,7 @@ func (t *Task) answerOf(c *ipynb.Cell) (*storedAnswer, error) {
 // judgeStored judges the answer in a notebook's outputs again, without executing a cell. locate returns
 // the folder of a run that the answer names. notes are remarks about the runs.
 func (t *Task) judgeStored(ctx context.Context, nb *ipynb.Notebook, locate func(RunReference) (string, error)) (a *storedAnswer, notes []string, err error) {
-	a, err = t.storedAnswer(nb)
+	a, err = t.findStoredAnswer(nb)
 	if err != nil || t.Kind == KindCode {
 		return a, nil, err
 	}
@@ -108,7 +108,7 @@ func (t *Task) judgeStored(ctx context.Context, nb *ipynb.Notebook, locate func(
 		if err != nil {
 			return a, nil, err
 		}
-		now, err := referenceRun(dir)
+		now, err := newRunReference(dir)
 		if err != nil {
 			return a, nil, err
 		}
@@ -121,7 +121,7 @@ func (t *Task) judgeStored(ctx context.Context, nb *ipynb.Notebook, locate func(
 		}
 		all = append(all, r)
 	}
-	e, err := t.collect(ctx, all)
+	e, err := t.collectEvidence(ctx, all)
 	if err != nil {
 		return a, nil, err
 	}
@@ -134,8 +134,8 @@ func (t *Task) judgeStored(ctx context.Context, nb *ipynb.Notebook, locate func(
 	return a, notes, nil
 }
 
-func (t *Task) isWritten(nb *ipynb.Notebook) bool {
-	for _, c := range cellsOf(nb, t.GradeID()) {
+func (t *Task) isTextWritten(nb *ipynb.Notebook) bool {
+	for _, c := range cellsByGradeID(nb, t.GradeID()) {
 		if text := strings.TrimSpace(c.Source); text != "" && text != textStub {
 			return true
 		}
@@ -143,9 +143,9 @@ func (t *Task) isWritten(nb *ipynb.Notebook) bool {
 	return false
 }
 
-// locateRun returns a function that finds the folder of a run, STUDY/RUN, in the logs folder of the
+// newRunLocator returns a function that finds the folder of a run, STUDY/RUN, in the logs folder of the
 // working directory or of the notebook's folder.
-func locateRun(notebook string) func(RunReference) (string, error) {
+func newRunLocator(notebook string) func(RunReference) (string, error) {
 	return func(r RunReference) (string, error) {
 		if !filepath.IsLocal(r.Run) {
 			return "", fmt.Errorf("invalid run %q in the output of the check cell: run the cell again", r.Run)

@@ -22,8 +22,8 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// manifest is the file submission.json of a submission.
-type manifest struct {
+// submissionManifest is the file submission.json of a submission.
+type submissionManifest struct {
 	Version  int       `json:"lockstep_submission"`
 	Student  string    `json:"student"`
 	Notebook string    `json:"notebook"` // file name in the submission
@@ -36,7 +36,7 @@ const manifestFile = "submission.json"
 // steps are large, and no answer needs them.
 var isSubmittedFile = regexp.MustCompile(`^(run\.json|epochs\.csv|classes\.csv|images\.csv|out\.log|load\.csv|usage-.*\.csv)$`).MatchString
 
-var studentName = regexp.MustCompile(`^[\p{L}\p{N}][\p{L}\p{N}._@-]*$`)
+var studentNamePattern = regexp.MustCompile(`^[\p{L}\p{N}][\p{L}\p{N}._@-]*$`)
 
 // SubmitOptions are the options of Submit.
 type SubmitOptions struct {
@@ -49,7 +49,7 @@ type SubmitOptions struct {
 // for lockstep course grade. missing describes the tasks without a right answer, which are no error,
 // because a student may hand in a part.
 func Submit(ctx context.Context, path string, o SubmitOptions, all Tasks) (missing []string, err error) {
-	if !studentName.MatchString(o.Student) {
+	if !studentNamePattern.MatchString(o.Student) {
 		return nil, fmt.Errorf("submit %s: invalid name %q: use letters, digits, and . _ @ - inside, with --name", path, o.Student)
 	}
 	nb, err := ipynb.Read(path)
@@ -60,28 +60,28 @@ func Submit(ctx context.Context, path string, o SubmitOptions, all Tasks) (missi
 	if len(own) == 0 {
 		return nil, fmt.Errorf("submit %s: no tasks for a notebook of this name; keep the released notebook's name", path)
 	}
-	folders, missing, err := own.submittedRuns(ctx, nb, o.Kernel, locateRun(path))
+	folders, missing, err := own.collectSubmittedRuns(ctx, nb, o.Kernel, newRunLocator(path))
 	if err != nil {
 		return nil, err
 	}
-	m := manifest{Version: 1, Student: o.Student, Notebook: filepath.Base(path), Created: time.Now().UTC().Truncate(time.Second)}
-	return missing, wholefile.Write(o.Out, 0o644, func(f *os.File) error { return m.pack(f, path, folders) })
+	m := submissionManifest{Version: 1, Student: o.Student, Notebook: filepath.Base(path), Created: time.Now().UTC().Truncate(time.Second)}
+	return missing, wholefile.Write(o.Out, 0o644, func(f *os.File) error { return m.writeZip(f, path, folders) })
 }
 
-// submittedRuns returns the folders of the runs that the answers name, by STUDY/RUN. missing describes
+// collectSubmittedRuns returns the folders of the runs that the answers name, by STUDY/RUN. missing describes
 // the tasks without a right answer.
-func (all Tasks) submittedRuns(ctx context.Context, nb *ipynb.Notebook, kernel string, locate func(RunReference) (string, error)) (folders map[string]string, missing []string, err error) {
+func (all Tasks) collectSubmittedRuns(ctx context.Context, nb *ipynb.Notebook, kernel string, locate func(RunReference) (string, error)) (folders map[string]string, missing []string, err error) {
 	folders = map[string]string{}
 	for _, t := range all {
 		if t.Kind == KindText {
-			if !t.isWritten(nb) {
+			if !t.isTextWritten(nb) {
 				missing = append(missing, t.ID+": no text")
 			}
 			continue
 		}
 		a, _, err := t.judgeStored(ctx, nb, locate)
 		if err == nil && t.Kind == KindCode && kernel != "" {
-			err = t.checkAlone(ctx, nb, kernel)
+			err = t.checkRunsAlone(ctx, nb, kernel)
 		}
 		if err != nil {
 			if ctx.Err() != nil {
@@ -99,8 +99,8 @@ func (all Tasks) submittedRuns(ctx context.Context, nb *ipynb.Notebook, kernel s
 	return folders, missing, nil
 }
 
-// pack writes the zip file: the manifest, the notebook, and runs/STUDY/RUN/FILE.
-func (m manifest) pack(w io.Writer, notebook string, folders map[string]string) error {
+// writeZip writes the zip file: the manifest, the notebook, and runs/STUDY/RUN/FILE.
+func (m submissionManifest) writeZip(w io.Writer, notebook string, folders map[string]string) error {
 	z := zip.NewWriter(w)
 	text, err := json.MarshalIndent(m, "", " ")
 	if err != nil {
@@ -152,14 +152,14 @@ const (
 	mostSubmitted    = 10000
 )
 
-func unpack(file, dir string) (manifest, error) {
+func unpack(file, dir string) (submissionManifest, error) {
 	z, err := zip.OpenReader(file)
 	if err != nil {
-		return manifest{}, fmt.Errorf("%w: want a file that lockstep course submit wrote", err)
+		return submissionManifest{}, fmt.Errorf("%w: want a file that lockstep course submit wrote", err)
 	}
 	defer func() { _ = z.Close() }() // it was only read
 	if len(z.File) > mostSubmitted {
-		return manifest{}, fmt.Errorf("has %d files, at most %d are allowed", len(z.File), mostSubmitted)
+		return submissionManifest{}, fmt.Errorf("has %d files, at most %d are allowed", len(z.File), mostSubmitted)
 	}
 	left := int64(largestSubmitted)
 	for _, f := range z.File {
@@ -167,21 +167,21 @@ func unpack(file, dir string) (manifest, error) {
 			continue
 		}
 		if !filepath.IsLocal(f.Name) || !f.Mode().IsRegular() {
-			return manifest{}, fmt.Errorf("invalid file name %q", f.Name)
+			return submissionManifest{}, fmt.Errorf("invalid file name %q", f.Name)
 		}
 		n, err := unpackFile(f, filepath.Join(dir, f.Name), left)
 		if err != nil {
-			return manifest{}, fmt.Errorf("unpack %s: %w", f.Name, err)
+			return submissionManifest{}, fmt.Errorf("unpack %s: %w", f.Name, err)
 		}
 		left -= n
 	}
 	text, err := os.ReadFile(filepath.Join(dir, manifestFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return manifest{}, fmt.Errorf("has no %s: want a file that lockstep course submit wrote", manifestFile)
+		return submissionManifest{}, fmt.Errorf("has no %s: want a file that lockstep course submit wrote", manifestFile)
 	}
-	var m manifest
-	if err != nil || json.Unmarshal(text, &m) != nil || m.Version != 1 || !studentName.MatchString(m.Student) || !filepath.IsLocal(m.Notebook) {
-		return manifest{}, fmt.Errorf("%s is damaged", manifestFile)
+	var m submissionManifest
+	if err != nil || json.Unmarshal(text, &m) != nil || m.Version != 1 || !studentNamePattern.MatchString(m.Student) || !filepath.IsLocal(m.Notebook) {
+		return submissionManifest{}, fmt.Errorf("%s is damaged", manifestFile)
 	}
 	return m, nil
 }

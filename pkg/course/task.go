@@ -31,7 +31,7 @@ const (
 	KindCode    = "code"    // a function, called with inputs
 )
 
-var kinds = []string{KindNumbers, KindChoice, KindText, KindCode}
+var taskKinds = []string{KindNumbers, KindChoice, KindText, KindCode}
 
 // Task is a task of a notebook, as a task file describes it.
 type Task struct {
@@ -116,8 +116,8 @@ type taskFile struct {
 	Tasks []Task `yaml:"tasks"`
 }
 
-// metrics maps the values of Number.Metric to their names in errors.
-var metrics = map[string]string{
+// metricNames maps the values of Number.Metric to their names in errors.
+var metricNames = map[string]string{
 	"epoch_seconds": "seconds per epoch",
 	"throughput":    "samples per second of all workers",
 	"per_worker":    "throughput / workers",
@@ -137,7 +137,7 @@ const (
 	defaultTolerance = 0.02
 )
 
-var taskID = regexp.MustCompile(`^[a-z][a-z0-9-]*/[a-z0-9-]+$`)
+var taskIDPattern = regexp.MustCompile(`^[a-z][a-z0-9-]*/[a-z0-9-]+$`)
 
 // GradeID returns the grade_id of the notebook's cell that checks the task, or that contains
 // the text of the answer.
@@ -271,7 +271,7 @@ func (all Tasks) of(notebook string) Tasks {
 
 func (t *Task) validate() error {
 	switch {
-	case !taskID.MatchString(t.ID):
+	case !taskIDPattern.MatchString(t.ID):
 		return fmt.Errorf("invalid id %q: want NOTEBOOK/NUMBER in lower case, such as server/6", t.ID)
 	case strings.TrimSpace(t.Text) == "":
 		return errors.New("has no text")
@@ -279,8 +279,8 @@ func (t *Task) validate() error {
 		return fmt.Errorf("invalid points %g: use 0 or more", t.Points)
 	case !(t.Tolerance > 0 && t.Tolerance <= 0.5):
 		return fmt.Errorf("invalid tolerance %g: use a number between 0 and 0.5", t.Tolerance)
-	case !slices.Contains(kinds, t.Kind):
-		return fmt.Errorf("unknown kind %q%s; use %s", t.Kind, nearest.Hint(t.Kind, kinds), english.Either(kinds))
+	case !slices.Contains(taskKinds, t.Kind):
+		return fmt.Errorf("unknown kind %q%s; use %s", t.Kind, nearest.Hint(t.Kind, taskKinds), english.JoinOr(taskKinds))
 	case t.Kind != KindText && len(t.Hints) == 0:
 		return errors.New("has no hints: write at least one")
 	}
@@ -342,9 +342,9 @@ func (r RequiredRuns) validate() error {
 
 // validateNumber checks n, and sets its config if the task has only one.
 func (t *Task) validateNumber(n *Number) error {
-	known := slices.Sorted(maps.Keys(metrics))
+	known := slices.Sorted(maps.Keys(metricNames))
 	if !slices.Contains(known, n.Metric) {
-		return fmt.Errorf("unknown metric %q%s; use %s", n.Metric, nearest.Hint(n.Metric, known), english.Either(known))
+		return fmt.Errorf("unknown metric %q%s; use %s", n.Metric, nearest.Hint(n.Metric, known), english.JoinOr(known))
 	}
 	if n.Config == "" && len(t.Runs) == 1 {
 		n.Config = t.Runs[0].Config
@@ -363,7 +363,7 @@ func (t *Task) validateNumber(n *Number) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s at %s of config %q is not in the task's runs: add it there", n.Metric, english.Count(n.Workers, "worker"), n.Config)
+	return fmt.Errorf("%s at %s of config %q is not in the task's runs: add it there", n.Metric, english.FormatCount(n.Workers, "worker"), n.Config)
 }
 
 func (t *Task) validateChoice(c Choice) error {
@@ -408,7 +408,7 @@ func (t *Task) validateFunction() error {
 	}
 	for i, c := range f.Cases {
 		if len(f.Arguments) > 0 && len(c.In) != len(f.Arguments) {
-			return fmt.Errorf("function: case %d has %s, want %d", i+1, english.Count(len(c.In), "argument"), len(f.Arguments))
+			return fmt.Errorf("function: case %d has %s, want %d", i+1, english.FormatCount(len(c.In), "argument"), len(f.Arguments))
 		}
 	}
 	return nil

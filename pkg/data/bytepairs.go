@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/data/internal/window"
 )
 
-// bytePairs are images and masks in memory at one byte per value. Get divides the bytes of an image by 255.
-type bytePairs struct {
+// byteImageDataset are images and masks in memory at one byte per value. Get divides the bytes of an image by 255.
+type byteImageDataset struct {
 	names    []string
 	images   [][]uint8 // [sample][(channel·height+y)·width+x]
 	masks    [][]uint8 // [sample][y·width+x]: class indices, or Ignored
@@ -18,19 +18,19 @@ type bytePairs struct {
 	sizes    [][2]int // height and width of each sample; nil if they are equal
 }
 
-func (s *bytePairs) Len() int                { return len(s.images) }
-func (s *bytePairs) ImageShape() []int       { return []int{s.channels, s.height, s.width} }
-func (s *bytePairs) TargetShape() []int      { return []int{1, s.height, s.width} }
-func (s *bytePairs) SampleName(i int) string { return s.names[i] }
+func (s *byteImageDataset) Len() int                { return len(s.images) }
+func (s *byteImageDataset) ImageShape() []int       { return []int{s.channels, s.height, s.width} }
+func (s *byteImageDataset) TargetShape() []int      { return []int{1, s.height, s.width} }
+func (s *byteImageDataset) SampleName(i int) string { return s.names[i] }
 
-func (s *bytePairs) sampleSize(i int) (height, width int) {
+func (s *byteImageDataset) sampleSize(i int) (height, width int) {
 	if s.sizes == nil {
 		return s.height, s.width
 	}
 	return s.sizes[i][0], s.sizes[i][1]
 }
 
-func (s *bytePairs) Get(i int, image, target []float32) error {
+func (s *byteImageDataset) Get(i int, image, target []float32) error {
 	w := window.Window{Size: [3]int{1, s.height, s.width}}
 	if i >= 0 && i < s.Len() {
 		w.Size[1], w.Size[2] = s.sampleSize(i)
@@ -38,7 +38,7 @@ func (s *bytePairs) Get(i int, image, target []float32) error {
 	return s.getWindow(context.Background(), i, w, image, target)
 }
 
-func (s *bytePairs) getWindow(_ context.Context, i int, w window.Window, image, target []float32) error {
+func (s *byteImageDataset) getWindow(_ context.Context, i int, w window.Window, image, target []float32) error {
 	if err := checkGetArguments(s, i, w, image, target); err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func CheckPairs(ctx context.Context, dir, suffix string) (*Check, error) {
 	if err := k.addEqualFiles(ctx, list); err != nil {
 		return nil, fmt.Errorf("check %s: %w", dir, err)
 	}
-	k.propose(list, s, suffix)
+	k.proposeConfig(list, s, suffix)
 	return k, nil
 }
 
@@ -146,8 +146,8 @@ func (k *Check) addEqualFiles(ctx context.Context, list []survey.Pair) error {
 	return nil
 }
 
-// propose sets Config and Notes.
-func (k *Check) propose(list []survey.Pair, s survey.Survey, suffix string) {
+// proposeConfig sets Config and Notes.
+func (k *Check) proposeConfig(list []survey.Pair, s survey.Survey, suffix string) {
 	c := Config{Kind: KindPairs, Path: k.Dir, MaskSuffix: suffix, TestImages: max(1, k.Pairs/5)}
 	lines := []string{"data:", "  kind: pairs", "  path: " + k.Dir, fmt.Sprintf("  test_images: %d", c.TestImages)}
 	add := func(format string, a ...any) { lines = append(lines, "  "+fmt.Sprintf(format, a...)) }
@@ -189,10 +189,10 @@ func (k *Check) propose(list []survey.Pair, s survey.Survey, suffix string) {
 		k.Notes = append(k.Notes, err.Error())
 	}
 	if n := len(k.EmptyMasks); n > 0 {
-		k.Notes = append(k.Notes, fmt.Sprintf("%s with only one value: %s", english.Count(n, "mask"), english.ListSome(k.EmptyMasks)))
+		k.Notes = append(k.Notes, fmt.Sprintf("%s with only one value: %s", english.FormatCount(n, "mask"), english.JoinFirstFew(k.EmptyMasks)))
 	}
 	for _, names := range k.EqualFiles {
-		k.Notes = append(k.Notes, "these images have the same bytes, so that a test with one of them may not be a test: "+english.ListSome(names))
+		k.Notes = append(k.Notes, "these images have the same bytes, so that a test with one of them may not be a test: "+english.JoinFirstFew(names))
 	}
 	k.Config = lines
 }
@@ -222,7 +222,7 @@ func (k *Check) String() string {
 			}
 			list = append(list, fmt.Sprintf("%s (%d)", v, m[v]))
 		}
-		return english.ListSome(list)
+		return english.JoinFirstFew(list)
 	}
 	row := func(name, format string, a ...any) { fmt.Fprintln(w, name+"\t"+fmt.Sprintf(format, a...)) }
 	row("pairs", "%d in %s", k.Pairs, k.Dir)
@@ -234,7 +234,7 @@ func (k *Check) String() string {
 			row("", "and %d other values", len(k.Levels)-most)
 			break
 		}
-		row(map[bool]string{true: "masks"}[i == 0], "value %d: %.2f %% of the pixels, in %s", l.Value, 100*l.Share, english.Count(l.Masks, "mask"))
+		row(map[bool]string{true: "masks"}[i == 0], "value %d: %.2f %% of the pixels, in %s", l.Value, 100*l.Share, english.FormatCount(l.Masks, "mask"))
 	}
 	row("empty masks", "%d", len(k.EmptyMasks))
 	row("equal images", "%d", len(k.EqualFiles))

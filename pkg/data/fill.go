@@ -12,7 +12,7 @@ import (
 )
 
 // fillBatch loads the samples with the given indices into b, or copies a cached batch.
-func (l *Loader) fillBatch(ctx context.Context, b *buffer, epoch int, indices []int) error {
+func (l *Loader) fillBatch(ctx context.Context, b *batchBuffer, epoch int, indices []int) error {
 	if l.p.cache == cacheBatches || l.c.Kind == LoaderSynthetic {
 		// The first sample identifies a batch, because only the batches of epoch 0 are cached.
 		return l.cache.getOrLoad(indices[0], b.image, b.target, func() error { return l.fillUncachedBatch(ctx, b, 0, indices) })
@@ -22,7 +22,7 @@ func (l *Loader) fillBatch(ctx context.Context, b *buffer, epoch int, indices []
 
 // fillUncachedBatch loads the samples with the given indices into b, in parallel if b has temporary
 // memory for several goroutines.
-func (l *Loader) fillUncachedBatch(ctx context.Context, b *buffer, epoch int, indices []int) error {
+func (l *Loader) fillUncachedBatch(ctx context.Context, b *batchBuffer, epoch int, indices []int) error {
 	if l.p.cache == cacheMapped {
 		epoch = 0
 	}
@@ -51,7 +51,7 @@ func (l *Loader) fillUncachedBatch(ctx context.Context, b *buffer, epoch int, in
 }
 
 // fillSample loads sample i into position k of batch b, or copies the cached augmented sample.
-func (l *Loader) fillSample(ctx context.Context, b *buffer, s *sampleScratch, epoch, k, i int) error {
+func (l *Loader) fillSample(ctx context.Context, b *batchBuffer, s *sampleScratch, epoch, k, i int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

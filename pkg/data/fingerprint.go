@@ -37,8 +37,8 @@ const (
 	fingerprintVersionSampled = "v1-sampled:"
 )
 
-// newFingerprintHash returns a Fingerprint.Hash with the digest of h.
-func newFingerprintHash(h hash.Hash, sampled bool) string {
+// formatFingerprintHash returns a Fingerprint.Hash with the digest of h.
+func formatFingerprintHash(h hash.Hash, sampled bool) string {
 	version := fingerprintVersion
 	if sampled {
 		version = fingerprintVersionSampled
@@ -74,22 +74,22 @@ func (o OpenedData) fingerprint(ctx context.Context, c Config, hasher filehash.H
 	}
 	h := sha256.New()
 	_, _ = h.Write(settings) // never fails
-	files := o.locateFiles(c)
+	files := o.filesToHash(c)
 	if len(files) == 0 {
-		return Fingerprint{Hash: newFingerprintHash(h, false)}, nil
+		return Fingerprint{Hash: formatFingerprintHash(h, false)}, nil
 	}
 	sum, err := hasher.Sum(ctx, files)
 	if err != nil {
 		return Fingerprint{}, fmt.Errorf("fingerprint data: %w", err)
 	}
 	fmt.Fprintln(h, sum.Hash)
-	return Fingerprint{Hash: newFingerprintHash(h, sum.Sampled), Names: sum.Names, Files: len(files), Bytes: sum.Bytes}, nil
+	return Fingerprint{Hash: formatFingerprintHash(h, sum.Sampled), Names: sum.Names, Files: len(files), Bytes: sum.Bytes}, nil
 }
 
 // ChangedSince returns the paths of the files of o that were written or renamed after t, or nil if
 // all were, as after copying. o and c are as for Fingerprint.
 func (o OpenedData) ChangedSince(c Config, t time.Time) []string {
-	files := o.locateFiles(c)
+	files := o.filesToHash(c)
 	changed := filehash.ChangedSince(files, t)
 	if len(changed) == len(files) {
 		return nil
@@ -97,9 +97,9 @@ func (o OpenedData) ChangedSince(c Config, t time.Time) []string {
 	return changed
 }
 
-// locateFiles returns the files of o for hashing. o and c are as for Fingerprint.
-func (o OpenedData) locateFiles(c Config) []filehash.File {
-	return append(locateFiles("train", c.Path, o.trainFiles), locateFiles("test", c.testPath(), o.testFiles)...)
+// filesToHash returns the files of o for hashing. o and c are as for Fingerprint.
+func (o OpenedData) filesToHash(c Config) []filehash.File {
+	return append(toHashFiles("train", c.Path, o.trainFiles), toHashFiles("test", c.testPath(), o.testFiles)...)
 }
 
 // sampleSettings returns the settings of c, with defaults, that determine the samples of o before
@@ -155,8 +155,8 @@ type dataFile struct {
 	path string // relative to the path of the data set, or absolute
 }
 
-// locateFiles returns the files of the data set at root for hashing. part is "train" or "test".
-func locateFiles(part, root string, files []dataFile) []filehash.File {
+// filesToHash returns the files of the data set at root for hashing. part is "train" or "test".
+func toHashFiles(part, root string, files []dataFile) []filehash.File {
 	var all []filehash.File
 	for _, f := range files {
 		file := filehash.File{Name: part + "/" + f.name, Root: root, Path: f.path}
@@ -266,5 +266,5 @@ func fingerprintSamples(ctx context.Context, limit int64, sets []Dataset) (Finge
 			_ = binary.Write(h, binary.LittleEndian, target)
 		}
 	}
-	return Fingerprint{Hash: newFingerprintHash(h, total > limit), Bytes: total}, nil
+	return Fingerprint{Hash: formatFingerprintHash(h, total > limit), Bytes: total}, nil
 }

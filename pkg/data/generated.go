@@ -61,7 +61,7 @@ func openCells(ctx context.Context, c CellsOptions, outline bool) (Dataset, erro
 	if err := memory.CheckFits(fmt.Sprintf("generate cells: data.count is %d of %d×%d pixels", c.Count, c.Height, c.Width), c.Count, perImage+2*float64(c.Height)*float64(c.Width)); err != nil {
 		return nil, err
 	}
-	s := &bytePairs{
+	s := &byteImageDataset{
 		channels: 1, height: c.Height, width: c.Width,
 		names: make([]string, c.Count), images: make([][]uint8, c.Count), masks: make([][]uint8, c.Count),
 	}

@@ -30,11 +30,11 @@ type Iterator struct {
 	err     error
 	ended   bool
 
-	buffers       []*buffer // all buffers of this iterator
-	free          chan *buffer
+	buffers       []*batchBuffer // all buffers of this iterator
+	free          chan *batchBuffer
 	prepared      chan preparedBatch
 	early         []*preparedBatch // batches received before their turn; index: step modulo number of buffers
-	currentBuffer *buffer          // buffer of current
+	currentBuffer *batchBuffer     // batchBuffer of current
 	claimed       atomic.Int64
 	wg            sync.WaitGroup
 	once          sync.Once
@@ -42,7 +42,7 @@ type Iterator struct {
 
 type preparedBatch struct {
 	step int
-	b    *buffer
+	b    *batchBuffer
 	err  error
 }
 
@@ -54,7 +54,7 @@ func (it *Iterator) startGoroutines() {
 	if workers > 0 {
 		n += max(it.loader.c.Prefetch, workers)
 	}
-	it.free = make(chan *buffer, n)
+	it.free = make(chan *batchBuffer, n)
 	for range n {
 		b := it.loader.acquireBuffer()
 		it.buffers = append(it.buffers, b)
@@ -79,7 +79,7 @@ func (it *Iterator) startGoroutines() {
 // claimed step has one, and the step that Next waits for is always claimed first.
 func (it *Iterator) prepareBatches() {
 	for {
-		var b *buffer
+		var b *batchBuffer
 		select {
 		case <-it.ctx.Done():
 			return

@@ -105,7 +105,7 @@ type Loader struct {
 	mu     sync.Mutex
 	closed bool
 	active map[*Iterator]struct{}
-	spare  []*buffer
+	spare  []*batchBuffer
 }
 
 // NewLoader returns a loader of training batches. A c.Order overrides the sampler's options
@@ -229,7 +229,7 @@ func (l *Loader) stepPadding(step int) int {
 	return l.sampler.stepPadding(step)
 }
 
-type buffer struct {
+type batchBuffer struct {
 	image, target []float32
 	scratch       []sampleScratch // one per goroutine that fills the buffer
 }
@@ -238,14 +238,14 @@ type buffer struct {
 type sampleScratch struct{ image, target []float32 }
 
 // acquireBuffer returns an unused or a new buffer. The caller holds l.mu.
-func (l *Loader) acquireBuffer() *buffer {
+func (l *Loader) acquireBuffer() *batchBuffer {
 	if n := len(l.spare); n > 0 {
 		b := l.spare[n-1]
 		l.spare = l.spare[:n-1]
 		return b
 	}
 	image, target := window.Count(l.ImageShape()), window.Count(l.TargetShape())
-	b := &buffer{image: make([]float32, l.batch*image), target: make([]float32, l.batch*target), scratch: make([]sampleScratch, l.goroutinesPerBatch())}
+	b := &batchBuffer{image: make([]float32, l.batch*image), target: make([]float32, l.batch*target), scratch: make([]sampleScratch, l.goroutinesPerBatch())}
 	for i := range b.scratch {
 		b.scratch[i] = sampleScratch{make([]float32, image), make([]float32, target)}
 	}
@@ -273,7 +273,7 @@ func (l *Loader) goroutinesPerBatch() int {
 }
 
 // releaseBuffers takes back the buffers of an iterator that has ended.
-func (l *Loader) releaseBuffers(it *Iterator, buffers []*buffer) {
+func (l *Loader) releaseBuffers(it *Iterator, buffers []*batchBuffer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.active, it)

@@ -94,9 +94,9 @@ func (c Config) validatePairs() error {
 	return c.rules().ValidateMaskValues()
 }
 
-// checkClasses returns an error if a class is in a held-out mask but in none for training. train
+// checkHeldOutClasses returns an error if a class is in a held-out mask but in none for training. train
 // and heldOut are indices of samples.
-func (p *Pairs) checkClasses(train, heldOut []int) error {
+func (p *Pairs) checkHeldOutClasses(train, heldOut []int) error {
 	if p.occurs == nil {
 		return nil
 	}
@@ -108,7 +108,7 @@ func (p *Pairs) checkClasses(train, heldOut []int) error {
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("split %s: the held-out masks have the class %s, which no mask for training has, so it cannot be learned: use another data.data_seed or fewer data.test_images", p.dir, english.List(missing))
+		return fmt.Errorf("split %s: the held-out masks have the class %s, which no mask for training has, so it cannot be learned: use another data.data_seed or fewer data.test_images", p.dir, english.JoinAnd(missing))
 	}
 	return nil
 }

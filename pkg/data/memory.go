@@ -26,7 +26,7 @@ func InMemory(ds Dataset) Dataset {
 		c := *d
 		c.ds = InMemory(d.ds)
 		return &c
-	case *bytePairs, *Pairs, *floatDataset, *memoryDataset:
+	case *byteImageDataset, *Pairs, *floatDataset, *memoryDataset:
 		return ds
 	case *Classes:
 		if _, ok := d.source.(planarSource); ok && d.resized == nil {

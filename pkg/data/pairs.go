@@ -14,7 +14,7 @@ import (
 
 // Pairs is a data set of images and their masks, read from a folder and kept in memory.
 type Pairs struct {
-	bytePairs
+	byteImageDataset
 	dir       string
 	files     []string       // paths of the images and masks, in the order of the samples
 	config    Config         // by which they were read
@@ -37,11 +37,11 @@ func (p *Pairs) GreyMaskPixels() int { return p.grey }
 // ForegroundFraction returns the fraction of mask pixels that are not background, from 0 to 1,
 // without ignored pixels.
 func (p *Pairs) ForegroundFraction() float64 {
-	all := p.maskPixels()
+	all := p.countMaskPixels()
 	return float64(all-p.counts[0]) / float64(max(1, all))
 }
 
-func (p *Pairs) maskPixels() int {
+func (p *Pairs) countMaskPixels() int {
 	n := 0
 	for _, c := range p.counts {
 		n += c
@@ -55,7 +55,7 @@ func (p *Pairs) CheckMasks() error {
 	const advice = "draw the foreground in white (255) and the background in black (0), or set data.foreground to black if it is the other way round; if the masks have class numbers (0, 1, …), name them in data.mask_values, such as {0: background, 1: cell}"
 	classes := p.config.MaskClasses()
 	switch p.counts[0] {
-	case p.maskPixels():
+	case p.countMaskPixels():
 		if classes != nil {
 			return fmt.Errorf("masks of %s have no pixel of a class other than %s: check the values in data.mask_values (%s)", p.dir, ClassBackground, p.config.rules().FormatMaskValues())
 		}
@@ -66,12 +66,12 @@ func (p *Pairs) CheckMasks() error {
 		}
 	}
 	if len(p.levels) > 2 && slices.Contains(p.levels, 1) { // class numbers, not soft edges
-		return fmt.Errorf("masks of %s have the %s: name them in data.mask_values, for example %s", p.dir, reading.DescribeLevels(p.levels, 0), p.proposedValues())
+		return fmt.Errorf("masks of %s have the %s: name them in data.mask_values, for example %s", p.dir, reading.DescribeLevels(p.levels, 0), p.formatProposedValues())
 	}
 	return nil
 }
 
-func (p *Pairs) proposedValues() string {
+func (p *Pairs) formatProposedValues() string {
 	return reading.Rules{MaskValues: reading.ProposeValues(p.levels)}.FormatMaskValues()
 }
 
@@ -82,11 +82,11 @@ func (p *Pairs) Notes() []string {
 	if f := p.ForegroundFraction(); f > 0.5 && classes == nil {
 		notes = append(notes, fmt.Sprintf("%.1f %% of the mask pixels of %s are foreground: if that is the background, set data.foreground to the other one of white and black", 100*f, p.dir))
 	}
-	if f := float64(p.grey) / float64(max(1, p.maskPixels())); f > 0.01 {
+	if f := float64(p.grey) / float64(max(1, p.countMaskPixels())); f > 0.01 {
 		notes = append(notes, fmt.Sprintf("%.1f %% of the mask pixels of %s are neither black nor white, and were taken for the nearer of the two", 100*f, p.dir))
 	}
 	if len(p.levels) > 2 {
-		notes = append(notes, fmt.Sprintf("the masks of %s have the %s, which are read by brightness, as foreground from 128 on: if they are classes, name them in data.mask_values, for example %s", p.dir, reading.DescribeLevels(p.levels, 0), p.proposedValues()))
+		notes = append(notes, fmt.Sprintf("the masks of %s have the %s, which are read by brightness, as foreground from 128 on: if they are classes, name them in data.mask_values, for example %s", p.dir, reading.DescribeLevels(p.levels, 0), p.formatProposedValues()))
 	}
 	if p.colored > 0 {
 		notes = append(notes, fmt.Sprintf("%d of the %d images of %s have colors, which were turned into gray", p.colored, p.Len(), p.dir))
@@ -105,7 +105,7 @@ func (p *Pairs) Notes() []string {
 		}
 	}
 	if len(absent) > 0 {
-		notes = append(notes, fmt.Sprintf("no mask of %s has a pixel of the class %s", p.dir, english.List(absent)))
+		notes = append(notes, fmt.Sprintf("no mask of %s has a pixel of the class %s", p.dir, english.JoinAnd(absent)))
 	}
 	return notes
 }
@@ -160,7 +160,7 @@ func openPairs(ctx context.Context, dir string, c Config, outline bool) (_ *Pair
 			return p, err
 		}
 	}
-	if err := p.read(ctx, list, &s); err != nil {
+	if err := p.readFiles(ctx, list, &s); err != nil {
 		return nil, err
 	}
 	if !cached {
@@ -215,8 +215,8 @@ func smallestSide(images []survey.Facts) int {
 	return side
 }
 
-// read reads the files by the rules of ReadingValues, and replaces the headers in s by all facts.
-func (p *Pairs) read(ctx context.Context, list []survey.Pair, s *survey.Survey) error {
+// readFiles reads the files by the rules of ReadingValues, and replaces the headers in s by all facts.
+func (p *Pairs) readFiles(ctx context.Context, list []survey.Pair, s *survey.Survey) error {
 	c := p.config
 	if len(c.MaskValues) > 0 {
 		p.occurs = make([]map[int]bool, len(list))

@@ -56,7 +56,7 @@ func (c Config) NetworkInput(ctx context.Context, m image.Image) (values []float
 		}
 		return scale.ToUnits(gray.Pixels), []int{1, gray.Height, gray.Width}, nil
 	}
-	r, err := picture.GetRaw(ctx, m)
+	r, err := picture.ToRaw(ctx, m)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -84,7 +84,7 @@ func (c Config) ReadMask(ctx context.Context, path string) (values []float32, he
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	r, err := picture.GetRaw(ctx, m)
+	r, err := picture.ToRaw(ctx, m)
 	if err != nil {
 		return nil, 0, 0, err
 	}

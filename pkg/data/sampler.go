@@ -28,7 +28,7 @@ type SamplerOptions struct {
 func (c SamplerOptions) Validate() error {
 	switch {
 	case c.Samples < 1:
-		return fmt.Errorf("validate sampler: the data set has %s: want at least 1", english.Count(c.Samples, "sample"))
+		return fmt.Errorf("validate sampler: the data set has %s: want at least 1", english.FormatCount(c.Samples, "sample"))
 	case c.World < 1:
 		return fmt.Errorf("validate sampler: world size is %d: use at least 1 worker", c.World)
 	case c.Rank < 0 || c.Rank >= c.World:
@@ -115,7 +115,7 @@ func (s *Sampler) shuffledBatches(e int) [][]int {
 	if s.padding > 0 {
 		n--
 	}
-	stream.New(s.c.Seed, stream.Shuffle, uint64(e)).Shuffle(n, func(i, j int) { batches[i], batches[j] = batches[j], batches[i] })
+	stream.NewRand(s.c.Seed, stream.Shuffle, uint64(e)).Shuffle(n, func(i, j int) { batches[i], batches[j] = batches[j], batches[i] })
 	return batches
 }
 
@@ -150,12 +150,12 @@ func (s *Sampler) permutation(e int) []int {
 			own[i] = s.c.Rank + i*s.c.World
 		}
 		if s.c.Shuffle {
-			stream.New(s.c.Seed, stream.Shuffle, uint64(e), uint64(s.c.Rank)).Shuffle(len(own), func(i, j int) { own[i], own[j] = own[j], own[i] })
+			stream.NewRand(s.c.Seed, stream.Shuffle, uint64(e), uint64(s.c.Rank)).Shuffle(len(own), func(i, j int) { own[i], own[j] = own[j], own[i] })
 		}
 		return own
 	}
 	if s.c.Shuffle {
-		return stream.New(s.c.Seed, stream.Shuffle, uint64(e)).Perm(s.c.Samples)
+		return stream.NewRand(s.c.Seed, stream.Shuffle, uint64(e)).Perm(s.c.Samples)
 	}
 	return integersBelow(s.c.Samples)
 }

@@ -235,20 +235,20 @@ type OpenedData struct {
 // Open opens the data that c describes. It splits the data into training and test images before it
 // cuts tiles or crops, so that no part of a test image is used for training. If ctx is canceled,
 // Open returns ctx's error before the next sample or file.
-func Open(ctx context.Context, c Config) (OpenedData, error) { return open(ctx, c, false) }
+func Open(ctx context.Context, c Config) (OpenedData, error) { return openData(ctx, c, false) }
 
 // Outline returns quickly what Open returns: it generates nothing, and of data in memory it reads
 // only the size of the first sample, the headers of pairs, or one file. The data sets have the
 // numbers, shapes and names of Open's, but their samples must not be read. Files that are not read
 // may be damaged, or of another size than the first; only Open notices that.
-func Outline(ctx context.Context, c Config) (OpenedData, error) { return open(ctx, c, true) }
+func Outline(ctx context.Context, c Config) (OpenedData, error) { return openData(ctx, c, true) }
 
-func open(ctx context.Context, c Config, outline bool) (OpenedData, error) {
+func openData(ctx context.Context, c Config, outline bool) (OpenedData, error) {
 	if err := c.Validate(); err != nil {
 		return OpenedData{}, err
 	}
 	var o OpenedData
-	all, err := o.openSource(ctx, c, c.Path, false, outline)
+	all, err := o.openDataset(ctx, c, c.Path, false, outline)
 	if err == nil {
 		o.trainFiles, err = listFiles(all, c.Path)
 	}
@@ -257,7 +257,7 @@ func open(ctx context.Context, c Config, outline bool) (OpenedData, error) {
 	}
 	if c.hasTestData() {
 		test := OpenedData{}
-		o.Test, err = test.openSource(ctx, c, c.testPath(), true, outline)
+		o.Test, err = test.openDataset(ctx, c, c.testPath(), true, outline)
 		if err == nil {
 			o.testFiles, err = listFiles(o.Test, c.testPath())
 		}
@@ -275,12 +275,12 @@ func open(ctx context.Context, c Config, outline bool) (OpenedData, error) {
 			o.TestImages = append(o.TestImages, o.Test.SampleName(i))
 		}
 	} else {
-		train, validation, test, notes, err := c.split(all)
+		train, validation, test, notes, err := c.splitSamples(all)
 		if err != nil {
 			return OpenedData{}, err
 		}
 		if p, ok := all.(*Pairs); ok {
-			if err := p.checkClasses(train, slices.Concat(validation, test)); err != nil {
+			if err := p.checkHeldOutClasses(train, slices.Concat(validation, test)); err != nil {
 				return OpenedData{}, err
 			}
 		}
@@ -325,9 +325,9 @@ func (c Config) testPath() string {
 	return c.Path
 }
 
-// openSource opens the data set at path before splitting and cutting, and sets o.ClassNames and
+// openDataset opens the data set at path before splitting and cutting, and sets o.ClassNames and
 // o.Notes. test selects CIFAR-10's test batch.
-func (o *OpenedData) openSource(ctx context.Context, c Config, path string, test, outline bool) (Dataset, error) {
+func (o *OpenedData) openDataset(ctx context.Context, c Config, path string, test, outline bool) (Dataset, error) {
 	classes := func(set *Classes, err error) (Dataset, error) {
 		if err != nil {
 			return nil, err

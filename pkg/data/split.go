@@ -38,9 +38,9 @@ func (c Config) groupNames(ds Dataset) ([]string, error) {
 	return names, nil
 }
 
-// split returns the indices of ds's samples for training, for validation after each epoch, and for
+// splitSamples returns the indices of ds's samples for training, for validation after each epoch, and for
 // the test at the end, in ascending order, and notes about them.
-func (c Config) split(ds Dataset) (train, validation, test []int, notes []string, err error) {
+func (c Config) splitSamples(ds Dataset) (train, validation, test []int, notes []string, err error) {
 	n := ds.Len()
 	heldOut := c.TestImages + c.ValidationImages
 	if heldOut >= n {
@@ -51,12 +51,12 @@ func (c Config) split(ds Dataset) (train, validation, test []int, notes []string
 		return nil, nil, nil, nil, fmt.Errorf("split data: %s of %d images: leave at least one image for training", what, n)
 	}
 	if c.Group != "" {
-		train, validation, test, notes, err = c.splitGroups(ds)
+		train, validation, test, notes, err = c.splitByGroup(ds)
 	} else {
 		train, test = Split(n, c.TestImages, c.DataSeed)
 		if c.ValidationImages > 0 {
 			rest, chosen := Split(len(train), c.ValidationImages, c.DataSeed)
-			train, validation = pick(train, rest), pick(train, chosen)
+			train, validation = selectIndices(train, rest), selectIndices(train, chosen)
 		}
 	}
 	if n := len(validation) + len(test); err == nil && len(train) < n {
@@ -65,7 +65,7 @@ func (c Config) split(ds Dataset) (train, validation, test []int, notes []string
 	return train, validation, test, notes, err
 }
 
-func pick(list, indices []int) []int {
+func selectIndices(list, indices []int) []int {
 	picked := make([]int, len(indices))
 	for k, i := range indices {
 		picked[k] = list[i]
@@ -73,9 +73,9 @@ func pick(list, indices []int) []int {
 	return picked
 }
 
-// splitGroups is split with each group in one part. A part may have more samples than the config
+// splitByGroup is split with each group in one part. A part may have more samples than the config
 // asks for, but not fewer.
-func (c Config) splitGroups(ds Dataset) (train, validation, test []int, notes []string, err error) {
+func (c Config) splitByGroup(ds Dataset) (train, validation, test []int, notes []string, err error) {
 	names, err := c.groupNames(ds)
 	if err != nil {
 		return nil, nil, nil, nil, err
@@ -85,7 +85,7 @@ func (c Config) splitGroups(ds Dataset) (train, validation, test []int, notes []
 	for i, name := range names {
 		members[name] = append(members[name], i)
 	}
-	for _, g := range stream.New(c.DataSeed, stream.Split, uint64(len(groups))).Perm(len(groups)) {
+	for _, g := range stream.NewRand(c.DataSeed, stream.Split, uint64(len(groups))).Perm(len(groups)) {
 		part := &train
 		switch {
 		case len(test) < c.TestImages:
@@ -97,12 +97,12 @@ func (c Config) splitGroups(ds Dataset) (train, validation, test []int, notes []
 	}
 	if len(train) == 0 {
 		return nil, nil, nil, nil, fmt.Errorf("split data: the %s of data.group (%s) leave no image for training if %s are held out: use fewer data.test_images, or another data.group",
-			english.Count(len(groups), "group"), c.Group, english.Count(c.TestImages+c.ValidationImages, "image"))
+			english.FormatCount(len(groups), "group"), c.Group, english.FormatCount(c.TestImages+c.ValidationImages, "image"))
 	}
 	for _, part := range [][]int{train, validation, test} {
 		slices.Sort(part)
 	}
-	notes = append(notes, fmt.Sprintf("the images are in %s by data.group, which are kept together", english.Count(len(groups), "group")))
+	notes = append(notes, fmt.Sprintf("the images are in %s by data.group, which are kept together", english.FormatCount(len(groups), "group")))
 	if len(test) > c.TestImages || len(validation) > c.ValidationImages {
 		notes[0] += fmt.Sprintf(": %d are held out for tests, not %d", len(test), c.TestImages)
 		if c.ValidationImages > 0 {

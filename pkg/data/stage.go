@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"lockstep/pkg/data/internal/classlist"
+	"lockstep/pkg/data/internal/localcopy"
 	"lockstep/pkg/data/internal/picture"
-	"lockstep/pkg/data/internal/stage"
 )
 
 // Staged is a copy of the files of a config in a folder of this machine.
@@ -20,7 +20,7 @@ type Staged struct {
 	Took   time.Duration // duration of copying; 0 if another process made the copy
 	Copied bool          // whether this process made the copy
 
-	copy *stage.StagedCopy
+	copy *localcopy.Copy
 }
 
 // Stage copies the files of c into the folder c.Stage, or uses the copy of another process on this
@@ -31,12 +31,12 @@ func Stage(ctx context.Context, c Config) (*Staged, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	folder, err := expandStageFolder(c.Stage)
+	folder, err := expandCopyFolder(c.Stage)
 	if err != nil {
 		return nil, err
 	}
 	if c.Kind == KindImageNet {
-		if err := checkRelativePaths(c.Path); err != nil {
+		if err := checkListedPathsRelative(c.Path); err != nil {
 			return nil, err
 		}
 	}
@@ -44,7 +44,7 @@ func Stage(ctx context.Context, c Config) (*Staged, error) {
 	if c.TestPath != "" {
 		sources = append(sources, c.TestPath)
 	}
-	copied, err := stage.Open(ctx, folder, sources)
+	copied, err := localcopy.Open(ctx, folder, sources)
 	if err != nil {
 		return nil, err
 	}
@@ -74,9 +74,9 @@ func (s *Staged) String() string {
 	return fmt.Sprintf("data staged to %s: %.1f MiB, copied by another process", s.Dir, mib)
 }
 
-// expandStageFolder expands environment variables in a folder's path. It returns an error if a
+// expandCopyFolder expands environment variables in a folder's path. It returns an error if a
 // variable is not set or the result is relative.
-func expandStageFolder(folder string) (string, error) {
+func expandCopyFolder(folder string) (string, error) {
 	var missing string
 	path := os.Expand(folder, func(name string) string {
 		v := os.Getenv(name)
@@ -94,9 +94,9 @@ func expandStageFolder(folder string) (string, error) {
 	return path, nil
 }
 
-// checkRelativePaths returns an error if the ImageNet list in dir contains absolute paths, because
+// checkListedPathsRelative returns an error if the ImageNet list in dir contains absolute paths, because
 // they would refer to the original files, not the copy.
-func checkRelativePaths(dir string) error {
+func checkListedPathsRelative(dir string) error {
 	file := filepath.Join(dir, "train_data.pkl")
 	text, err := picture.ReadFile(context.Background(), dir, file)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 func Split(n, testCount int, seed int64) (train, test []int) {
 	n = max(n, 0)
 	testCount = min(max(testCount, 0), n)
-	perm := stream.New(seed, stream.Split, uint64(n)).Perm(n)
+	perm := stream.NewRand(seed, stream.Split, uint64(n)).Perm(n)
 	test, train = perm[:testCount:testCount], perm[testCount:]
 	sort.Ints(train)
 	sort.Ints(test)
@@ -268,7 +268,7 @@ func (c *cropDataset) getWindow(ctx context.Context, i int, w window.Window, ima
 	if err := checkGetArguments(c, i, w, image, target); err != nil {
 		return err
 	}
-	r := stream.New(c.seed, stream.Crops, uint64(i))
+	r := stream.NewRand(c.seed, stream.Crops, uint64(i))
 	from, _ := window.SpatialSize(c.ds.ImageShape())
 	to, _ := window.SpatialSize(c.ImageShape())
 	for k := range w.Start {

@@ -49,7 +49,7 @@ func TestDevicesWithoutGPU(t *testing.T) {
 }
 
 func TestDevicesWithGPU(t *testing.T) {
-	st, err := clibtest.New(clibtest.Options{Name: "NVIDIA <H200>", Devices: 2, Memory: 141 << 30}).Stack()
+	st, err := clibtest.New(clibtest.Options{Name: "NVIDIA <H200>", Devices: 2, Memory: 141 << 30}).OpenStack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,12 +78,12 @@ func TestDevicesWithGPU(t *testing.T) {
 // A machine with a GPU and an NCCL that needs a missing library: a remark says so. Without a GPU, the
 // reason why it cannot be used is not repeated.
 func TestDevicesWithBrokenLibrary(t *testing.T) {
-	st, err := clibtest.New(clibtest.Options{}).Stack()
+	st, err := clibtest.New(clibtest.Options{}).OpenStack()
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken := func(n clib.Name) error {
-		return &clib.NotFoundError{Library: n, Advice: "install it", Broken: []clib.BrokenFile{{Path: "/opt/lib.so", Reason: "libfabric.so.1: cannot open shared object file: No such file or directory"}}}
+	broken := func(n clib.LibraryName) error {
+		return &clib.NotFoundError{Library: n, Advice: "install it", Broken: []clib.UnloadableFile{{Path: "/opt/lib.so", Reason: "libfabric.so.1: cannot open shared object file: No such file or directory"}}}
 	}
 	const problem = "found but not loadable: /opt/lib.so: libfabric.so.1: cannot open shared object file: No such file or directory: install the missing library"
 	st.NCCL, st.Missing[clib.NCCL] = nil, broken(clib.NCCL)
@@ -100,7 +100,7 @@ func TestDevicesWithBrokenLibrary(t *testing.T) {
 // An old driver is named as the reason, with its version and what to do.
 func TestDevicesWithLibrariesThatDoNotFit(t *testing.T) {
 	f := clibtest.New(clibtest.Options{})
-	st, err := f.Stack()
+	st, err := f.OpenStack()
 	if err != nil {
 		t.Fatal(err)
 	}

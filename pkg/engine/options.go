@@ -72,8 +72,8 @@ type supportedOptions struct {
 	precisions   []string
 }
 
-// engines returns what each engine supports, whether this program contains it or not.
-func engines() []supportedOptions {
+// listSupportedOptions returns what each engine supports, whether this program contains it or not.
+func listSupportedOptions() []supportedOptions {
 	return []supportedOptions{
 		{"cpu", []string{"auto", "winograd", "direct"}, []string{"fp32", "bf16"}},
 		{"reference", []string{"auto", "winograd", "direct"}, []string{"fp32", "fp64", "bf16", "fp16"}},
@@ -90,11 +90,11 @@ func (o Options) Validate() error {
 	if err != nil {
 		return bad("%w", err)
 	}
-	all := engines()
+	all := listSupportedOptions()
 	k := all[slices.IndexFunc(all, func(k supportedOptions) bool { return k.device == name })]
 	switch {
 	case !slices.Contains(k.convolutions, o.Convolution):
-		return bad("unknown convolution %q on %s: use %s", o.Convolution, name, english.Either(k.convolutions))
+		return bad("unknown convolution %q on %s: use %s", o.Convolution, name, english.JoinOr(k.convolutions))
 	case !slices.Contains(k.precisions, o.Precision):
 		return bad("precision %q is not supported on %s: use %s", o.Precision, name, describePrecisions(o.Precision, k))
 	case o.Threads < 1 || o.Threads > MaxThreads:
@@ -116,7 +116,7 @@ func (o Options) CUDA() (device int, ok bool) {
 // parseDevice splits Device into the engine's name and the number, or −1, after the colon.
 func (o Options) parseDevice() (name string, device int, err error) {
 	name, number, numbered := strings.Cut(o.Device, ":")
-	if !slices.ContainsFunc(engines(), func(k supportedOptions) bool { return k.device == name }) {
+	if !slices.ContainsFunc(listSupportedOptions(), func(k supportedOptions) bool { return k.device == name }) {
 		return "", 0, fmt.Errorf("unknown device %q: use cpu, reference, cuda, or cuda:1 for the second GPU", o.Device)
 	}
 	if !numbered {
@@ -132,15 +132,15 @@ func (o Options) parseDevice() (name string, device int, err error) {
 // describePrecisions lists the precisions of engine k, then other engines with the wanted
 // one.
 func describePrecisions(wanted string, k supportedOptions) string {
-	s := english.Either(k.precisions)
+	s := english.JoinOr(k.precisions)
 	var others []string
-	for _, other := range engines() {
+	for _, other := range listSupportedOptions() {
 		if other.device != k.device && slices.Contains(other.precisions, wanted) {
 			others = append(others, other.device)
 		}
 	}
 	if len(others) > 0 {
-		s += fmt.Sprintf(" (%s only on %s)", wanted, english.Either(others))
+		s += fmt.Sprintf(" (%s only on %s)", wanted, english.JoinOr(others))
 	}
 	return s
 }

@@ -46,8 +46,8 @@ func Register(k Kind) {
 	registry.kinds = append(registry.kinds, k)
 }
 
-// registered returns the registered engines, sorted by device.
-func registered() []Kind {
+// registeredKinds returns the registered engines, sorted by device.
+func registeredKinds() []Kind {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
 	return slices.SortedFunc(slices.Values(registry.kinds), func(a, b Kind) int { return cmp.Compare(a.Device, b.Device) })
@@ -56,7 +56,7 @@ func registered() []Kind {
 // findKind returns the engine for a device, such as "cpu" or "cuda:1".
 func findKind(device string) (Kind, error) {
 	name, _, _ := strings.Cut(device, ":")
-	kinds := registered()
+	kinds := registeredKinds()
 	if i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Device == name }); i >= 0 {
 		return kinds[i], nil
 	}
@@ -128,7 +128,7 @@ func ParseInstructionSet(engine string) string {
 // CheckEnvironment returns an error if an environment variable of an engine has an invalid
 // value. getenv is os.Getenv except in tests.
 func CheckEnvironment(getenv func(string) string) error {
-	for _, k := range registered() {
+	for _, k := range registeredKinds() {
 		if k.CheckEnvironment == nil {
 			continue
 		}

@@ -19,17 +19,17 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// barWidth is the width of a group of bars as a fraction of the distance between groups.
-const barWidth = 0.8
+// barGroupWidth is the width of a group of bars as a fraction of the distance between groups.
+const barGroupWidth = 0.8
 
 // barEdge returns the outline of a bar, which separates it from its neighbors.
 func barEdge() draw.LineStyle { return draw.LineStyle{Color: color.Black, Width: 0.5} }
 
-// barBox returns the j-th of the n bars of group i, from lo to hi on the vertical axis.
-func barBox(i, j, n int, lo, hi float64) element.Box {
-	w := barWidth / float64(n)
-	x := float64(i) - barWidth/2 + float64(j)*w
-	return element.Box{X0: x, Y0: lo, X1: x + w, Y1: hi}
+// barRectangle returns the j-th of the n bars of group i, from lo to hi on the vertical axis.
+func barRectangle(i, j, n int, lo, hi float64) element.DataRectangle {
+	w := barGroupWidth / float64(n)
+	x := float64(i) - barGroupWidth/2 + float64(j)*w
+	return element.DataRectangle{X0: x, Y0: lo, X1: x + w, Y1: hi}
 }
 
 // setCategories labels the groups of bars with names, in as many lines as they need. It increases
@@ -73,7 +73,7 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	f.table = bottleneck.Table()
 	brief := f.table.Drop("sentence").Drop("run")
 	f.brief = &brief
-	rows, combined := sortByRuns(study, bottleneck.Rows), 0
+	rows, combined := sortByRunOrder(study, bottleneck.Rows), 0
 	if hasManySeries(study) {
 		rows, combined = combineTrials(rows), len(study.Series())
 	}
@@ -81,11 +81,11 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	for _, r := range rows {
 		label := r.Series
 		if combined > 0 {
-			names = append(names, english.Count(r.Workers, "worker"))
+			names = append(names, english.FormatCount(r.Workers, "worker"))
 			continue
 		}
 		if slices.ContainsFunc(rows, func(x scaling.BottleneckRow) bool { return x.Series == r.Series && x.Workers != r.Workers }) {
-			label += " " + english.Count(r.Workers, "worker")
+			label += " " + english.FormatCount(r.Workers, "worker")
 		}
 		names = append(names, label)
 	}
@@ -99,14 +99,14 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 		{"SYNTHETIC (training)", func(r scaling.BottleneckRow) scaling.Estimate { return r.Synthetic }},
 		{"FULL (both)", func(r scaling.BottleneckRow) scaling.Estimate { return r.Full }},
 	} {
-		bars := element.Boxes{Fill: element.Palette()[[]int{4, 5, 0}[j]], Edge: barEdge()}
-		bounds := element.ErrorBars{Style: draw.LineStyle{Color: color.Black, Width: 1}, Within: barWidth / 3}
+		bars := element.DataRectangles{Fill: element.Palette()[[]int{4, 5, 0}[j]], Edge: barEdge()}
+		bounds := element.ErrorBars{Style: draw.LineStyle{Color: color.Black, Width: 1}, Within: barGroupWidth / 3}
 		for i, r := range rows {
 			v := trial.span(r)
 			if !element.IsFinite(v.Value) {
 				continue
 			}
-			at := barBox(i, j, 3, 0, v.Value)
+			at := barRectangle(i, j, 3, 0, v.Value)
 			bars.At = append(bars.At, at)
 			values.Add(v.Value)
 			if lo, hi, _, ok := o.barRange(v); ok {
@@ -121,7 +121,7 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	if o.LogY {
 		f.plot.Y.Min = values.Lo / 2
 	}
-	f.caption = fmt.Sprintf("Throughput of the loader alone (IO), of training on data in memory (SYNTHETIC) and of both together (FULL), n = %s; bars on top: ± the logged spread over the trials.", english.Count(len(rows), "run"))
+	f.caption = fmt.Sprintf("Throughput of the loader alone (IO), of training on data in memory (SYNTHETIC) and of both together (FULL), n = %s; bars on top: ± the logged spread over the trials.", english.FormatCount(len(rows), "run"))
 	if combined > 0 {
 		f.caption = "Throughput of the loader alone (IO), of training on data in memory (SYNTHETIC) and of both together (FULL)." +
 			strings.Replace(medianNote(combined, "bars on top", "throughput"), "Line", "Bar", 1)
@@ -130,9 +130,9 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout(study)
 }
 
-// sortByRuns returns rows in the order of the study's runs, such as from the baseline to all
+// sortByRunOrder returns rows in the order of the study's runs, such as from the baseline to all
 // optimizations.
-func sortByRuns(study *scaling.Study, rows []scaling.BottleneckRow) []scaling.BottleneckRow {
+func sortByRunOrder(study *scaling.Study, rows []scaling.BottleneckRow) []scaling.BottleneckRow {
 	at := map[string]int{}
 	for i, r := range study.Runs {
 		at[r.Info.Series+"\x00"+strconv.Itoa(r.Info.Workers)] = i
@@ -188,9 +188,9 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 		title = "Training and test time"
 	}
 	f := o.newFigure(name, title, "workers", d.axisLabel())
-	columns := append([]string{"series", "workers", "runs"}, columnsWithBounds("train_seconds", "test_seconds")...)
+	columns := append([]string{"series", "workers", "runs"}, withIntervalColumns("train_seconds", "test_seconds")...)
 	if d.hasIoU() {
-		columns = append(columns, columnsWithBounds("iou")...)
+		columns = append(columns, withIntervalColumns("iou")...)
 		f.setRightAxis(&element.RightAxis{Plot: element.NewPlot("", "", iouLabel(study))}, d.iou)
 	}
 	f.table = fullStudy.Table().Select(columns)
@@ -203,7 +203,7 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 		d.addSeries(f, study, s, j, len(study.Series()))
 	}
 	if d.hasTestTime() {
-		f.legend = append(f.legend, element.LegendEntry{Name: "test", Icons: []plot.Thumbnailer{element.Boxes{Fill: color.White, Edge: barEdge()}}})
+		f.legend = append(f.legend, element.LegendEntry{Name: "test", Icons: []plot.Thumbnailer{element.DataRectangles{Fill: color.White, Edge: barEdge()}}})
 	}
 	if d.hasIoU() {
 		f.legend = append(f.legend, element.LegendEntry{Name: "IoU (right)", Icons: []plot.Thumbnailer{element.LegendKey{Glyph: iouGlyph(color.White)}}})
@@ -213,7 +213,7 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 	if d.log { // so that the lowest bar is visible
 		f.plot.Y.Min = d.values.Lo / 2
 	}
-	f.caption = d.captionText(study, combined) + notDrawnNote(study)
+	f.caption = d.captionText(study, combined) + failedRunsNote(study)
 	return f.finishLayout(study)
 }
 
@@ -233,7 +233,7 @@ type timeBars struct {
 func (d *timeBars) hasIoU() bool { return d.iou.Lo <= d.iou.Hi }
 
 func iouGlyph(c color.Color) draw.GlyphStyle {
-	return draw.GlyphStyle{Color: c, Radius: 2.8, Shape: element.Bead{}}
+	return draw.GlyphStyle{Color: c, Radius: 2.8, Shape: element.OutlinedDotGlyph{}}
 }
 
 func (d *timeBars) hasTestTime() bool { return element.IsFinite(d.shortestTest) }
@@ -277,7 +277,7 @@ func (d *timeBars) axisLabel() string {
 // addSeries draws the bars of a series, which is the j-th of n series.
 func (d *timeBars) addSeries(f *Figure, study *scaling.Study, series string, j, n int) {
 	style := styleIndex(study, series)
-	bars := element.Boxes{Fill: element.Palette()[style%len(element.Palette())], Edge: barEdge()}
+	bars := element.DataRectangles{Fill: element.Palette()[style%len(element.Palette())], Edge: barEdge()}
 	if style >= len(element.Palette()) { // the palette repeats with paler colors
 		bars.Fill = element.WithAlpha(bars.Fill, 120)
 	}
@@ -285,8 +285,8 @@ func (d *timeBars) addSeries(f *Figure, study *scaling.Study, series string, j, 
 	if testBeside {
 		j, n = 2*j, 2*n
 	}
-	tests := element.Boxes{Fill: color.White, Edge: barEdge()}
-	bounds := element.ErrorBars{Style: draw.LineStyle{Color: color.Black, Width: 1}, Within: barWidth / float64(n)}
+	tests := element.DataRectangles{Fill: color.White, Edge: barEdge()}
+	bounds := element.ErrorBars{Style: draw.LineStyle{Color: color.Black, Width: 1}, Within: barGroupWidth / float64(n)}
 	iou := element.Dots{Style: iouGlyph(bars.Fill)}
 	for _, p := range study.Points {
 		v := d.train(p)
@@ -294,16 +294,16 @@ func (d *timeBars) addSeries(f *Figure, study *scaling.Study, series string, j, 
 			continue
 		}
 		i := slices.Index(d.sizes, p.Workers)
-		at := barBox(i, j, n, 0, v.Value/d.unit)
+		at := barRectangle(i, j, n, 0, v.Value/d.unit)
 		bars.At = append(bars.At, at)
 		d.values.Add(at.Y1)
 		if element.IsFinite(p.IoU.Value) {
 			iou.XY = append(iou.XY, plotter.XY{X: at.MiddleX(), Y: p.IoU.Value})
 		}
 		if t := d.test(p); element.IsFinite(t.Value) {
-			on := barBox(i, j, n, at.Y1, at.Y1+t.Value/d.unit)
+			on := barRectangle(i, j, n, at.Y1, at.Y1+t.Value/d.unit)
 			if testBeside {
-				on = barBox(i, j+1, n, 0, t.Value/d.unit)
+				on = barRectangle(i, j+1, n, 0, t.Value/d.unit)
 			}
 			tests.At = append(tests.At, on)
 			d.values.Add(on.Y1)
@@ -346,7 +346,7 @@ func (d *timeBars) captionText(study *scaling.Study, combined int) string {
 		c += " The logs contain no test time."
 	}
 	if d.hasIoU() {
-		c += " Circles (right axis): " + iouLabel(study) + " on the " + evaluatedSet(study) + " after training."
+		c += " Circles (right axis): " + iouLabel(study) + " on the " + evaluatedSetName(study) + " after training."
 	}
 	return c
 }
@@ -380,7 +380,7 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	unitName, unit := element.TimeUnit(longest.Hi)
 	f := o.newFigure(name, "Where the time of a step goes", axis, "time of a step ("+unitName+")")
 	f.table = use.Table()
-	f.brief = dropBoundColumns(f.table)
+	f.brief = dropIntervalColumns(f.table)
 	f.setCategories(names)
 	parts := []struct {
 		name string
@@ -394,18 +394,18 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	}
 	bases := make([]float64, len(rows))
 	values := element.EmptyExtent()
-	hidden := element.Boxes{Fill: activityColor("hidden"), Edge: barEdge()}
+	hidden := element.DataRectangles{Fill: activityColor("hidden"), Edge: barEdge()}
 	for k, part := range parts {
-		bars := element.Boxes{Fill: part.fill, Edge: barEdge()}
+		bars := element.DataRectangles{Fill: part.fill, Edge: barEdge()}
 		for i, r := range rows {
 			v := part.span(r).Value / unit
 			if !(v > 0) {
 				continue
 			}
-			at := barBox(i, 0, 1, bases[i], bases[i]+v)
+			at := barRectangle(i, 0, 1, bases[i], bases[i]+v)
 			bars.At = append(bars.At, at)
 			if h := r.Hidden.Value / unit; k == 1 && h > 0 {
-				hidden.At = append(hidden.At, element.Box{X0: at.X1 - 0.22, Y0: at.Y1 - min(h, v), X1: at.X1 - 0.06, Y1: at.Y1})
+				hidden.At = append(hidden.At, element.DataRectangle{X0: at.X1 - 0.22, Y0: at.Y1 - min(h, v), X1: at.X1 - 0.06, Y1: at.Y1})
 			}
 			bases[i] += v
 			values.Add(bases[i])
@@ -428,7 +428,7 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout(study)
 }
 
-func dropBoundColumns(table dataframe.DataFrame) *dataframe.DataFrame {
+func dropIntervalColumns(table dataframe.DataFrame) *dataframe.DataFrame {
 	var names []string
 	for _, n := range table.Names() {
 		if !strings.HasSuffix(n, "_low") && !strings.HasSuffix(n, "_high") && !strings.HasSuffix(n, "_min") && !strings.HasSuffix(n, "_max") {
@@ -450,5 +450,5 @@ func timeUseCaption(study *scaling.Study, use *scaling.TimeUse) string {
 		}
 	}
 	return fmt.Sprintf("Where the time of a step goes, mean over steps and ranks, from %s; n = %s, %s.%s",
-		strings.Join(sources, " and "), english.Count(runs, "run"), english.Count(steps, "step"), notDrawnNote(study))
+		strings.Join(sources, " and "), english.FormatCount(runs, "run"), english.FormatCount(steps, "step"), failedRunsNote(study))
 }

@@ -30,7 +30,7 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 	_, label := lookUpMeasure(rule.Measure)
 	f := o.newFigure(name, "Quality and learning rate", "learning rate", label)
 	f.table = rule.TriedTable()
-	f.brief = dropBoundColumns(f.table)
+	f.brief = dropIntervalColumns(f.table)
 	x, values, reach := element.EmptyExtent(), element.EmptyExtent(), element.EmptyExtent()
 	var n []int
 	var all []seriesMarks
@@ -74,6 +74,6 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 		f.plot.Add(t)
 	}
 	f.caption = "Quality of the trained model (" + label + ") against the learning rate, one curve per global batch. " + runsPerPointNote(n) +
-		" Bars: lowest and highest. Dotted: the best rate, interpolated between the measured rates." + strings.Replace(note, "counts", "rates", 1) + notDrawnNote(study)
+		" Bars: lowest and highest. Dotted: the best rate, interpolated between the measured rates." + strings.Replace(note, "counts", "rates", 1) + failedRunsNote(study)
 	return f.finishLayout(study)
 }

@@ -15,9 +15,9 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// columnsWithBounds returns, for each value, the names of its column and of the columns of its
+// withIntervalColumns returns, for each value, the names of its column and of the columns of its
 // interval and range.
-func columnsWithBounds(names ...string) []string {
+func withIntervalColumns(names ...string) []string {
 	var out []string
 	for _, n := range names {
 		out = append(out, n, n+"_low", n+"_high", n+"_min", n+"_max")
@@ -27,9 +27,9 @@ func columnsWithBounds(names ...string) []string {
 
 // EpochTime draws the seconds of training per epoch against the workers.
 func (o Options) EpochTime(study *scaling.Study) (*Figure, error) {
-	return o.drawQuantity(study, quantity{
+	return o.drawQuantity(study, plottedQuantity{
 		name: "epoch_time", title: "Time per epoch", axis: "time per epoch (s)", what: "Training time per epoch against the number of workers",
-		columns: columnsWithBounds("epoch_seconds"), ofTime: true, proportional: true,
+		columns: withIntervalColumns("epoch_seconds"), ofTime: true, proportional: true,
 		span:   func(p scaling.Point) scaling.Estimate { return p.EpochSeconds },
 		spread: func(e scaling.EpochSpread) scaling.Spread { return e.Seconds },
 	}, math.NaN(), func(*figureBuilder) {})
@@ -37,20 +37,20 @@ func (o Options) EpochTime(study *scaling.Study) (*Figure, error) {
 
 // drawQuantity draws a quantity over the worker count, and what add adds to it. high is as in
 // figureBuilder.finish.
-func (o Options) drawQuantity(study *scaling.Study, q quantity, high float64, add func(*figureBuilder)) (*Figure, error) {
+func (o Options) drawQuantity(study *scaling.Study, q plottedQuantity, high float64, add func(*figureBuilder)) (*Figure, error) {
 	b, err := o.drawOverWorkers(study, q)
 	if err != nil {
 		return nil, err
 	}
 	add(b)
-	return b.finish(high).finishLayout(b.fullStudy)
+	return b.finishFigure(high).finishLayout(b.fullStudy)
 }
 
-// rateUnit returns the unit of the throughput of the series that are drawn, and a phrase for
+// throughputUnit returns the unit of the throughput of the series that are drawn, and a phrase for
 // captions: "Samples per second", or "Throughput in" with other units. If the series have
 // different units, the phrase names the series of each. It returns an error for so many
 // series that only their median would be drawn.
-func (o Options) rateUnit(study *scaling.Study, name string) (unit, phrase string, err error) {
+func (o Options) throughputUnit(study *scaling.Study, name string) (unit, phrase string, err error) {
 	study, err = o.selectSeries(study, name)
 	if err != nil {
 		return "", "", err
@@ -75,29 +75,29 @@ func (o Options) rateUnit(study *scaling.Study, name string) (unit, phrase strin
 	for _, u := range slices.Sorted(maps.Keys(series)) {
 		parts = append(parts, u+" ("+joinFirstNames(series[u])+")")
 	}
-	return unit, "Throughput in " + english.Either(parts), nil
+	return unit, "Throughput in " + english.JoinOr(parts), nil
 }
 
 // Throughput draws the samples (or images, or tokens) per second of all workers together, and
 // for each series the ideal line from its smallest worker count.
 func (o Options) Throughput(study *scaling.Study) (*Figure, error) {
-	unit, phrase, err := o.rateUnit(study, "throughput")
+	unit, phrase, err := o.throughputUnit(study, "throughput")
 	if err != nil {
 		return nil, err
 	}
-	return o.drawQuantity(study, quantity{
+	return o.drawQuantity(study, plottedQuantity{
 		name: "throughput", title: "Throughput", axis: "throughput (" + unit + ")",
 		what:    phrase + " of all workers together against the number of workers; dotted: ideal scaling from the smallest worker count",
-		columns: columnsWithBounds("throughput"), ofTime: true, proportional: true,
+		columns: withIntervalColumns("throughput"), ofTime: true, proportional: true,
 		span:   func(p scaling.Point) scaling.Estimate { return p.Throughput },
 		spread: func(e scaling.EpochSpread) scaling.Spread { return e.Throughput },
 	}, math.NaN(), (*figureBuilder).drawIdealLines)
 }
 
-func speedupQuantity() quantity {
-	return quantity{
+func speedupQuantity() plottedQuantity {
+	return plottedQuantity{
 		name: "speedup", title: "Speed-up", axis: "speed-up", what: "Speed-up over the baseline of the series",
-		columns: append(columnsWithBounds("speedup"), "efficiency"), ofTime: true, proportional: true, band: true,
+		columns: append(withIntervalColumns("speedup"), "efficiency"), ofTime: true, proportional: true, band: true,
 		span: func(p scaling.Point) scaling.Estimate { return p.Speedup },
 	}
 }
@@ -113,9 +113,9 @@ func (o Options) Efficiency(study *scaling.Study) (*Figure, error) {
 	percent := func(s scaling.Estimate) scaling.Estimate {
 		return scaling.Estimate{Value: 100 * s.Value, Min: 100 * s.Min, Max: 100 * s.Max, Low: 100 * s.Low, High: 100 * s.High, N: s.N}
 	}
-	return o.drawQuantity(study, quantity{
+	return o.drawQuantity(study, plottedQuantity{
 		name: "efficiency", title: "Efficiency", axis: "efficiency (%)", what: "Speed-up divided by the ideal speed-up",
-		columns: append([]string{"speedup"}, columnsWithBounds("efficiency")...), ofTime: true, band: true,
+		columns: append([]string{"speedup"}, withIntervalColumns("efficiency")...), ofTime: true, band: true,
 		span: func(p scaling.Point) scaling.Estimate { return percent(p.Efficiency) },
 	}, math.NaN(), func(b *figureBuilder) {
 		first, last := float64(b.sizes[0]), float64(b.sizes[len(b.sizes)-1])
@@ -128,15 +128,15 @@ func (o Options) Efficiency(study *scaling.Study) (*Figure, error) {
 	})
 }
 
-func iouQuantity(study *scaling.Study) quantity {
-	set, label := evaluatedSet(study), iouLabel(study)
+func iouQuantity(study *scaling.Study) plottedQuantity {
+	set, label := evaluatedSetName(study), iouLabel(study)
 	what := "Intersection over union"
 	if label != "IoU" {
 		what = "Mean intersection over union of the classes"
 	}
-	return quantity{
+	return plottedQuantity{
 		name: "iou", title: strings.ToUpper(label[:1]) + label[1:] + " on the " + set, axis: label, what: what + " on the " + set + " after training",
-		columns: append(columnsWithBounds("iou"), "iou_constant", "iou_untrained"),
+		columns: append(withIntervalColumns("iou"), "iou_constant", "iou_untrained"),
 		span:    func(p scaling.Point) scaling.Estimate { return p.IoU },
 	}
 }
@@ -162,14 +162,14 @@ func (o Options) Accuracy(study *scaling.Study) (*Figure, error) {
 	return o.drawQuantity(study, accuracyQuantity(study), 1, func(*figureBuilder) {})
 }
 
-func accuracyQuantity(study *scaling.Study) quantity {
-	q := quantity{
+func accuracyQuantity(study *scaling.Study) plottedQuantity {
+	q := plottedQuantity{
 		name: "accuracy", title: "Accuracy", axis: "accuracy", what: "Accuracy after the last epoch that has one",
-		columns: columnsWithBounds("accuracy"), span: func(p scaling.Point) scaling.Estimate { return p.Accuracy },
+		columns: withIntervalColumns("accuracy"), span: func(p scaling.Point) scaling.Estimate { return p.Accuracy },
 	}
 	if study != nil && slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return element.IsFinite(p.ValAccuracy.Value) }) {
 		q.axis, q.what = "validation accuracy", "Accuracy on the validation set after the last epoch that has one"
-		q.columns, q.span = columnsWithBounds("val_accuracy"), func(p scaling.Point) scaling.Estimate { return p.ValAccuracy }
+		q.columns, q.span = withIntervalColumns("val_accuracy"), func(p scaling.Point) scaling.Estimate { return p.ValAccuracy }
 	}
 	return q
 }

@@ -26,8 +26,8 @@ func iouLabel(study *scaling.Study) string {
 	return "IoU"
 }
 
-// evaluatedSet names the data on which a study's runs were scored.
-func evaluatedSet(study *scaling.Study) string {
+// evaluatedSetName names the data on which a study's runs were scored.
+func evaluatedSetName(study *scaling.Study) string {
 	validates := func(r runs.Run) bool { return r.Info.EvaluatedPart() == runs.ValidationPart }
 	if study != nil && slices.ContainsFunc(study.Runs, validates) {
 		return "validation set"
@@ -36,7 +36,7 @@ func evaluatedSet(study *scaling.Study) string {
 }
 
 func (o Options) drawClassIoUs(study *scaling.Study, r runs.Run) (*Figure, error) {
-	workers := english.Count(r.Info.Workers, "worker")
+	workers := english.FormatCount(r.Info.Workers, "worker")
 	f := o.newFigure("iou", "IoU of each class, "+workers, "epoch", "IoU")
 	rows := classRows(r)
 	f.table = classTable(rows)
@@ -70,7 +70,7 @@ func (o Options) drawClassIoUs(study *scaling.Study, r runs.Run) (*Figure, error
 	if element.SetValueAxis(&f.plot.Y, values, element.EmptyExtent(), o.LogY, false); !o.LogY {
 		f.plot.Y.Min, f.plot.Y.Max = 0, 1
 	}
-	f.caption += notDrawnNote(study)
+	f.caption += failedRunsNote(study)
 	return f.finishLayout(study)
 }
 
@@ -89,7 +89,7 @@ func newClassStyle(class int) element.SeriesStyle {
 // mask has.
 func (f *Figure) addClassLines(r runs.Run) (absent []string, err error) {
 	add := func(name string, l element.SeriesStyle, x, y []float64) {
-		f.legend = append(f.legend, lineEntry(name, l, y))
+		f.legend = append(f.legend, newLineLegendEntry(name, l, y))
 		f.addThinnedLine(element.NewTrace(x, y, 0, 1), l)
 	}
 	isDrawn := func(iou float64) bool { return iou > 0 || iou == 0 && !f.options.LogY }
@@ -124,7 +124,7 @@ func (f *Figure) addClassLines(r runs.Run) (absent []string, err error) {
 	if len(x) == 0 {
 		return nil, errors.New("no epoch has an IoU")
 	}
-	add(meanOfClasses, element.SeriesStyle{
+	add(meanClassName, element.SeriesStyle{
 		Line:  draw.LineStyle{Color: element.Gray(), Width: 3},
 		Glyph: draw.GlyphStyle{Color: element.Gray(), Radius: 3, Shape: draw.CircleGlyph{}}, // visible also after a single epoch
 	}, x, y)
@@ -135,7 +135,7 @@ func (f *Figure) addClassLines(r runs.Run) (absent []string, err error) {
 func classRows(r runs.Run) []runs.ClassScores {
 	var rows []runs.ClassScores
 	for _, e := range r.Epochs {
-		mean := runs.ClassScores{Epoch: e.Epoch, NamedScores: runs.NamedScores{Name: meanOfClasses, IoU: e.IoU, Dice: e.Dice}}
+		mean := runs.ClassScores{Epoch: e.Epoch, NamedScores: runs.NamedScores{Name: meanClassName, IoU: e.IoU, Dice: e.Dice}}
 		for _, c := range r.Classes {
 			if c.Epoch == e.Epoch {
 				rows = append(rows, c)
@@ -147,7 +147,7 @@ func classRows(r runs.Run) []runs.ClassScores {
 	return rows
 }
 
-const meanOfClasses = "mean"
+const meanClassName = "mean"
 
 func classTable(classes []runs.ClassScores) dataframe.DataFrame {
 	n := len(classes)

@@ -29,9 +29,9 @@ func (o Options) CommunicationPairs(study *scaling.Study) [][2]string {
 	return study.CommunicationPairs()
 }
 
-// pairStyles returns the style of each series. A series without communication has dashes, a ring,
+// pairedSeriesStyles returns the style of each series. A series without communication has dashes, a ring,
 // and the color of its pair.
-func (o Options) pairStyles(study *scaling.Study) map[string]element.SeriesStyle {
+func (o Options) pairedSeriesStyles(study *scaling.Study) map[string]element.SeriesStyle {
 	pairs := o.CommunicationPairs(study)
 	looks := map[string]element.SeriesStyle{}
 	for _, series := range study.Series() {
@@ -42,7 +42,7 @@ func (o Options) pairStyles(study *scaling.Study) map[string]element.SeriesStyle
 	for _, p := range pairs {
 		l := looks[p[0]]
 		l.Line.Dashes = []vg.Length{5, 3}
-		l.Glyph.Shape = element.Ring{}
+		l.Glyph.Shape = element.RingGlyph{}
 		looks[p[1]] = l
 	}
 	return looks
@@ -67,12 +67,12 @@ func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
 	if trials := study.SplitTrials(); trials != study && !hasManySeries(trials) { // else the median of different trials would be drawn
 		drawn = trials
 		what = "; FULL: training with the loader, SYNTHETIC: training on data in memory, IO: the loader alone"
-		o.Pairs = pairsOfTrials(o.CommunicationPairs(study), drawn)
-		if drawn, err = preferNodes(drawn); err != nil {
+		o.Pairs = matchTrialPairs(o.CommunicationPairs(study), drawn)
+		if drawn, err = withNodeSizes(drawn); err != nil {
 			return nil, fmt.Errorf("draw figure %s: %w", name, err)
 		}
 	}
-	unit, phrase, err := o.rateUnit(drawn, name)
+	unit, phrase, err := o.throughputUnit(drawn, name)
 	if err != nil {
 		return nil, err
 	}
@@ -83,20 +83,20 @@ func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
 			return p.Throughput, "throughput (" + unit + ")"
 		},
 		missing:    "the logs contain no throughput; set --samples-per-epoch, or draw the figure strong_scaling",
-		columns:    append(columnsWithBounds("throughput"), "efficiency", "scaling"),
+		columns:    append(withIntervalColumns("throughput"), "efficiency", "scaling"),
 		mode:       func(m scaling.Mode) string { return m.Scaling },
 		idealPower: 1,
 	})
 	if err != nil {
 		return nil, err
 	}
-	f.origin = originNote(study) // of the runs, not of their trials
+	f.origin = dataOriginNote(study) // of the runs, not of their trials
 	return f, nil
 }
 
-// pairsOfTrials returns the pairs of trials that belong to the pairs of series. trials is a study
+// matchTrialPairs returns the pairs of trials that belong to the pairs of series. trials is a study
 // whose series are trials.
-func pairsOfTrials(pairs [][2]string, trials *scaling.Study) [][2]string {
+func matchTrialPairs(pairs [][2]string, trials *scaling.Study) [][2]string {
 	names := trials.Series()
 	var out [][2]string
 	for _, p := range pairs {
@@ -109,9 +109,9 @@ func pairsOfTrials(pairs [][2]string, trials *scaling.Study) [][2]string {
 	return out
 }
 
-// preferNodes returns a study whose sizes are nodes if the logs contain the nodes of all runs and
+// withNodeSizes returns a study whose sizes are nodes if the logs contain the nodes of all runs and
 // the rule does not state the unit of sizes, otherwise the study itself.
-func preferNodes(study *scaling.Study) (*scaling.Study, error) {
+func withNodeSizes(study *scaling.Study) (*scaling.Study, error) {
 	if study.Rule.Per != "" || slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return p.Nodes == 0 }) {
 		return study, nil
 	}
@@ -135,7 +135,7 @@ func (o Options) StrongScaling(study *scaling.Study) (*Figure, error) {
 			return p.EpochSeconds, "time per epoch (s)"
 		},
 		missing: "the logs contain no time of an epoch or of the job",
-		columns: append(columnsWithBounds("epoch_seconds", "wall_seconds"), "efficiency", "scaling"),
+		columns: append(withIntervalColumns("epoch_seconds", "wall_seconds"), "efficiency", "scaling"),
 		mode: func(m scaling.Mode) string { // of an epoch, so only the samples count
 			switch m.Samples {
 			case "fixed":
@@ -189,15 +189,15 @@ func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, e
 	slices.Sort(sizes)
 	sizes = slices.Compact(sizes)
 	if len(sizes) < 2 {
-		return nil, fmt.Errorf("draw figure %s: all runs have %s; need at least two worker counts to show scaling", kind.name, english.Count(sizes[0], "worker"))
+		return nil, fmt.Errorf("draw figure %s: all runs have %s; need at least two worker counts to show scaling", kind.name, english.FormatCount(sizes[0], "worker"))
 	}
 	_, label := kind.measure(study.Points[0])
 	b := &figureBuilder{
 		o: o, study: study, fullStudy: study, sizes: sizes, log: o.Scale != Linear, values: element.EmptyExtent(), reach: element.EmptyExtent(),
-		q: quantity{name: kind.name, axis: label, span: span, what: kind.what, ofTime: true, proportional: true, columns: kind.columns},
+		q: plottedQuantity{name: kind.name, axis: label, span: span, what: kind.what, ofTime: true, proportional: true, columns: kind.columns},
 	}
 	b.Figure = b.o.newFigure(kind.name, kind.title, study.SizeName(), label)
-	b.table = study.Table().Select(append(b.identityColumns(), kind.columns...))
+	b.table = study.Table().Select(append(b.rowKeyColumns(), kind.columns...))
 	if b.table.Err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", kind.name, b.table.Err)
 	}
@@ -205,7 +205,7 @@ func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, e
 		b.combineAllSeries(slices.DeleteFunc(slices.Clone(study.Points), func(p scaling.Point) bool { return slices.Contains(otherKind, p.Series) }))
 	}
 	b.drawScalingLines(kind, otherKind)
-	f := b.finish(math.NaN())
+	f := b.finishFigure(math.NaN())
 	if len(otherKind) > 0 {
 		f.caption += " Not drawn, for another kind of scaling: " + joinFirstNames(otherKind) + "."
 	}
@@ -216,7 +216,7 @@ func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, e
 }
 
 func (b *figureBuilder) drawScalingLines(kind scalingKind, otherKind []string) {
-	looks := b.o.pairStyles(b.study)
+	looks := b.o.pairedSeriesStyles(b.study)
 	b.placeBarsSideBySide(func(series string) []element.Interval {
 		if slices.Contains(otherKind, series) {
 			return nil
@@ -305,7 +305,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	note := f.addSeriesSideBySide(all)
 	slices.Sort(sizes)
 	sizes = slices.Compact(sizes)
-	element.SetCountAxis(&f.plot.X, sizes, o.isLogarithmic(sizes))
+	element.SetCountAxis(&f.plot.X, sizes, o.usesLogAxis(sizes))
 	element.SetValueAxis(&f.plot.Y, values, reach, false, false)
 	zero := plotter.XYs{{X: f.plot.X.Min, Y: 0}, {X: f.plot.X.Max, Y: 0}}
 	if values.Lo < 0 {
@@ -314,7 +314,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	if reach.Hi >= reach.Lo && len(overheads) <= maxSeries {
 		note = " Bars: " + intervalsNote(study) + note
 	}
-	f.caption = "Share of the speed that communication costs, (without − with)/without. " + strings.Join(conclusions, " ") + note + notDrawnNote(study)
+	f.caption = "Share of the speed that communication costs, (without − with)/without. " + strings.Join(conclusions, " ") + note + failedRunsNote(study)
 	return f.finishLayout(study)
 }
 

@@ -72,16 +72,16 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 		f.legend = append(f.legend, element.LegendEntry{Name: s, Icons: []plot.Thumbnailer{element.LegendKey(l)}})
 	}
 	p.setRanges(f, xs, ys)
-	f.plot.Add(p.workerCountNotes(f, study, labeled))
+	f.plot.Add(p.workerCountLabels(f, study, labeled))
 	what := "device-hours"
 	if o.Rate > 0 {
 		what = strings.TrimSpace(fmt.Sprintf("price at %g %s a device-hour", o.Rate, o.Currency))
 	}
 	f.caption = fmt.Sprintf("Time of %s against %s; the number beside a point is its worker count. Grey line: the points that no other point beats in both. %s%s Quality is not considered.",
-		cost.Rows[0].Basis, what, runsPerPointNote(n), notDrawnNote(study))
+		cost.Rows[0].Basis, what, runsPerPointNote(n), failedRunsNote(study))
 	if combined > 0 {
 		f.caption = fmt.Sprintf("Time of %s against %s, one point per worker count of %d series. Grey line: the points that no other point beats in both, with their worker counts.%s%s Quality is not considered.",
-			cost.Rows[0].Basis, what, combined, seriesSelectionHint(), notDrawnNote(study))
+			cost.Rows[0].Basis, what, combined, seriesSelectionHint(), failedRunsNote(study))
 	}
 	if cost.Sentence != "" {
 		f.caption += " " + strings.TrimSuffix(cost.Sentence, ".") + "."
@@ -184,9 +184,9 @@ func (p paretoAxes) setRanges(f *Figure, xs, ys element.Extent) {
 
 func distance(a, b vg.Point) float64 { return math.Hypot(float64(a.X-b.X), float64(a.Y-b.Y)) }
 
-// workerCountNotes returns the worker counts as notes beside the points, each where it covers
+// workerCountLabels returns the worker counts as notes beside the points, each where it covers
 // least. It omits a note that would be about as close to another point as to its own.
-func (p paretoAxes) workerCountNotes(f *Figure, study *scaling.Study, rows []scaling.CostRow) element.Notes {
+func (p paretoAxes) workerCountLabels(f *Figure, study *scaling.Study, rows []scaling.CostRow) element.PointLabels {
 	style := element.TextStyle(element.FontSize - 3)
 	style.XAlign, style.YAlign = draw.XCenter, draw.YCenter
 	zoom := f.zoomFactor(f.Width, f.Height)
@@ -202,7 +202,7 @@ func (p paretoAxes) workerCountNotes(f *Figure, study *scaling.Study, rows []sca
 		taken = append(taken, vg.Rectangle{Min: c.Sub(half), Max: c.Add(half)})
 	}
 	series := study.Series()
-	var out element.Notes
+	var out element.PointLabels
 	for _, r := range rows {
 		text := strconv.Itoa(r.Workers)
 		style := style
@@ -239,7 +239,7 @@ func (p paretoAxes) workerCountNotes(f *Figure, study *scaling.Study, rows []sca
 		}
 		c := at(r).Add(best)
 		taken = append(taken, vg.Rectangle{Min: c.Sub(half), Max: c.Add(half)})
-		out = append(out, element.Note{X: p.x(r), Y: p.y(r), Text: text, Shift: best, Style: style})
+		out = append(out, element.PointLabel{X: p.x(r), Y: p.y(r), Text: text, Shift: best, Style: style})
 	}
 	return out
 }
@@ -266,11 +266,11 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	}
 	f := o.newFigure(name, "Quality and global batch", "global batch (samples)", label)
 	f.table = quality.Table()
-	f.brief = dropBoundColumns(f.table)
+	f.brief = dropIntervalColumns(f.table)
 	series, rows, combined := study.Series(), quality.Rows, 0
 	if hasManySeries(study) {
 		combined = len(series)
-		series = []string{medianName(combined)}
+		series = []string{medianLegendName(combined)}
 		rows, span = combineQuality(rows, series[0], span)
 	}
 	var batches, n []int
@@ -303,7 +303,7 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 			continue
 		}
 		all = append(all, seriesMarks{bounds, element.LineWithGlyphs(xy, l)})
-		f.legend = append(f.legend, lineEntry(s, l, yValues(xy)))
+		f.legend = append(f.legend, newLineLegendEntry(s, l, yValues(xy)))
 	}
 	if len(batches) == 0 {
 		if unbatched > 0 {
@@ -317,7 +317,7 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 		return nil, fmt.Errorf("draw figure %s: all runs have the global batch %d; need at least two to show an effect", name, batches[0])
 	}
 	note := strings.Replace(f.addSeriesSideBySide(all), "counts", "batches", 1)
-	element.SetCountAxis(&f.plot.X, batches, o.isLogarithmic(batches))
+	element.SetCountAxis(&f.plot.X, batches, o.usesLogAxis(batches))
 	element.SetValueAxis(&f.plot.Y, values, reach, o.LogY, false)
 	if (strings.HasPrefix(measure, "iou") || measure == "dice" || strings.HasSuffix(measure, "accuracy")) && isFraction(values) {
 		f.plot.Y.Min, f.plot.Y.Max = 0, 1
@@ -329,7 +329,7 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	if intervals {
 		f.caption += " Bars: " + intervalsNote(study)
 	}
-	f.caption += note + clippedNote(f.plot, reach) + notDrawnNote(study)
+	f.caption += note + clippedBarsNote(f.plot, reach) + failedRunsNote(study)
 	return f.finishLayout(study)
 }
 

@@ -24,7 +24,7 @@ func (o Options) Curve(study *scaling.Study, metric, axis string) (*Figure, erro
 }
 
 // metricTitle returns the title of a metric's figure and the label of its axis with the unit; for
-// an unknown metric, both are its name. rateUnit is the unit of the throughput.
+// an unknown metric, both are its name. throughputUnit is the unit of the throughput.
 func metricTitle(metric, rateUnit string) (title, label string) {
 	known := map[string][2]string{
 		"train_loss": {"Training loss", "training loss"}, "val_loss": {"Validation loss", "validation loss"},
@@ -89,7 +89,7 @@ func (f *Figure) addLines(o Options, study *scaling.Study, groups []lineGroup, o
 		l := styles[i]
 		name := curveLabel(study, g.series, g.workers)
 		if g.isMedian {
-			name = english.Count(g.workers, "worker")
+			name = english.FormatCount(g.workers, "worker")
 		}
 		if g.isMedian && o.Intervals != IntervalsNone {
 			reach := element.CondenseBand(g.ranges)
@@ -104,11 +104,11 @@ func (f *Figure) addLines(o Options, study *scaling.Study, groups []lineGroup, o
 			if t.Len() == 0 {
 				continue
 			}
-			t = f.smooth(o, t, l.Line, 80, 0.8)
+			t = f.smoothTrace(o, t, l.Line, 80, 0.8)
 			f.addThinnedLine(t, l)
 			last = append(last, t.Y[t.Len()-1])
 		}
-		f.legend = append(f.legend, lineEntry(name, l, last))
+		f.legend = append(f.legend, newLineLegendEntry(name, l, last))
 	}
 }
 
@@ -169,7 +169,7 @@ func (o Options) groupLines(set *scaling.CurveSet, combine bool) []lineGroup {
 		all[i].lines = append(all[i].lines, l)
 	}
 	if combine {
-		all = combineGroups(all)
+		all = medianLineGroups(all)
 	}
 	const most = 8
 	if len(all) <= most || len(o.Workers) > 0 {
@@ -200,14 +200,14 @@ func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title
 	if set.Axis == scaling.AxisRelative || set.Axis == scaling.AxisWall {
 		axis = "time"
 	}
-	c := fmt.Sprintf("%s against the %s; %s, n = %s.", title, axis, each, english.Count(len(runsDrawn), "run")) + o.smoothingNote()
+	c := fmt.Sprintf("%s against the %s; %s, n = %s.", title, axis, each, english.FormatCount(len(runsDrawn), "run")) + o.smoothingNote()
 	if combined {
 		c = fmt.Sprintf("%s against the %s.", title, axis) + medianNote(len(study.Series()), "band", strings.ToLower(title[:1])+title[1:]) + o.smoothingNote()
 	} else if drawn < len(set.Lines) {
 		c += fmt.Sprintf(" %d of %d lines are drawn; the table has all.", drawn, len(set.Lines))
 	}
 	if len(set.Problems) > 0 {
-		c += fmt.Sprintf(" %s without a line: %s.", english.Count(len(set.Problems), "run"), strings.TrimSuffix(set.Problems[0].Reason, "."))
+		c += fmt.Sprintf(" %s without a line: %s.", english.FormatCount(len(set.Problems), "run"), strings.TrimSuffix(set.Problems[0].Reason, "."))
 	}
-	return c + commonWorkersNote(study) + notDrawnNote(study)
+	return c + commonWorkersNote(study) + failedRunsNote(study)
 }

@@ -51,7 +51,7 @@ func TestDisturbedPointsHaveARing(t *testing.T) {
 		rings := 0
 		for _, e := range f.legend {
 			for _, icon := range e.Icons {
-				if k, ok := icon.(element.LegendKey); ok && e.Name == explained && k.Glyph.Shape == (element.Ring{}) {
+				if k, ok := icon.(element.LegendKey); ok && e.Name == explained && k.Glyph.Shape == (element.RingGlyph{}) {
 					rings++
 				}
 			}

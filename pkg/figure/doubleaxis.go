@@ -19,14 +19,14 @@ import (
 func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	const name = "speedup_iou"
 	q := speedupQuantity()
-	q.name, q.title, q.what = name, "Speed-up and IoU", "Left axis, solid: speed-up over the baseline of the series. Right axis, dashed and hollow: "+iouLabel(study)+" on the "+evaluatedSet(study)+" after training"
+	q.name, q.title, q.what = name, "Speed-up and IoU", "Left axis, solid: speed-up over the baseline of the series. Right axis, dashed and hollow: "+iouLabel(study)+" on the "+evaluatedSetName(study)+" after training"
 	q.band, q.solid = false, true
 	quality, wanted := iouQuantity(study), "IoU"
 	if study != nil && !hasAnyValue(study, quality) && hasAnyValue(study, accuracyQuantity(study)) {
 		quality, wanted = accuracyQuantity(study), "accuracy"
 		q.title, q.what = "Speed-up and accuracy", "Left axis, solid: speed-up over the baseline of the series. Right axis, dashed and hollow: accuracy after training"
 	}
-	q.columns = append(append(columnsWithBounds("speedup"), "efficiency"), quality.columns[:5]...)
+	q.columns = append(append(withIntervalColumns("speedup"), "efficiency"), quality.columns[:5]...)
 	b, err := o.drawOverWorkers(study, q)
 	if err != nil {
 		return nil, err
@@ -42,15 +42,15 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 		for _, v := range xy {
 			shares.Add(v.Y)
 		}
-		right.Plotters = append(right.Plotters, element.LineWithGlyphs(xy, qualityStyle(styleIndex(b.study, series)))...)
+		right.Plotters = append(right.Plotters, element.LineWithGlyphs(xy, rightAxisStyle(styleIndex(b.study, series)))...)
 	}
 	solid := draw.LineStyle{Color: element.Gray(), Width: element.NewSeriesStyle(0).Line.Width}
-	dashed := qualityStyle(0)
+	dashed := rightAxisStyle(0)
 	dashed.Line.Color, dashed.Glyph.Color = element.Gray(), element.Gray()
 	b.legend = append(b.legend,
 		element.LegendEntry{Name: "speed-up (left)", Icons: []plot.Thumbnailer{element.LegendKey{Line: solid, Glyph: draw.GlyphStyle{Color: element.Gray(), Radius: 3.6, Shape: draw.CircleGlyph{}}}}},
 		element.LegendEntry{Name: wanted + " (right)", Icons: []plot.Thumbnailer{element.LegendKey(dashed)}})
-	f := b.finish(math.NaN())
+	f := b.finishFigure(math.NaN())
 	f.setRightAxis(right, shares)
 	f.alignRightAxis()
 	return f.finishLayout(study)
@@ -94,15 +94,15 @@ func (r rightAxisSpace) GlyphBoxes(*plot.Plot) []plot.GlyphBox {
 // isFraction reports whether all values are from 0 to 1. Accuracies may have been logged in percent.
 func isFraction(values element.Extent) bool { return values.Lo >= 0 && values.Hi <= 1 }
 
-// qualityStyle returns the style of the i-th series on the right axis: its color, dashed, with a ring.
-func qualityStyle(i int) element.SeriesStyle {
+// rightAxisStyle returns the style of the i-th series on the right axis: its color, dashed, with a ring.
+func rightAxisStyle(i int) element.SeriesStyle {
 	l := element.NewSeriesStyle(i)
 	l.Line.Dashes = []vg.Length{4, 3}
 	l.Line.Width = 1.2
-	l.Glyph.Shape, l.Glyph.Radius = element.Ring{}, 3.2
+	l.Glyph.Shape, l.Glyph.Radius = element.RingGlyph{}, 3.2
 	return l
 }
 
-func hasAnyValue(study *scaling.Study, q quantity) bool {
+func hasAnyValue(study *scaling.Study, q plottedQuantity) bool {
 	return slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return element.IsFinite(q.span(p).Value) })
 }

@@ -43,7 +43,7 @@ type Figure struct {
 	brief        *dataframe.DataFrame // the shorter table for TeX; nil if it is table
 	computeTable func()               // computes table and brief at their first use; nil once they are computed
 	caption      string
-	origin       string    // see originNote
+	origin       string    // see dataOriginNote
 	method       string    // see Method
 	heading      string    // the title, even if the image shows none
 	natural      vg.Length // height at which text has its default size
@@ -74,9 +74,9 @@ func (f *Figure) HTML() string {
 	text := html.EscapeString
 	// The image is data, not elements, so that its styles do not affect other images.
 	out := fmt.Sprintf("<figure style=\"margin:0\"><img alt=\"%s\" src=\"data:image/svg+xml;base64,%s\"/>\n<figcaption style=\"max-width:%dpx\"><small>%s</small>",
-		text(clean.Text(f.heading)), base64.StdEncoding.EncodeToString([]byte(f.SVG())), int(f.Width.Dots(cssDPI)), text(clean.Text(f.Caption())))
+		text(clean.EscapeText(f.heading)), base64.StdEncoding.EncodeToString([]byte(f.SVG())), int(f.Width.Dots(cssDPI)), text(clean.EscapeText(f.Caption())))
 	if f.method != "" {
-		out += fmt.Sprintf("\n<details><summary><small>How the values were computed</small></summary><small>%s</small></details>", text(clean.Text(f.method)))
+		out += fmt.Sprintf("\n<details><summary><small>How the values were computed</small></summary><small>%s</small></details>", text(clean.EscapeText(f.method)))
 	}
 	return out + "</figcaption></figure>\n"
 }
@@ -111,14 +111,14 @@ func (f *Figure) SVG() string {
 	var b bytes.Buffer
 	if err := f.write(&b, "svg"); err != nil {
 		return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="640" height="40"><text x="4" y="24">%s</text></svg>`,
-			strings.NewReplacer("&", "&amp;", "<", "&lt;").Replace(clean.Text(err.Error())))
+			strings.NewReplacer("&", "&amp;", "<", "&lt;").Replace(clean.EscapeText(err.Error())))
 	}
 	return withoutXMLDeclaration(b.String())
 }
 
 // withoutXMLDeclaration removes the XML declaration, which is not allowed in an HTML page.
 func withoutXMLDeclaration(svg string) string {
-	text := clean.Lines(fixTextWidths(svg)) // XML allows few controls
+	text := clean.EscapeMultiline(fixTextWidths(svg)) // XML allows few controls
 	if i := strings.Index(text, "<svg"); i > 0 {
 		text = text[i:]
 	}
@@ -191,7 +191,7 @@ func (f *Figure) newCanvas(format string) (vg.CanvasWriterTo, error) {
 type pdfCanvas struct{ vg.CanvasWriterTo }
 
 func (s pdfCanvas) FillString(f font.Face, at vg.Point, text string) {
-	s.CanvasWriterTo.FillString(smallerFont(f), at, text)
+	s.CanvasWriterTo.FillString(subsetFontForPDF(f), at, text)
 }
 
 // SetColor implements vg.Canvas.
@@ -200,16 +200,16 @@ func (s pdfCanvas) SetColor(c color.Color) {
 		c = color.Black
 	}
 	if n, ok := color.NRGBAModel.Convert(c).(color.NRGBA); ok {
-		c = straightColor(n)
+		c = unpremultipliedColor(n)
 	}
 	s.CanvasWriterTo.SetColor(c)
 }
 
-// straightColor is a color whose RGBA components are not premultiplied by alpha.
-type straightColor color.NRGBA
+// unpremultipliedColor is a color whose RGBA components are not premultiplied by alpha.
+type unpremultipliedColor color.NRGBA
 
 // RGBA violates color.Color: its components are not premultiplied by alpha.
-func (s straightColor) RGBA() (r, g, b, a uint32) {
+func (s unpremultipliedColor) RGBA() (r, g, b, a uint32) {
 	const widen = 0x101 // from 8 to 16 bits
 	return uint32(s.R) * widen, uint32(s.G) * widen, uint32(s.B) * widen, uint32(s.A) * widen
 }

@@ -71,11 +71,11 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	b.sizes = append(b.sizes, end)
 	slices.Sort(b.sizes)
 	b.sizes = slices.Compact(b.sizes)
-	b.log = o.isLogarithmic(b.sizes)
+	b.log = o.usesLogAxis(b.sizes)
 	b.drawIdealSpeedups()
-	f := b.finish(math.NaN())
+	f := b.finishFigure(math.NaN())
 	f.caption = fmt.Sprintf("Speed-up: measured (points) and fitted by least squares of the logarithm of the throughput (lines; dashed: beyond what was measured). %s Up to %s. %s",
-		bands, english.Count(end, "worker"), strings.TrimSpace(joinSentences(descriptions)+" "+b.repeatsNote()))
+		bands, english.FormatCount(end, "worker"), strings.TrimSpace(joinSentences(descriptions)+" "+b.repeatedRunsNote()))
 	if len(failed) > 0 {
 		f.caption += listUnfittedSeries(failed)
 	}
@@ -271,13 +271,13 @@ func (b *figureBuilder) modelMarks(law *scaling.Fit, l element.SeriesStyle, maxS
 			return
 		}
 		at := law.Speedup(float64(size))
-		glyph := draw.GlyphStyle{Color: l.Line.Color, Radius: 5, Shape: element.Outline{{-1, 0, 0, -1, 1, 0, 0, 1, -1, 0}}}
+		glyph := draw.GlyphStyle{Color: l.Line.Color, Radius: 5, Shape: element.OutlineGlyph{{-1, 0, 0, -1, 1, 0, 0, 1, -1, 0}}}
 		drawn := element.LineWithGlyphs(plotter.XYs{{X: float64(size), Y: at}}, glyphOnlyStyle(glyph))
 		out = append(out, drawn...)
 		if !labeled {
 			return
 		}
-		out = append(out, element.Notes{{X: float64(size), Y: at, Text: text + " " + strconv.Itoa(size), Shift: vg.Point{X: 3, Y: -6}, Style: style, Background: true}})
+		out = append(out, element.PointLabels{{X: float64(size), Y: at, Text: text + " " + strconv.Itoa(size), Shift: vg.Point{X: 3, Y: -6}, Style: style, Background: true}})
 	}
 	size, ok := law.HalfGainSize()
 	mark(size, ok, "half from")

@@ -36,7 +36,7 @@ type figureLayout struct {
 	data   vg.Rectangle
 	legend element.Legend
 	corner vg.Point // upper left corner of the legend
-	atEnds bool     // see Figure.namesLineEnds
+	atEnds bool     // see Figure.hasLineEndLegend
 	texts  []placedText
 
 	// problem is the reason why the image cannot be read, or empty.
@@ -63,7 +63,7 @@ func (f *Figure) zoomFactor(w, h vg.Length) vg.Length {
 
 func (f *Figure) layOut(image vg.Rectangle) *figureLayout {
 	size := image.Size()
-	a := &figureLayout{zoom: f.zoomFactor(size.X, size.Y), plot: *f.plot, atEnds: f.namesLineEnds()}
+	a := &figureLayout{zoom: f.zoomFactor(size.X, size.Y), plot: *f.plot, atEnds: f.hasLineEndLegend()}
 	a.plot.Title.Text, a.plot.BackgroundColor = "", nil // the background is drawn already
 	if f.right != nil {
 		axis, its := *f.right.Plot, *f.right
@@ -77,7 +77,7 @@ func (f *Figure) layOut(image vg.Rectangle) *figureLayout {
 	a.placeLegend(f, inner, area, size)
 	a.fitTicks()
 	labels()
-	a.checkDataArea(size)
+	a.checkDataAreaSize(size)
 	return a
 }
 
@@ -181,16 +181,16 @@ func (a *figureLayout) dataArea(area vg.Rectangle) vg.Rectangle {
 
 func (a *figureLayout) fitTicks() {
 	a.data = a.dataArea(a.area)
-	a.fitAxis(&a.plot.X, a.data.Size().X, false)
+	a.fitAxisTicks(&a.plot.X, a.data.Size().X, false)
 	a.data = a.dataArea(a.area)
-	a.fitAxis(&a.plot.Y, a.data.Size().Y, true)
+	a.fitAxisTicks(&a.plot.Y, a.data.Size().Y, true)
 	a.data = a.dataArea(a.area)
 	if a.right != nil {
-		a.fitAxis(&a.right.Plot.Y, a.data.Size().Y, true)
+		a.fitAxisTicks(&a.right.Plot.Y, a.data.Size().Y, true)
 	}
 }
 
-func (a *figureLayout) fitAxis(axis *plot.Axis, length vg.Length, vertical bool) {
+func (a *figureLayout) fitAxisTicks(axis *plot.Axis, length vg.Length, vertical bool) {
 	if t, ok := axis.Tick.Marker.(element.FittingTicks); ok && length > 0 {
 		t.Fit(axis, length, vertical, minTextSize/a.zoom)
 	}
@@ -201,7 +201,7 @@ func (a *figureLayout) fitAxis(axis *plot.Axis, length vg.Length, vertical bool)
 	}
 }
 
-func (a *figureLayout) checkDataArea(size vg.Point) {
+func (a *figureLayout) checkDataAreaSize(size vg.Point) {
 	data := a.data.Size().Scale(a.zoom)
 	share := float64(data.X * data.Y / (size.X * size.Y))
 	switch {
@@ -220,7 +220,7 @@ func (a *figureLayout) draw(c draw.Canvas) {
 	switch {
 	case len(a.legend.Entries) == 0:
 	case a.atEnds && a.legend.Position == LegendRight:
-		a.legend.DrawAtEnds(c, &a.plot, a.data, a.corner.X)
+		a.legend.DrawAtLineEnds(c, &a.plot, a.data, a.corner.X)
 	default:
 		a.legend.Draw(c, a.corner)
 	}
@@ -336,7 +336,7 @@ func (f *Figure) findLeastSize(grow vg.Point) (w, h float64, ok bool) {
 // finishLayout applies the texts of the options, adds the height that the legend needs, and adds the
 // origin of the study's runs and its method. It returns a SizeError if the figure would be illegible.
 func (f *Figure) finishLayout(study *scaling.Study) (*Figure, error) {
-	f.origin, f.method = originNote(study), methodNote(study)
+	f.origin, f.method = dataOriginNote(study), methodNote(study)
 	o, p := f.options, f.plot
 	p.X.Label.Text, p.Y.Label.Text = cmp.Or(o.XLabel, p.X.Label.Text), cmp.Or(o.YLabel, p.Y.Label.Text)
 	if f.right != nil {

@@ -24,9 +24,9 @@ func legendPositions() []string {
 // lines apart, so a figure with more has each name beside the end of its line.
 const maxLegendLines = 8
 
-// namesLineEnds reports whether a legend to the right has each name beside the end of its line. A
+// hasLineEndLegend reports whether a legend to the right has each name beside the end of its line. A
 // right axis would be in between.
-func (f *Figure) namesLineEnds() bool {
+func (f *Figure) hasLineEndLegend() bool {
 	n := 0
 	for _, e := range f.legend {
 		if e.HasEnd {
@@ -36,7 +36,7 @@ func (f *Figure) namesLineEnds() bool {
 	return n > maxLegendLines && f.right == nil
 }
 
-func lineEntry(name string, l element.SeriesStyle, values []float64) element.LegendEntry {
+func newLineLegendEntry(name string, l element.SeriesStyle, values []float64) element.LegendEntry {
 	e := element.LegendEntry{Name: name, Icons: []plot.Thumbnailer{element.LegendKey(l)}}
 	for _, v := range values {
 		if element.IsFinite(v) {
@@ -72,7 +72,7 @@ func (f *Figure) chooseLegend(a *figureLayout, height, top, imageWidth vg.Length
 		return l
 	}
 	const most = 0.8 // of the image's height
-	if f.namesLineEnds() {
+	if f.hasLineEndLegend() {
 		if l, s := find(LegendRight); s >= acceptableDataShare && l.Size.Y*a.zoom <= most*height {
 			return l
 		}
@@ -119,7 +119,7 @@ func (f *Figure) findLegend(a *figureLayout, enough float64, positions []string,
 // addLegendSpace increases the figure's height by the legend's rows after the first, or its width
 // by names at the ends of lines, so that the data area keeps its size.
 func (f *Figure) addLegendSpace() {
-	if f.namesLineEnds() && f.options.WidthInches == 0 && f.options.Legend == "" {
+	if f.hasLineEndLegend() && f.options.WidthInches == 0 && f.options.Legend == "" {
 		l := element.NewLegend(f.legend, LegendRight, f.Width, f.Width, 1)
 		f.Width += l.Size.X
 		f.Height = max(f.Height, l.Size.Y+1.5*vg.Inch)

@@ -73,7 +73,7 @@ func (o Options) drawLosses(study *scaling.Study, axis lossAxis) (*Figure, error
 	series, label := len(study.Series()), func(c *scaling.LossCurve) string { return curveLabel(study, c.Series, c.Workers) }
 	if hasManySeries(study) {
 		all, series = combineLosses(all), 1
-		label = func(c *scaling.LossCurve) string { return english.Count(c.Workers, "worker") }
+		label = func(c *scaling.LossCurve) string { return english.FormatCount(c.Workers, "worker") }
 	}
 	shown := o.selectCurves(all, series)
 	f := o.newFigure(name, axis.title, axis.label, "loss")
@@ -98,7 +98,7 @@ func (o Options) drawLosses(study *scaling.Study, axis lossAxis) (*Figure, error
 			if val {
 				drawn = c.Val
 			}
-			f.legend = append(f.legend, lineEntry(label(c), l, drawn))
+			f.legend = append(f.legend, newLineLegendEntry(label(c), l, drawn))
 		}
 		drawnTrain, drawnVal = drawnTrain || train, drawnVal || val
 	}
@@ -164,11 +164,11 @@ func (f *Figure) setLossAxes(o Options, axis lossAxis, values element.Extent) {
 func curveLabel(study *scaling.Study, series string, workers int) string {
 	switch {
 	case len(study.Series()) == 1:
-		return english.Count(workers, "worker")
+		return english.FormatCount(workers, "worker")
 	case commonWorkersNote(study) != "":
 		return series
 	}
-	return series + ", " + english.Count(workers, "worker")
+	return series + ", " + english.FormatCount(workers, "worker")
 }
 
 // commonWorkersNote returns a sentence with the worker count that all of several series share and
@@ -183,7 +183,7 @@ func commonWorkersNote(study *scaling.Study) string {
 			return ""
 		}
 	}
-	return " All with " + english.Count(n, "worker") + "."
+	return " All with " + english.FormatCount(n, "worker") + "."
 }
 
 // lastRowPerRun returns the last row of each run, which is enough for a paper.
@@ -255,7 +255,7 @@ func (o Options) lossCaption(study *scaling.Study, what string, all, shown int) 
 		c += " Lines: medians of repeated runs; bands: from the lowest to the highest training loss of these runs."
 	}
 	c += o.smoothingNote()
-	c += notDrawnNote(study)
+	c += failedRunsNote(study)
 	if shown < all {
 		c += fmt.Sprintf(" %d of %d curves are drawn; the table has all.", shown, all)
 	}
@@ -286,7 +286,7 @@ func (f *Figure) addCurve(o Options, c *scaling.LossCurve, l element.SeriesStyle
 		if i == 1 && trains.Len() > 0 {
 			look.Line.Dashes = validationDashes()
 		}
-		t = f.smooth(o, t, look.Line, 90, 1)
+		t = f.smoothTrace(o, t, look.Line, 90, 1)
 		f.addThinnedLine(t, look)
 		if i == 1 && trains.Len() > 0 { // the dots mark validation even without a line
 			f.plot.Add(element.LineWithGlyphs(t.Thin(), glyphOnlyStyle(validationDot()))...)
@@ -330,8 +330,8 @@ func glyphOnlyStyle(style draw.GlyphStyle) element.SeriesStyle {
 	return element.SeriesStyle{Glyph: style}
 }
 
-// smooth returns t smoothed by Options.Smooth. If that is not 0, it also draws t itself in a pale color.
-func (f *Figure) smooth(o Options, t element.Trace, style draw.LineStyle, alpha uint8, width vg.Length) element.Trace {
+// smoothTrace returns t smoothed by Options.Smooth. If that is not 0, it also draws t itself in a pale color.
+func (f *Figure) smoothTrace(o Options, t element.Trace, style draw.LineStyle, alpha uint8, width vg.Length) element.Trace {
 	if o.Smooth == 0 {
 		return t
 	}

@@ -22,9 +22,9 @@ const maxSeries = 12
 
 func hasManySeries(study *scaling.Study) bool { return len(study.Series()) > maxSeries }
 
-func medianName(n int) string { return fmt.Sprintf("median of %d series", n) }
+func medianLegendName(n int) string { return fmt.Sprintf("median of %d series", n) }
 
-const rangeName = "lowest to highest"
+const rangeLegendName = "lowest to highest"
 
 func seriesSelectionHint() string {
 	return fmt.Sprintf(" To draw each series, choose at most %d with --series.", maxSeries)
@@ -41,7 +41,7 @@ func medianNote(n int, mark, value string) string {
 }
 
 func rangeLegendEntry(l element.SeriesStyle) element.LegendEntry {
-	return element.LegendEntry{Name: rangeName, Icons: []plot.Thumbnailer{element.Band{Fill: element.WithAlpha(l.Line.Color, bandAlpha)}}}
+	return element.LegendEntry{Name: rangeLegendName, Icons: []plot.Thumbnailer{element.Band{Fill: element.WithAlpha(l.Line.Color, bandAlpha)}}}
 }
 
 // bandAlpha is the opacity of a series' band, of 255.
@@ -83,7 +83,7 @@ func combineSeries(study *scaling.Study, points []scaling.Point, count func(scal
 	out.Points = nil
 	for _, n := range slices.Sorted(maps.Keys(byCount)) {
 		at := byCount[n]
-		q := scaling.Point{Series: medianName(len(names)), Workers: n, Size: n, Baseline: at[0].Baseline}
+		q := scaling.Point{Series: medianLegendName(len(names)), Workers: n, Size: n, Baseline: at[0].Baseline}
 		values := make([][]float64, len(pointEstimates(&q)))
 		for i := range at {
 			p := &at[i]
@@ -139,7 +139,7 @@ func (b *figureBuilder) medianRepeatsNote() string {
 	if fewest < b.combined {
 		text += fmt.Sprintf(" At each count, the median is over the %d to %d series that have a value there.", fewest, most)
 	}
-	return text + notDrawnNote(b.fullStudy)
+	return text + failedRunsNote(b.fullStudy)
 }
 
 // combineLosses returns one curve per worker count, with the median over the series at each epoch,
@@ -187,15 +187,15 @@ func combineLosses(all []scaling.LossCurve) []scaling.LossCurve {
 // line is named for its worker count.
 func (f *Figure) addMedianToLegend(series int, banded bool) {
 	grayLook := element.SeriesStyle{Line: draw.LineStyle{Color: element.Gray(), Width: element.NewSeriesStyle(0).Line.Width}}
-	f.legend = append(f.legend, element.LegendEntry{Name: medianName(series), Icons: []plot.Thumbnailer{element.LegendKey(grayLook)}})
+	f.legend = append(f.legend, element.LegendEntry{Name: medianLegendName(series), Icons: []plot.Thumbnailer{element.LegendKey(grayLook)}})
 	if banded {
 		f.legend = append(f.legend, rangeLegendEntry(grayLook))
 	}
 }
 
-// combineGroups returns one group per worker count, whose only line is the median over the series'
+// medianLineGroups returns one group per worker count, whose only line is the median over the series'
 // own medians.
-func combineGroups(all []lineGroup) []lineGroup {
+func medianLineGroups(all []lineGroup) []lineGroup {
 	byWorkers := map[int][]scaling.CurveLine{}
 	for _, g := range all {
 		line, _ := medianLine(g.lines)

@@ -88,7 +88,7 @@ func TestChosenSeriesAreDrawn(t *testing.T) {
 		f, err := Options{Series: study.Series()[:n]}.Speedup(study)
 		check(t, err)
 		each := slices.ContainsFunc(f.legend, func(e element.LegendEntry) bool { return e.Name == study.Series()[0] })
-		median := slices.ContainsFunc(f.legend, func(e element.LegendEntry) bool { return e.Name == medianName(n) })
+		median := slices.ContainsFunc(f.legend, func(e element.LegendEntry) bool { return e.Name == medianLegendName(n) })
 		if each != (n <= maxSeries) || median == each {
 			t.Errorf("%d series: each is named: %v, their median is named: %v", n, each, median)
 		}
@@ -115,7 +115,7 @@ func TestMedianOfSeries(t *testing.T) {
 			t.Errorf("%d workers: %+v, want the median %g from %g to %g of %d", p.Workers, got, want, values[0], values[n-1], n)
 		}
 	}
-	if want := "median is over the 12 to 13 series"; !strings.Contains(b.finish(1).Caption(), want) {
+	if want := "median is over the 12 to 13 series"; !strings.Contains(b.finishFigure(1).Caption(), want) {
 		t.Errorf("the caption lacks %q: %s", want, b.Caption())
 	}
 }

@@ -24,7 +24,7 @@ func (f *Figure) addSeriesSideBySide(all []seriesMarks) (note string) {
 		m := all[i]
 		m.bars.Placement = place
 		f.plot.Add(m.bars)
-		f.plot.Add(place.ShiftAll(m.marks)...)
+		f.plot.Add(place.ShiftPlotters(m.marks)...)
 		if place.Count > 1 {
 			note = sideBySideNote
 		}

@@ -148,7 +148,7 @@ func (o Options) newFigure(name, title, x, y string) *Figure {
 	return f
 }
 
-func (o Options) isLogarithmic(counts []int) bool {
+func (o Options) usesLogAxis(counts []int) bool {
 	if o.Scale != "" || len(counts) == 0 {
 		return o.Scale == Log2
 	}

@@ -20,8 +20,8 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// quantity describes the values in a figure over the worker count.
-type quantity struct {
+// plottedQuantity describes the values in a figure over the worker count.
+type plottedQuantity struct {
 	name, title, axis string
 	what              string // describes the values in the caption
 	columns           []string
@@ -44,7 +44,7 @@ type figureBuilder struct {
 	study         *scaling.Study // the study to draw: the full one, or one series with the medians of many
 	fullStudy     *scaling.Study // the full study
 	combined      int            // number of series combined in study; 0 if each is drawn
-	q             quantity
+	q             plottedQuantity
 	sizes         []int // ascending
 	log           bool  // the axis of the workers is logarithmic
 	values, reach element.Extent
@@ -63,7 +63,7 @@ type figureBuilder struct {
 
 // drawOverWorkers draws a quantity over the worker count: its points, and one line per
 // series.
-func (o Options) drawOverWorkers(study *scaling.Study, q quantity) (*figureBuilder, error) {
+func (o Options) drawOverWorkers(study *scaling.Study, q plottedQuantity) (*figureBuilder, error) {
 	study, err := o.selectSeries(study, q.name)
 	if err != nil {
 		return nil, err
@@ -79,9 +79,9 @@ func (o Options) drawOverWorkers(study *scaling.Study, q quantity) (*figureBuild
 	}
 	slices.Sort(b.sizes)
 	b.sizes = slices.Compact(b.sizes)
-	b.log = o.isLogarithmic(b.sizes)
+	b.log = o.usesLogAxis(b.sizes)
 	b.Figure = b.o.newFigure(q.name, q.title, study.SizeName(), q.axis)
-	b.table = study.Table().Select(append(b.identityColumns(), q.columns...))
+	b.table = study.Table().Select(append(b.rowKeyColumns(), q.columns...))
 	if b.table.Err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", q.name, b.table.Err)
 	}
@@ -106,7 +106,7 @@ func (o Options) drawOverWorkers(study *scaling.Study, q quantity) (*figureBuild
 	return b, nil
 }
 
-func (b *figureBuilder) identityColumns() []string {
+func (b *figureBuilder) rowKeyColumns() []string {
 	columns := []string{"series", "workers", "runs"}
 	if b.study.Rule.Per == scaling.PerNode {
 		columns = []string{"series", "workers", "nodes", "runs"}
@@ -227,7 +227,7 @@ func (b *figureBuilder) drawLine(series string, l element.SeriesStyle) {
 			b.missing = append(b.missing, fmt.Sprintf("%s at %d", series, p.Workers))
 		}
 	}
-	xy := b.valuesOf(series)
+	xy := b.seriesValues(series)
 	if len(xy) == 0 {
 		return
 	}
@@ -240,24 +240,24 @@ func (b *figureBuilder) drawLine(series string, l element.SeriesStyle) {
 	if b.q.points {
 		l.Line.Width = 0
 	}
-	b.plot.Add(b.sideShifts[series].ShiftAll(element.LineWithGlyphs(xy, l))...)
-	b.markConditions(series)
+	b.plot.Add(b.sideShifts[series].ShiftPlotters(element.LineWithGlyphs(xy, l))...)
+	b.markUnreliableTimes(series)
 	if !b.q.points { // the caller adds a legend entry for the points
-		b.legend = append(b.legend, lineEntry(series, l, yValues(xy)))
+		b.legend = append(b.legend, newLineLegendEntry(series, l, yValues(xy)))
 	}
 }
 
 func disturbedRunGlyph() draw.GlyphStyle {
-	return draw.GlyphStyle{Shape: element.Ring{}, Radius: 7, Color: element.Gray()}
+	return draw.GlyphStyle{Shape: element.RingGlyph{}, Radius: 7, Color: element.Gray()}
 }
 
 func sharedCoresGlyph() draw.GlyphStyle {
 	return draw.GlyphStyle{Shape: draw.SquareGlyph{}, Radius: 8, Color: element.Gray()}
 }
 
-// markConditions draws a ring around each time of a series if other load on the machine disturbed at least
+// markUnreliableTimes draws a ring around each time of a series if other load on the machine disturbed at least
 // one of its runs, and a square if the workers shared cores.
-func (b *figureBuilder) markConditions(series string) {
+func (b *figureBuilder) markUnreliableTimes(series string) {
 	if !b.q.ofTime {
 		return
 	}
@@ -269,7 +269,7 @@ func (b *figureBuilder) markConditions(series string) {
 			}
 		}
 		if len(xy) > 0 {
-			b.plot.Add(b.sideShifts[series].ShiftAll([]plot.Plotter{element.Dots{XY: xy, Style: style}})...)
+			b.plot.Add(b.sideShifts[series].ShiftPlotters([]plot.Plotter{element.Dots{XY: xy, Style: style}})...)
 		}
 		return len(xy) > 0
 	}
@@ -328,7 +328,7 @@ func (b *figureBuilder) drawIdealSpeedups() {
 		name += fmt.Sprintf(" over %d", base)
 		for _, other := range bases {
 			if other != base {
-				b.otherIdeals = append(b.otherIdeals, fmt.Sprintf("%s over %d", english.List(series[other]), other))
+				b.otherIdeals = append(b.otherIdeals, fmt.Sprintf("%s over %d", english.JoinAnd(series[other]), other))
 			}
 		}
 	}
@@ -340,13 +340,13 @@ func (b *figureBuilder) drawIdealSpeedups() {
 // drawIdealLines draws the ideal line of each series: from its value at the smallest worker count, in
 // proportion to the worker count. If these lines would hide each other, it draws only the highest.
 func (b *figureBuilder) drawIdealLines() {
-	names := slices.DeleteFunc(b.study.Series(), func(name string) bool { return len(b.valuesOf(name)) < 2 })
+	names := slices.DeleteFunc(b.study.Series(), func(name string) bool { return len(b.seriesValues(name)) < 2 })
 	if len(names) == 0 {
 		return
 	}
 	color := element.Gray()
 	if len(names) > maxBands {
-		rate := func(name string) float64 { xy := b.valuesOf(name)[0]; return xy.Y / xy.X }
+		rate := func(name string) float64 { xy := b.seriesValues(name)[0]; return xy.Y / xy.X }
 		highest := slices.MaxFunc(names, func(x, y string) int { return cmp.Compare(rate(x), rate(y)) })
 		names, b.idealOf = []string{highest}, highest
 	}
@@ -354,19 +354,19 @@ func (b *figureBuilder) drawIdealLines() {
 		color = seriesStyle(b.study, names[0]).Line.Color
 	}
 	for _, series := range names {
-		xy := b.valuesOf(series)
+		xy := b.seriesValues(series)
 		b.drawIdealLine(xy[0], int(xy[len(xy)-1].X), element.DottedLine(seriesStyle(b.study, series).Line.Color))
 	}
 	b.legend = append(b.legend, element.LegendEntry{Name: "ideal", Icons: []plot.Thumbnailer{element.LegendKey{Line: element.DottedLine(color)}}})
 }
 
-func (b *figureBuilder) valuesOf(series string) plotter.XYs {
+func (b *figureBuilder) seriesValues(series string) plotter.XYs {
 	return b.points(series, func(p scaling.Point) float64 { return b.q.span(p).Value })
 }
 
-// finish sets the axes and the caption. If high is finite and all values are between 0
+// finishFigure sets the axes and the caption. If high is finite and all values are between 0
 // and high, the axis of the values ends at high.
-func (b *figureBuilder) finish(high float64) *Figure {
+func (b *figureBuilder) finishFigure(high float64) *Figure {
 	element.SetCountAxis(&b.plot.X, b.sizes, b.log)
 	log := b.o.LogY || b.log && b.q.proportional
 	element.SetValueAxis(&b.plot.Y, b.values, b.reach, log, b.log && b.q.name == "speedup")
@@ -380,13 +380,13 @@ func (b *figureBuilder) finish(high float64) *Figure {
 	if b.sharedCores {
 		b.legend = append(b.legend, element.LegendEntry{Name: "workers shared cores", Icons: []plot.Thumbnailer{element.LegendKey{Glyph: sharedCoresGlyph()}}})
 	}
-	b.caption = b.captionText() + clippedNote(b.plot, b.reach)
+	b.caption = b.captionText() + clippedBarsNote(b.plot, b.reach)
 	return b.Figure
 }
 
-// clippedNote returns a sentence for the caption if a bar or band extends beyond the plot, or
+// clippedBarsNote returns a sentence for the caption if a bar or band extends beyond the plot, or
 // "" if none does.
-func clippedNote(p *plot.Plot, reach element.Extent) string {
+func clippedBarsNote(p *plot.Plot, reach element.Extent) string {
 	const rounding = 1e-9
 	room := rounding * (p.Y.Max - p.Y.Min)
 	if reach.Hi > p.Y.Max+room || reach.Lo < p.Y.Min-room {
@@ -402,7 +402,7 @@ func (b *figureBuilder) captionText() string {
 	if hasRepeats(b.fullStudy) {
 		c += "; " + cmp.Or(b.fullStudy.Rule.Repeats, scaling.Median) + " over repeated runs"
 	}
-	c += ". " + b.repeatsNote()
+	c += ". " + b.repeatedRunsNote()
 	if len(b.missing) > 0 {
 		c += " No value: " + joinFirstNames(b.missing) + "."
 	}
@@ -415,9 +415,9 @@ func (b *figureBuilder) captionText() string {
 	return c
 }
 
-// repeatsNote returns sentences for a caption about the number of runs per point, what bars
+// repeatedRunsNote returns sentences for a caption about the number of runs per point, what bars
 // show, and which runs are not drawn.
-func (b *figureBuilder) repeatsNote() string {
+func (b *figureBuilder) repeatedRunsNote() string {
 	if b.combined > 0 {
 		return b.medianRepeatsNote()
 	}
@@ -449,9 +449,9 @@ func (b *figureBuilder) repeatsNote() string {
 		c += sideBySideNote
 	}
 	if b.spreads {
-		c += fmt.Sprintf(" Bars: the middle %s of the epochs of a point's runs; no confidence interval.", english.Percent(confidenceLevel(b.study)))
+		c += fmt.Sprintf(" Bars: the middle %s of the epochs of a point's runs; no confidence interval.", english.FormatPercent(confidenceLevel(b.study)))
 	}
-	return c + notDrawnNote(b.study)
+	return c + failedRunsNote(b.study)
 }
 
 // runsPerPointNote returns a sentence about the number of runs per point, or "" if all are 0.
@@ -465,14 +465,14 @@ func runsPerPointNote(n []int) string {
 	case hi == 1:
 		return "n = 1 run a point."
 	case lo == hi:
-		return fmt.Sprintf("n = %s per point.", english.Count(lo, "run"))
+		return fmt.Sprintf("n = %s per point.", english.FormatCount(lo, "run"))
 	}
 	return fmt.Sprintf("n = %d to %d runs per point.", lo, hi)
 }
 
-// notDrawnNote returns sentences about the failed and canceled runs, which are not drawn, and
+// failedRunsNote returns sentences about the failed and canceled runs, which are not drawn, and
 // about the conditions under which the times were measured.
-func notDrawnNote(study *scaling.Study) string {
+func failedRunsNote(study *scaling.Study) string {
 	failed := 0
 	for _, p := range study.Points {
 		failed += p.Failed
@@ -490,10 +490,10 @@ func notDrawnNote(study *scaling.Study) string {
 	return fmt.Sprintf(" %d failed or cancelled runs are not drawn.", failed) + conditions
 }
 
-// originNote returns a sentence about where the numbers of the study's runs come from if they were not trained here,
+// dataOriginNote returns a sentence about where the numbers of the study's runs come from if they were not trained here,
 // and what was assumed about them, such as "Workers of 4 runs assumed from file names.". It returns "" if there is
 // nothing to say.
-func originNote(study *scaling.Study) string {
+func dataOriginNote(study *scaling.Study) string {
 	text := strings.Join(append(study.Sources(), study.Assumptions()...), "; ")
 	if text == "" {
 		return ""
@@ -503,7 +503,7 @@ func originNote(study *scaling.Study) string {
 
 // intervalsNote returns the end of a sentence for a caption about bars or bands that are confidence intervals.
 func intervalsNote(study *scaling.Study) string {
-	return english.Percent(confidenceLevel(study)) + " confidence intervals over repeated runs."
+	return english.FormatPercent(confidenceLevel(study)) + " confidence intervals over repeated runs."
 }
 
 // methodNote describes how all values of a study were computed.
@@ -531,5 +531,5 @@ func joinFirstNames(names []string) string {
 }
 
 func untrainedGlyph(c color.Color) draw.GlyphStyle {
-	return draw.GlyphStyle{Color: c, Radius: vg.Length(4.4), Shape: element.Ring{}}
+	return draw.GlyphStyle{Color: c, Radius: vg.Length(4.4), Shape: element.RingGlyph{}}
 }

@@ -18,9 +18,9 @@ import (
 // pdfFonts contains the smaller fonts that PDF files embed, by name.
 var pdfFonts sync.Map // of *opentype.Font
 
-// smallerFont returns f with only the glyphs that gonum's PDF can show, since the complete font
+// subsetFontForPDF returns f with only the glyphs that gonum's PDF can show, since the complete font
 // would be most of the file. It returns f if the font cannot be reduced.
-func smallerFont(f font.Face) font.Face {
+func subsetFontForPDF(f font.Face) font.Face {
 	name := f.Name()
 	if small, ok := pdfFonts.Load(name); ok {
 		f.Face, _ = small.(*opentype.Font)
@@ -30,7 +30,7 @@ func smallerFont(f font.Face) font.Face {
 	if _, err := f.Face.WriteSourceTo(nil, &source); err != nil {
 		return f
 	}
-	reduced, err := reduceFont(source.Bytes())
+	reduced, err := subsetFont(source.Bytes())
 	if err != nil {
 		return f
 	}
@@ -67,9 +67,9 @@ const (
 	checksumTarget = 0xb1b0afba
 )
 
-// reduceFont returns a TrueType font with the outlines of pdfCharacters only. Glyphs keep their numbers,
+// subsetFont returns a TrueType font with the outlines of pdfCharacters only. Glyphs keep their numbers,
 // so the other tables stay valid. Tables for layout, which PDF readers do not use, are left out.
-func reduceFont(source []byte) ([]byte, error) {
+func subsetFont(source []byte) ([]byte, error) {
 	tables, err := readFontTables(source)
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func reduceFont(source []byte) ([]byte, error) {
 		}
 		keep[int(g)] = true
 	}
-	if err := keepOutlines(tables, parsed.NumGlyphs(), keep); err != nil {
+	if err := removeUnusedOutlines(tables, parsed.NumGlyphs(), keep); err != nil {
 		return nil, err
 	}
 	if post := tables["post"]; len(post) >= postHeader {
@@ -120,8 +120,8 @@ func readFontTables(source []byte) (map[string][]byte, error) {
 	return tables, nil
 }
 
-// keepOutlines removes the outlines of glyphs that are neither in keep nor parts of such glyphs.
-func keepOutlines(tables map[string][]byte, glyphs int, keep map[int]bool) error {
+// removeUnusedOutlines removes the outlines of glyphs that are neither in keep nor parts of such glyphs.
+func removeUnusedOutlines(tables map[string][]byte, glyphs int, keep map[int]bool) error {
 	glyf, loca, head := tables["glyf"], tables["loca"], tables["head"]
 	if len(head) <= headLocaFormat+1 {
 		return errors.New("reduce font: it has no table head")
@@ -165,7 +165,7 @@ func keepOutlines(tables map[string][]byte, glyphs int, keep map[int]bool) error
 			offsets = binary.BigEndian.AppendUint16(offsets, uint16(len(kept)/2)) //nolint:gosec // at most the length of glyf
 		}
 		if keep[i] {
-			kept = pad(append(kept, outline(i)...))
+			kept = padToFourBytes(append(kept, outline(i)...))
 		}
 	}
 	tables["glyf"], tables["loca"] = kept, offsets
@@ -230,10 +230,10 @@ func writeFontTables(tables map[string][]byte) []byte {
 		for _, n := range []int{int(fontChecksum(tables[tag])), at, len(tables[tag])} {
 			out = binary.BigEndian.AppendUint32(out, uint32(n)) //nolint:gosec // a font is smaller than 4 GiB
 		}
-		at += len(pad(slices.Clone(tables[tag])))
+		at += len(padToFourBytes(slices.Clone(tables[tag])))
 	}
 	for _, tag := range tags {
-		out = pad(append(out, tables[tag]...))
+		out = padToFourBytes(append(out, tables[tag]...))
 	}
 	if adjustment > 0 {
 		binary.BigEndian.PutUint32(out[adjustment:], checksumTarget-fontChecksum(out))
@@ -241,7 +241,7 @@ func writeFontTables(tables map[string][]byte) []byte {
 	return out
 }
 
-func pad(b []byte) []byte {
+func padToFourBytes(b []byte) []byte {
 	for len(b)%4 != 0 {
 		b = append(b, 0)
 	}
@@ -251,7 +251,7 @@ func pad(b []byte) []byte {
 // fontChecksum returns the sum of the 32-bit words of b.
 func fontChecksum(b []byte) uint32 {
 	sum := uint32(0)
-	for b = pad(slices.Clone(b)); len(b) > 0; b = b[4:] {
+	for b = padToFourBytes(slices.Clone(b)); len(b) > 0; b = b[4:] {
 		sum += binary.BigEndian.Uint32(b)
 	}
 	return sum

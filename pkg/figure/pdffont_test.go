@@ -27,7 +27,7 @@ func figureFont(t *testing.T) []byte {
 // each character that the PDF can show, also for those that are composed of others.
 func TestReducedFont(t *testing.T) {
 	source := figureFont(t)
-	reduced, err := reduceFont(source)
+	reduced, err := subsetFont(source)
 	check(t, err)
 	if len(reduced) > len(source)/3 {
 		t.Errorf("%d of %d bytes", len(reduced), len(source))
@@ -61,7 +61,7 @@ func TestReducedFont(t *testing.T) {
 		t.Errorf("the checksum of the file is %#x, want %#x", sum, uint32(checksumTarget))
 	}
 	for _, damaged := range [][]byte{nil, source[:8], source[:100], source[:len(source)/2]} {
-		if _, err := reduceFont(damaged); err == nil {
+		if _, err := subsetFont(damaged); err == nil {
 			t.Errorf("no error for the first %d bytes", len(damaged))
 		}
 	}

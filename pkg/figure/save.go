@@ -55,7 +55,7 @@ func (f *Figure) Save(path string) error {
 		if err != nil {
 			return fmt.Errorf("save figure %s: %w", file, err)
 		}
-		if err := wholefile.CheckOutput(file); err != nil {
+		if err := wholefile.CheckOverwrite(file); err != nil {
 			return fmt.Errorf("save figure %s: %w", f.name, err)
 		}
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -83,7 +83,7 @@ func (f *Figure) encode(format string) ([]byte, error) {
 		if err := f.write(&b, format); err != nil {
 			return nil, err
 		}
-		return removeDates(b.Bytes()), nil
+		return fixPDFDates(b.Bytes()), nil
 	case "csv":
 		if f.computeTableOnce(); f.table.Err != nil || f.table.Ncol() == 0 {
 			return nil, errors.New("the figure has no table")
@@ -100,9 +100,9 @@ func (f *Figure) encode(format string) ([]byte, error) {
 	return nil, fmt.Errorf("unknown format %q: use the extension .%s or .%s, or none for all of them", format, strings.Join(formats[:last], ", ."), formats[last])
 }
 
-// removeDates overwrites the dates in a PDF with a fixed date of the same length, because the
+// fixPDFDates overwrites the dates in a PDF with a fixed date of the same length, because the
 // file's table of contents contains byte offsets.
-func removeDates(pdf []byte) []byte {
+func fixPDFDates(pdf []byte) []byte {
 	const never = "19700101000000"
 	return regexp.MustCompile(`/(CreationDate|ModDate) \(D:\d{14}`).ReplaceAllFunc(pdf, func(date []byte) []byte {
 		return append(slices.Clone(date[:len(date)-len(never)]), never...)
@@ -125,7 +125,7 @@ func (f *Figure) writeCSV(to io.Writer) error {
 			switch {
 			case c.Type() == series.Float && math.IsNaN(e.Float()):
 			case c.Type() == series.Float:
-				cells[i] = clean.Number(e.Float())
+				cells[i] = clean.FormatNumber(e.Float())
 			default:
 				cells[i] = e.String()
 			}

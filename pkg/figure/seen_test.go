@@ -108,7 +108,7 @@ func colors(f *Figure) map[string]color.Color {
 			if icon.Line.Width == 0 {
 				out[e.Name] = icon.Glyph.Color
 			}
-		case element.Boxes:
+		case element.DataRectangles:
 			out[e.Name] = icon.Fill
 		}
 	}

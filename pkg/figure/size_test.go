@@ -417,7 +417,7 @@ func TestMarksOnTheFrame(t *testing.T) {
 			a := f.layOut(whole)
 			look := element.LegendKey(element.NewSeriesStyle(0))
 			if name == "speedup_iou" {
-				look = element.LegendKey(qualityStyle(0))
+				look = element.LegendKey(rightAxisStyle(0))
 			}
 			want := iconMarks(element.LegendEntry{Icons: []plot.Thumbnailer{look}}, a.zoom)[0]
 			n, data := 0, element.ScaleRectangle(a.data, a.zoom)

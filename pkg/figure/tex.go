@@ -28,7 +28,7 @@ func (f *Figure) TeX() string {
 	if table.Err != nil || table.Ncol() == 0 {
 		return "% the figure has no table\n"
 	}
-	names := texColumns(table)
+	names := selectTeXColumns(table)
 	rows := min(table.Nrow(), maxTeXRows)
 	var b strings.Builder
 	fmt.Fprintf(&b, "\\begin{table}\n\\centering\n\\caption{%s}\n\\label{tab:%s}\n\\begin{tabular}{", escapeTeX(f.tableCaption()), strings.ReplaceAll(sanitizeTeXLabel(f.name), "_", "-"))
@@ -64,7 +64,7 @@ func (f *Figure) tableCaption() string {
 	return strings.TrimSpace(cmp.Or(f.heading, f.name) + ": the plotted values. " + f.origin)
 }
 
-func texColumns(table dataframe.DataFrame) []string {
+func selectTeXColumns(table dataframe.DataFrame) []string {
 	names := slices.DeleteFunc(table.Names(), func(name string) bool {
 		c := table.Col(name)
 		return c.Type() == series.Float && !slices.ContainsFunc(c.Float(), func(v float64) bool { return !math.IsNaN(v) })
@@ -103,7 +103,7 @@ func formatTeXNumber(v float64) string {
 	case math.IsInf(v, 0):
 		return map[bool]string{true: "$\\infty$", false: "$-\\infty$"}[v > 0]
 	case v == math.Trunc(v) && a < 1e7:
-		return replaceHyphen(strconv.FormatFloat(v, 'f', 0, 64))
+		return typesetMinusSign(strconv.FormatFloat(v, 'f', 0, 64))
 	case a >= 1e7 || a < 1e-3:
 		mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(v, 'e', 3, 64), "e")
 		n, err := strconv.Atoi(exponent)
@@ -113,11 +113,11 @@ func formatTeXNumber(v float64) string {
 		return fmt.Sprintf("$%s\\cdot10^{%d}$", mantissa, n)
 	default:
 		digits := max(0, 3-int(math.Floor(math.Log10(a))))
-		return replaceHyphen(strconv.FormatFloat(v, 'f', digits, 64))
+		return typesetMinusSign(strconv.FormatFloat(v, 'f', digits, 64))
 	}
 }
 
-func replaceHyphen(text string) string {
+func typesetMinusSign(text string) string {
 	if strings.HasPrefix(text, "-") {
 		return "$" + text + "$"
 	}

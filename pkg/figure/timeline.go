@@ -73,7 +73,7 @@ func (o Options) Timeline(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
-	t, err := o.layOut(run, maxTimelineRows)
+	t, err := o.layOutTimeline(run, maxTimelineRows)
 	if err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
@@ -126,8 +126,8 @@ func (o Options) selectSteps(first, last int) (from, to int) {
 	return from, from + n - 1
 }
 
-// layOut lays out the step spans or the trace of a run in at most the given number of rows.
-func (o Options) layOut(run *runs.Run, rows int) (*timeline, error) {
+// layOutTimeline lays out the step spans or the trace of a run in at most the given number of rows.
+func (o Options) layOutTimeline(run *runs.Run, rows int) (*timeline, error) {
 	if len(run.Spans) > 0 {
 		return o.layOutTrace(run, rows)
 	}
@@ -285,7 +285,7 @@ func (t *timeline) draw(f *Figure) {
 	unitName, unit := element.TimeUnit(at.Hi - at.Lo)
 	f.plot.X.Label.Text = "time (" + unitName + ")"
 	for _, kind := range []string{"data", "forward", "backward", "compute", "exposed", "communication", "all-reduce", "optimizer"} { // in the order of the legend
-		b := element.Boxes{Fill: activityColor(kind)}
+		b := element.DataRectangles{Fill: activityColor(kind)}
 		for _, s := range t.spans {
 			if s.kind != kind {
 				continue
@@ -295,7 +295,7 @@ func (t *timeline) draw(f *Figure) {
 				half = 0.25
 			}
 			y := -float64(s.row)
-			b.At = append(b.At, element.Box{X0: (s.start - at.Lo) / unit, Y0: y - half, X1: (s.end - at.Lo) / unit, Y1: y + half})
+			b.At = append(b.At, element.DataRectangle{X0: (s.start - at.Lo) / unit, Y0: y - half, X1: (s.end - at.Lo) / unit, Y1: y + half})
 		}
 		if len(b.At) > 0 {
 			f.plot.Add(b)

@@ -28,7 +28,7 @@ func (o Options) Timelines(study *scaling.Study) (*Figure, error) {
 	all = all[:min(len(all), maxTimelineRows/rowsPerRank)]
 	var folders, notes []string
 	for _, run := range all {
-		t, err := o.layOut(run, maxTimelineRows/len(all))
+		t, err := o.layOutTimeline(run, maxTimelineRows/len(all))
 		if err != nil {
 			return nil, fmt.Errorf("draw figure %s: series %s: %w", name, run.Info.Series, err)
 		}

@@ -63,17 +63,17 @@ func (f *Frames) HTML() string {
 	fmt.Fprintf(&b, "<p>%s</p>\n", html.EscapeString(r.Describe()))
 	for frame := range r.Steps() + 1 {
 		// Front-ends remove SVG elements from a notebook that is not trusted, but no images.
-		title := html.EscapeString(f.title(frame))
+		title := html.EscapeString(f.frameTitle(frame))
 		fmt.Fprintf(&b, "<figure style=\"margin:0\"><img alt=\"%s\" src=\"data:image/svg+xml;base64,%s\"/><figcaption>%[1]s</figcaption></figure>\n",
 			title, base64.StdEncoding.EncodeToString([]byte(f.drawFrame(frame))))
 	}
-	fmt.Fprintf(&b, `<p>Cells: how many ranks' numbers a chunk is the sum of after the step, green if of all. Arrows: the transfers of the step, <span style="color:%s">added</span> or <span style="color:%s">copied</span> by the receiver.</p>`+"\n", formatHex(addedColor()), formatHex(copiedColor()))
+	fmt.Fprintf(&b, `<p>Cells: how many ranks' numbers a chunk is the sum of after the step, green if of all. Arrows: the transfers of the step, <span style="color:%s">added</span> or <span style="color:%s">copied</span> by the receiver.</p>`+"\n", formatHex(addedTransferColor()), formatHex(copiedTransferColor()))
 	b.WriteString("<script>" + strings.Replace(framesScript, "BOX", id, 1) + "</script>\n</div>\n")
 	return b.String()
 }
 
-// title describes a frame: its transfers and their times.
-func (f *Frames) title(frame int) string {
+// frameTitle describes a frame: its transfers and their times.
+func (f *Frames) frameTitle(frame int) string {
 	if frame == 0 {
 		return "before the first step"
 	}
@@ -146,9 +146,9 @@ func (f *Frames) drawFrame(frame int) string {
 
 // drawTransfer draws an arrow from the sender's chunks to the same chunks of the receiver.
 func drawTransfer(b *strings.Builder, t transfers.Transfer, cell float64) {
-	stroke := formatHex(copiedColor())
+	stroke := formatHex(copiedTransferColor())
 	if t.Add {
-		stroke = formatHex(addedColor())
+		stroke = formatHex(addedTransferColor())
 	}
 	x := frameLeft + float64(t.Lo+t.Hi)/2*cell
 	from, to := float64(frameTop+t.From*frameRow+frameCell), float64(frameTop+t.To*frameRow)-2
@@ -163,7 +163,7 @@ func drawTransfer(b *strings.Builder, t transfers.Transfer, cell float64) {
 	fmt.Fprintf(b, `<path d="M%.1f %.1f l-4 %.1f h8 z" fill="%s"/>`+"\n", x, to, -head, stroke)
 }
 
-func addedColor() color.NRGBA  { return element.Palette()[0] }
-func copiedColor() color.NRGBA { return element.Palette()[1] }
+func addedTransferColor() color.NRGBA  { return element.Palette()[0] }
+func copiedTransferColor() color.NRGBA { return element.Palette()[1] }
 
 func formatHex(c color.NRGBA) string { return fmt.Sprintf("#%02x%02x%02x", c.R, c.G, c.B) }

@@ -35,7 +35,7 @@ func (o Options) Transfers(r *transfers.Recording) (*Figure, error) {
 	f := o.newFigure(name, "All-reduce, "+r.Algorithm, "time", "")
 	unitName, unit := element.TimeUnit(r.Duration().Seconds())
 	f.plot.X.Label.Text = "time (" + unitName + ")"
-	add, copies := arrows{color: addedColor()}, arrows{color: copiedColor()}
+	add, copies := arrowPlotter{color: addedTransferColor()}, arrowPlotter{color: copiedTransferColor()}
 	for _, t := range r.Transfers {
 		a := arrow{
 			from: plotter.XY{X: t.Sent.Seconds() / unit, Y: -float64(t.From)},
@@ -49,7 +49,7 @@ func (o Options) Transfers(r *transfers.Recording) (*Figure, error) {
 	}
 	for _, kind := range []struct {
 		name   string
-		arrows arrows
+		arrows arrowPlotter
 	}{{"added by the receiver", add}, {"copied by the receiver", copies}} {
 		if len(kind.arrows.list) > 0 {
 			f.plot.Add(kind.arrows)
@@ -89,12 +89,12 @@ func transfersTable(r *transfers.Recording) dataframe.DataFrame {
 
 type arrow struct{ from, to plotter.XY }
 
-type arrows struct {
+type arrowPlotter struct {
 	list  []arrow
 	color color.NRGBA
 }
 
-func (a arrows) Plot(c draw.Canvas, p *plot.Plot) {
+func (a arrowPlotter) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	for _, one := range a.list {
 		from, to := vg.Point{X: x(one.from.X), Y: y(one.from.Y)}, vg.Point{X: x(one.to.X), Y: y(one.to.Y)}
@@ -102,7 +102,7 @@ func (a arrows) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-func (a arrows) draw(c *draw.Canvas, from, to vg.Point) {
+func (a arrowPlotter) draw(c *draw.Canvas, from, to vg.Point) {
 	c.StrokeLine2(draw.LineStyle{Color: a.color, Width: vg.Points(1)}, from.X, from.Y, to.X, to.Y)
 	d := to.Sub(from)
 	length := vg.Length(math.Hypot(float64(d.X), float64(d.Y)))
@@ -116,7 +116,7 @@ func (a arrows) draw(c *draw.Canvas, from, to vg.Point) {
 	c.FillPolygon(a.color, []vg.Point{to, base.Add(across), base.Sub(across)})
 }
 
-func (a arrows) DataRange() (xmin, xmax, ymin, ymax float64) {
+func (a arrowPlotter) DataRange() (xmin, xmax, ymin, ymax float64) {
 	x, y := element.EmptyExtent(), element.EmptyExtent()
 	for _, one := range a.list {
 		x.Add(one.from.X, one.to.X)
@@ -125,7 +125,7 @@ func (a arrows) DataRange() (xmin, xmax, ymin, ymax float64) {
 	return x.Lo, x.Hi, y.Lo, y.Hi
 }
 
-func (a arrows) Thumbnail(c *draw.Canvas) {
+func (a arrowPlotter) Thumbnail(c *draw.Canvas) {
 	middle := (c.Min.Y + c.Max.Y) / 2
 	a.draw(c, vg.Point{X: c.Min.X, Y: middle}, vg.Point{X: c.Max.X, Y: middle})
 }

@@ -116,8 +116,8 @@ type usageQuantity struct {
 	dashes     []vg.Length
 }
 
-// allProcesses is the name of the line with the CPU time of all processes of a machine.
-const allProcesses = "all processes"
+// allProcessesName is the name of the line with the CPU time of all processes of a machine.
+const allProcessesName = "all processes"
 
 type usagePanel struct {
 	what, title string // of the quantity, in a sentence and as a title
@@ -133,12 +133,12 @@ func usagePanels() []usagePanel {
 	return []usagePanel{
 		{"CPU", "CPU", fixed("busy cores"), []usageQuantity{
 			{value: func(s usage.Sample) float64 { return s.CPUCores }},
-			{value: func(s usage.Sample) float64 { return s.MachineCPUCores }, name: allProcesses, perMachine: true, dashes: element.Dashes()[1]},
+			{value: func(s usage.Sample) float64 { return s.MachineCPUCores }, name: allProcessesName, perMachine: true, dashes: element.Dashes()[1]},
 		}, "CPU: busy cores of each worker, and of all processes of the machine (dashed)."},
 		{"memory", "Memory", memoryUnit, []usageQuantity{
 			{value: func(s usage.Sample) float64 { return s.MemoryBytes }},
 		}, "Memory: resident memory of each worker."},
-		{"network", "Network", rateUnit, []usageQuantity{
+		{"network", "Network", byteRateUnit, []usageQuantity{
 			{value: func(s usage.Sample) float64 { return s.ReceivedBytesPerSecond }, name: "received", perMachine: true},
 			{value: func(s usage.Sample) float64 { return s.SentBytesPerSecond }, name: "sent", perMachine: true, dashes: element.Dashes()[1]},
 			{value: func(s usage.Sample) float64 { return s.LoopbackBytesPerSecond }, name: "within the machine", perMachine: true, dashes: element.Dashes()[2]},
@@ -166,8 +166,8 @@ func memoryUnit(largest float64) (name string, unit float64) {
 	return "MiB", 1 << 20
 }
 
-// rateUnit returns the unit in which a rate in bytes per second is legible.
-func rateUnit(largest float64) (name string, unit float64) {
+// throughputUnit returns the unit in which a rate in bytes per second is legible.
+func byteRateUnit(largest float64) (name string, unit float64) {
 	if largest >= 1e5 {
 		return "MB/s", 1e6
 	}
@@ -197,11 +197,11 @@ func newUsageDrawing(o Options, study *scaling.Study, records []usage.Record) *u
 	}
 	var end time.Time
 	for _, r := range records {
-		if host := hostOf(r); !slices.ContainsFunc(u.machines, func(m usage.Record) bool { return hostOf(m) == host }) {
+		if host := recordHost(r); !slices.ContainsFunc(u.machines, func(m usage.Record) bool { return recordHost(m) == host }) {
 			u.machines = append(u.machines, r)
 		}
 		first, last := r.Samples[0], r.Samples[len(r.Samples)-1]
-		if start := startOf(first); u.begin.IsZero() || start.Before(u.begin) {
+		if start := sampleStart(first); u.begin.IsZero() || start.Before(u.begin) {
 			u.begin = start
 		}
 		if last.Time.After(end) {
@@ -213,15 +213,15 @@ func newUsageDrawing(o Options, study *scaling.Study, records []usage.Record) *u
 	samples := records[0].Samples
 	for i := 1; i < len(samples); i++ {
 		if before := samples[i-1]; before.Epoch > 0 && samples[i].Epoch > before.Epoch {
-			u.epochs = append(u.epochs, startOf(samples[i]).Sub(u.begin).Seconds())
+			u.epochs = append(u.epochs, sampleStart(samples[i]).Sub(u.begin).Seconds())
 		}
 	}
 	return u
 }
 
-func hostOf(r usage.Record) string { return r.Samples[len(r.Samples)-1].Host }
+func recordHost(r usage.Record) string { return r.Samples[len(r.Samples)-1].Host }
 
-func startOf(s usage.Sample) time.Time {
+func sampleStart(s usage.Sample) time.Time {
 	return s.Time.Add(-time.Duration(s.Seconds * float64(time.Second)))
 }
 
@@ -229,7 +229,7 @@ func startOf(s usage.Sample) time.Time {
 func (u *usageDrawing) drawPanel(p usagePanel) (*Figure, error) {
 	extent := element.EmptyExtent()
 	for _, q := range p.quantities {
-		for _, r := range u.recordsOf(q) {
+		for _, r := range u.quantityRecords(q) {
 			for _, s := range r.Samples {
 				extent.Add(q.value(s))
 			}
@@ -245,7 +245,7 @@ func (u *usageDrawing) drawPanel(p usagePanel) (*Figure, error) {
 	element.SetValueAxis(&f.plot.Y, element.Extent{Lo: 0, Hi: extent.Hi / unit}, element.EmptyExtent(), false, false)
 	u.markEpochs(f, timeUnit)
 	for _, q := range p.quantities {
-		for i, r := range u.recordsOf(q) {
+		for i, r := range u.quantityRecords(q) {
 			u.drawLine(f, q, i, r, unit, timeUnit)
 		}
 	}
@@ -254,8 +254,8 @@ func (u *usageDrawing) drawPanel(p usagePanel) (*Figure, error) {
 	return f.finishLayout(u.study)
 }
 
-// recordsOf returns the records of which the quantity has a line.
-func (u *usageDrawing) recordsOf(q usageQuantity) []usage.Record {
+// quantityRecords returns the records of which the quantity has a line.
+func (u *usageDrawing) quantityRecords(q usageQuantity) []usage.Record {
 	if q.perMachine {
 		return u.machines
 	}
@@ -281,19 +281,19 @@ func (u *usageDrawing) drawLine(f *Figure, q usageQuantity, i int, r usage.Recor
 	style.Dashes = q.dashes
 	name := fmt.Sprintf("rank %d", r.Rank)
 	if q.perMachine {
-		name = strings.Trim(hostOf(r)+": "+q.name, ": ")
+		name = strings.Trim(recordHost(r)+": "+q.name, ": ")
 		if len(u.machines) == 1 && q.name != "" {
 			name = q.name
 		}
 	}
-	if q.name == allProcesses { // beside the lines of the workers
+	if q.name == allProcessesName { // beside the lines of the workers
 		style.Color = element.WithAlpha(element.Gray(), uint8(255/(1+i)))
 	}
 	var parts []plotter.XYs
 	connected := false // whether the next point continues the last part
 	for k, s := range r.Samples {
 		v := q.value(s)
-		if k > 0 && startOf(s).Sub(r.Samples[k-1].Time).Seconds() > s.Seconds {
+		if k > 0 && sampleStart(s).Sub(r.Samples[k-1].Time).Seconds() > s.Seconds {
 			connected = false
 		}
 		if math.IsNaN(v) {
@@ -301,7 +301,7 @@ func (u *usageDrawing) drawLine(f *Figure, q usageQuantity, i int, r usage.Recor
 			continue
 		}
 		if !connected {
-			parts = append(parts, plotter.XYs{{X: startOf(s).Sub(u.begin).Seconds() / timeUnit, Y: v / unit}})
+			parts = append(parts, plotter.XYs{{X: sampleStart(s).Sub(u.begin).Seconds() / timeUnit, Y: v / unit}})
 		}
 		connected = true
 		last := len(parts) - 1
@@ -325,7 +325,7 @@ func (u *usageDrawing) drawLine(f *Figure, q usageQuantity, i int, r usage.Recor
 func (u *usageDrawing) caption(name, panels string, missing []string) string {
 	c := fmt.Sprintf("What the workers of %s and their machines used; n = 1 run, one sample per second, in a long run fewer.", name)
 	if len(u.shown) < len(u.all) {
-		c += fmt.Sprintf(" %d of %s are drawn; the table has all.", len(u.shown), english.Count(len(u.all), "worker"))
+		c += fmt.Sprintf(" %d of %s are drawn; the table has all.", len(u.shown), english.FormatCount(len(u.all), "worker"))
 	}
 	if len(u.epochs) > 0 {
 		c += " Vertical lines: the first sample of a later epoch."

@@ -26,7 +26,7 @@ func (s Sweep) validateBind() error {
 	case "", BindCores, BindNUMA, BindNone:
 		return nil
 	}
-	return fmt.Errorf("unknown binding %q: use %s, or leave it out", s.Bind, english.Either([]string{BindCores, BindNUMA, BindNone}))
+	return fmt.Errorf("unknown binding %q: use %s, or leave it out", s.Bind, english.JoinOr([]string{BindCores, BindNUMA, BindNone}))
 }
 
 // PlanBinding returns the binding that a run of s with the given number of workers would get now,
@@ -42,7 +42,7 @@ func (s Sweep) PlanBinding(workers int) (runs.Binding, error) {
 		s.Workers = []int{workers}
 	}
 	s.Threads = cmp.Or(s.Threads, 1)
-	b, err := s.planBinding(binding.Read(), workers, "cpu")
+	b, err := s.planBinding(binding.ReadCPUState(), workers, "cpu")
 	if err != nil {
 		return runs.Binding{}, fmt.Errorf("plan binding: %w", err)
 	}
@@ -51,16 +51,16 @@ func (s Sweep) PlanBinding(workers int) (runs.Binding, error) {
 
 // planBinding plans the binding of a run with the given number of workers. device is the engine's
 // device, or "" for a program other than lockstep.
-func (s Sweep) planBinding(c binding.State, workers int, device string) (binding.Binding, error) {
+func (s Sweep) planBinding(c binding.CPUState, workers int, device string) (binding.Binding, error) {
 	q := binding.Request{Mode: s.Bind, Workers: workers, Most: slices.Max(s.Workers), Threads: s.Threads, Device: device}
-	if s.isForeign() {
+	if s.hasCommand() {
 		q.Program = s.Command[0]
 	}
 	return c.Plan(q)
 }
 
 // planBinding plans the binding of r. The workers of one process share their CPUs.
-func (p *SweepPlan) planBinding(r *PlannedRun, c binding.State) (binding.Binding, error) {
+func (p *SweepPlan) planBinding(r *PlannedRun, c binding.CPUState) (binding.Binding, error) {
 	c.Claimed, c.Disturbed = p.claimed, p.disturbed
 	b, err := p.Sweep.planBinding(c, r.Workers, r.device())
 	n := r.workersPerProcess()
@@ -69,7 +69,7 @@ func (p *SweepPlan) planBinding(r *PlannedRun, c binding.State) (binding.Binding
 		slices.Sort(shared)
 		shared = slices.Compact(shared)
 		for rank := first; rank < first+n; rank++ {
-			b.Lists[rank], b.CPUs[rank] = shared, topology.FormatList(shared)
+			b.Lists[rank], b.CPUs[rank] = shared, topology.FormatCPUList(shared)
 		}
 	}
 	return b, err
@@ -79,7 +79,7 @@ func (p *SweepPlan) planBinding(r *PlannedRun, c binding.State) (binding.Binding
 // plans a binding until start returns, because it has to see the CPUs of this run.
 func (r *runningRun) withBinding(ctx context.Context, start func(binding.Binding) error) error {
 	plan := func() error {
-		b, err := r.plan.planBinding(r.PlannedRun, binding.Read())
+		b, err := r.plan.planBinding(r.PlannedRun, binding.ReadCPUState())
 		if err == nil && b.Lists != nil {
 			if e := b.CheckApplicable(); e != nil { // the mask of this process has changed a moment ago
 				if r.plan.Sweep.Bind != "" {
@@ -96,7 +96,7 @@ func (r *runningRun) withBinding(ctx context.Context, start func(binding.Binding
 	if r.plan.Sweep.Bind == BindNone {
 		return plan()
 	}
-	folder, err := queue.Folder()
+	folder, err := queue.LocksFolder()
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func TestWorkersAreBound(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := read(t, filepath.Join(j.Dir(), "script-n2-s1")).Info.Binding
-			if b == nil || b.Mode != mode || b.Reason != "" || b.Allowed != topology.FormatList(allowed) {
+			if b == nil || b.Mode != mode || b.Reason != "" || b.Allowed != topology.FormatCPUList(allowed) {
 				t.Fatalf("run.json has the binding %+v", b)
 			}
 			if log := file(t, j.Dir(), "script-n2-s1", "out.log"); !strings.Contains(log, b.String()) {
@@ -49,7 +49,7 @@ func TestWorkersAreBound(t *testing.T) {
 			if got := j.Status()[0].Binding; got == nil || got.Mode != mode {
 				t.Errorf("the job's status has the binding %+v", got)
 			}
-			want := []string{topology.FormatList(allowed), topology.FormatList(allowed)}
+			want := []string{topology.FormatCPUList(allowed), topology.FormatCPUList(allowed)}
 			if mode != BindNone {
 				want = b.CPUs
 			}
@@ -57,7 +57,7 @@ func TestWorkersAreBound(t *testing.T) {
 				t.Errorf("both workers are bound to %s, although there are CPUs %v", want[0], allowed)
 			}
 			for rank, list := range want {
-				cpus, err := topology.ParseList(list)
+				cpus, err := topology.ParseCPUList(list)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -100,7 +100,7 @@ func TestThreadsAreBound(t *testing.T) {
 	}
 	for _, m := range found {
 		rank := int(m[1][0] - '0')
-		cpus, err := topology.ParseList(b.CPUs[rank])
+		cpus, err := topology.ParseCPUList(b.CPUs[rank])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestSecondSweepLeavesBoundCoresAlone(t *testing.T) {
 	if b.Mode != BindNone || b.Reason == "" {
 		t.Errorf("the second sweep gets %+v, want none", b)
 	}
-	if state := binding.Read(); !state.HasUnseenProcesses && !strings.Contains(b.Reason, "bound to CPUs "+topology.FormatList(allowed)) && state.Quota >= float64(len(allowed)) && state.JobCPUs == 0 {
+	if state := binding.ReadCPUState(); !state.HasUnseenProcesses && !strings.Contains(b.Reason, "bound to CPUs "+topology.FormatCPUList(allowed)) && state.Quota >= float64(len(allowed)) && state.JobCPUs == 0 {
 		t.Errorf("the reason is %q, want the CPUs %v", b.Reason, allowed)
 	}
 }
@@ -172,7 +172,7 @@ func TestMaskOfLauncher(t *testing.T) {
 	}
 	_ = c.Wait() // this launcher always ends with 1
 	for rank := range 2 {
-		if want := fmt.Sprintf("rank %d] own %s\n", rank, topology.FormatList(last)); !strings.Contains(out.String(), want) {
+		if want := fmt.Sprintf("rank %d] own %s\n", rank, topology.FormatCPUList(last)); !strings.Contains(out.String(), want) {
 			t.Errorf("no line %q in\n%s", want, out.String())
 		}
 	}

@@ -29,7 +29,7 @@ func madeUp(sockets, cores int) topology.Machine {
 
 func cpus(t *testing.T, text string) []int {
 	t.Helper()
-	list, err := topology.ParseList(text)
+	list, err := topology.ParseCPUList(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestPlanBinding(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		machine topology.Machine
-		change  func(*binding.State)
+		change  func(*binding.CPUState)
 		sweep   Sweep
 		workers int
 		device  string
@@ -66,25 +66,25 @@ func TestPlanBinding(t *testing.T) {
 		{"another program, asked for cores", two, nil, Sweep{Workers: []int{2}, Command: []string{"python"}, Bind: "cores"}, 2, "", "cores", "0 | 1", ""},
 		{"GPU", two, nil, Sweep{Workers: []int{2}}, 2, "cuda", "none", "", "feed a GPU"},
 		{"GPU, asked for nodes", madeUp(2, 2), nil, Sweep{Workers: []int{2}, Bind: "numa"}, 2, "cuda:0", "numa", "0-1,4-5 | 2-3,6-7", ""},
-		{"quota", madeUp(1, 8), func(c *binding.State) { c.Quota = 2.5 }, Sweep{Workers: []int{2}}, 2, "cpu", "none", "", "a quota of 2.5 CPUs"},
-		{"quota of all CPUs", two, func(c *binding.State) { c.Quota = 2 }, Sweep{Workers: []int{2}}, 2, "cpu", "cores", "0 | 1", ""},
-		{"part of a node without a mask", madeUp(1, 8), func(c *binding.State) { c.JobCPUs = 4 }, Sweep{Workers: []int{2}}, 2, "cpu", "none", "", "the Slurm job has 4 of 16 CPUs"},
-		{"all of a node", two, func(c *binding.State) { c.JobCPUs = 2 }, Sweep{Workers: []int{2}}, 2, "cpu", "cores", "0 | 1", ""},
-		{"container without CPUs of its own", two, func(c *binding.State) { c.HasUnseenProcesses = true }, Sweep{Workers: []int{2}}, 2, "cpu", "none", "", "shares all CPUs"},
-		{"container, asked for cores", two, func(c *binding.State) { c.HasUnseenProcesses = true }, Sweep{Workers: []int{2}, Bind: "cores"}, 2, "cpu", "cores", "0 | 1", ""},
-		{"another sweep is bound to some cores", madeUp(1, 8), func(c *binding.State) { c.Taken = cpus(t, "0-2,8-10") }, Sweep{Workers: []int{2}, Threads: 2}, 2, "cpu", "cores", "3-4,11-12 | 5-6,13-14", ""},
-		{"one CPU of a core is taken", madeUp(1, 4), func(c *binding.State) { c.Taken = []int{6} }, Sweep{Workers: []int{3}}, 3, "cpu", "cores", "0,4 | 1,5 | 3,7", ""},
-		{"another sweep is bound to too many cores", madeUp(1, 2), func(c *binding.State) { c.Taken = []int{0, 2} }, Sweep{Workers: []int{3}}, 3, "cpu", "none", "", "other processes are bound to CPUs 0,2, and 3 workers × 1 thread do not fit on the rest"},
-		{"asked for cores that others are bound to", two, func(c *binding.State) { c.Taken = []int{0} }, Sweep{Workers: []int{2}, Bind: "cores"}, 2, "cpu", "cores", "0 | 1", ""},
-		{"asked for nodes that others are bound to", madeUp(2, 2), func(c *binding.State) { c.Taken = []int{0, 2} }, Sweep{Workers: []int{1}, Threads: 4, Bind: "numa"}, 1, "cpu", "numa", "0-1,4-5", ""},
-		{"claimed cores", madeUp(1, 8), func(c *binding.State) { c.Claimed = cpus(t, "4-5,12-13") }, Sweep{Workers: []int{2}}, 2, "cpu", "cores", "4,12 | 5,13", ""},
-		{"claimed cores, asked for nodes", madeUp(1, 2), func(c *binding.State) { c.Claimed = cpus(t, "1,3") }, Sweep{Workers: []int{1}, Bind: "numa"}, 1, "cpu", "numa", "0-3", ""},
-		{"without its cores", two, func(c *binding.State) { c.Disturbed = "others have them" }, Sweep{Workers: []int{1}}, 1, "cpu", "none", "", "others have them"},
-		{"not Linux", topology.Machine{}, func(c *binding.State) { c.Problem = "only Linux can bind" }, Sweep{Workers: []int{2}}, 2, "cpu", "none", "", "only Linux"},
-		{"not Linux, asked for cores", topology.Machine{}, func(c *binding.State) { c.Problem = "only Linux can bind" }, Sweep{Workers: []int{2}, Bind: "cores"}, 2, "cpu", "none", "", "only Linux"},
+		{"quota", madeUp(1, 8), func(c *binding.CPUState) { c.Quota = 2.5 }, Sweep{Workers: []int{2}}, 2, "cpu", "none", "", "a quota of 2.5 CPUs"},
+		{"quota of all CPUs", two, func(c *binding.CPUState) { c.Quota = 2 }, Sweep{Workers: []int{2}}, 2, "cpu", "cores", "0 | 1", ""},
+		{"part of a node without a mask", madeUp(1, 8), func(c *binding.CPUState) { c.JobCPUs = 4 }, Sweep{Workers: []int{2}}, 2, "cpu", "none", "", "the Slurm job has 4 of 16 CPUs"},
+		{"all of a node", two, func(c *binding.CPUState) { c.JobCPUs = 2 }, Sweep{Workers: []int{2}}, 2, "cpu", "cores", "0 | 1", ""},
+		{"container without CPUs of its own", two, func(c *binding.CPUState) { c.HasUnseenProcesses = true }, Sweep{Workers: []int{2}}, 2, "cpu", "none", "", "shares all CPUs"},
+		{"container, asked for cores", two, func(c *binding.CPUState) { c.HasUnseenProcesses = true }, Sweep{Workers: []int{2}, Bind: "cores"}, 2, "cpu", "cores", "0 | 1", ""},
+		{"another sweep is bound to some cores", madeUp(1, 8), func(c *binding.CPUState) { c.Taken = cpus(t, "0-2,8-10") }, Sweep{Workers: []int{2}, Threads: 2}, 2, "cpu", "cores", "3-4,11-12 | 5-6,13-14", ""},
+		{"one CPU of a core is taken", madeUp(1, 4), func(c *binding.CPUState) { c.Taken = []int{6} }, Sweep{Workers: []int{3}}, 3, "cpu", "cores", "0,4 | 1,5 | 3,7", ""},
+		{"another sweep is bound to too many cores", madeUp(1, 2), func(c *binding.CPUState) { c.Taken = []int{0, 2} }, Sweep{Workers: []int{3}}, 3, "cpu", "none", "", "other processes are bound to CPUs 0,2, and 3 workers × 1 thread do not fit on the rest"},
+		{"asked for cores that others are bound to", two, func(c *binding.CPUState) { c.Taken = []int{0} }, Sweep{Workers: []int{2}, Bind: "cores"}, 2, "cpu", "cores", "0 | 1", ""},
+		{"asked for nodes that others are bound to", madeUp(2, 2), func(c *binding.CPUState) { c.Taken = []int{0, 2} }, Sweep{Workers: []int{1}, Threads: 4, Bind: "numa"}, 1, "cpu", "numa", "0-1,4-5", ""},
+		{"claimed cores", madeUp(1, 8), func(c *binding.CPUState) { c.Claimed = cpus(t, "4-5,12-13") }, Sweep{Workers: []int{2}}, 2, "cpu", "cores", "4,12 | 5,13", ""},
+		{"claimed cores, asked for nodes", madeUp(1, 2), func(c *binding.CPUState) { c.Claimed = cpus(t, "1,3") }, Sweep{Workers: []int{1}, Bind: "numa"}, 1, "cpu", "numa", "0-3", ""},
+		{"without its cores", two, func(c *binding.CPUState) { c.Disturbed = "others have them" }, Sweep{Workers: []int{1}}, 1, "cpu", "none", "", "others have them"},
+		{"not Linux", topology.Machine{}, func(c *binding.CPUState) { c.Problem = "only Linux can bind" }, Sweep{Workers: []int{2}}, 2, "cpu", "none", "", "only Linux"},
+		{"not Linux, asked for cores", topology.Machine{}, func(c *binding.CPUState) { c.Problem = "only Linux can bind" }, Sweep{Workers: []int{2}, Bind: "cores"}, 2, "cpu", "none", "", "only Linux"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := binding.State{Machine: tt.machine, Quota: math.Inf(1)}
+			c := binding.CPUState{Machine: tt.machine, Quota: math.Inf(1)}
 			if tt.change != nil {
 				tt.change(&c)
 			}
@@ -105,7 +105,7 @@ func TestPlanBinding(t *testing.T) {
 		})
 	}
 	s := Sweep{Config: "c", Workers: []int{1}, Threads: 5, Oversubscribe: true, Bind: "numa"}.withDefaults()
-	_, err := s.planBinding(binding.State{Machine: madeUp(2, 2), Quota: math.Inf(1)}, 1, "cpu")
+	_, err := s.planBinding(binding.CPUState{Machine: madeUp(2, 2), Quota: math.Inf(1)}, 1, "cpu")
 	wantError(t, err, "bind to NUMA nodes: 5 threads do not fit on one node", "--bind cores")
 	s.Bind = "core"
 	wantError(t, s.Validate(), `unknown binding "core": use cores, numa or none`)
@@ -119,7 +119,7 @@ func TestPlanBinding(t *testing.T) {
 // sees the CPUs that the others are bound to.
 func TestManySweepsShareNoCore(t *testing.T) {
 	m := madeUp(2, 8)
-	c := binding.State{Machine: m, Quota: math.Inf(1)}
+	c := binding.CPUState{Machine: m, Quota: math.Inf(1)}
 	owner := map[int]string{} // by CPU
 	bound := 0
 	for i := range 8 {

@@ -92,7 +92,7 @@ func (p *SweepPlan) checkConfig(ctx context.Context, r *PlannedRun) (map[string]
 	return config, nil
 }
 
-func (p *SweepPlan) checkSameConfigs() error {
+func (p *SweepPlan) checkExistingConfigs() error {
 	for i := range p.Runs {
 		r := &p.Runs[i]
 		before, err := runs.Read(r.Dir)
@@ -102,16 +102,16 @@ func (p *SweepPlan) checkSameConfigs() error {
 		if err != nil {
 			return fmt.Errorf("run %s: %w", r.Name, err)
 		}
-		if err := p.checkSameConfig(r, before.Info); err != nil {
+		if err := p.checkExistingConfig(r, before.Info); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkSameConfig returns an error that lists the settings in which existing, the run already in
+// checkExistingConfig returns an error that lists the settings in which existing, the run already in
 // the folder of r, differs from this sweep.
-func (p *SweepPlan) checkSameConfig(r *PlannedRun, existing runs.Info) error {
+func (p *SweepPlan) checkExistingConfig(r *PlannedRun, existing runs.Info) error {
 	var keys []string
 	if r.Program {
 		if !slices.Equal(existing.Command, r.Command) {
@@ -136,27 +136,27 @@ func (p *SweepPlan) checkSameConfig(r *PlannedRun, existing runs.Info) error {
 		r.Name, r.Dir, strings.Join(keys, "; "))
 }
 
-// isDone reports whether all runs are done, and no study logs are to be written.
-func (p *SweepPlan) isDone() bool {
+// hasNothingToDo reports whether all runs are done, and no study logs are to be written.
+func (p *SweepPlan) hasNothingToDo() bool {
 	return !slices.ContainsFunc(p.Runs, func(r PlannedRun) bool { return r.Action != ActionNone || r.StudyLogs != "" })
 }
 
-// checkFolders decides from each run folder whether the run is started, continued or done. It
+// chooseActions decides from each run folder whether the run is started, continued or done. It
 // returns an error if the sweep cannot use a folder.
-func (p *SweepPlan) checkFolders() error {
+func (p *SweepPlan) chooseActions() error {
 	if err := checkSeparateFolders(p.Runs); err != nil {
 		return err
 	}
 	for i := range p.Runs {
-		if err := p.checkFolder(&p.Runs[i]); err != nil {
+		if err := p.chooseAction(&p.Runs[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkFolder implements checkFolders for one run.
-func (p *SweepPlan) checkFolder(r *PlannedRun) error {
+// chooseAction implements chooseActions for one run.
+func (p *SweepPlan) chooseAction(r *PlannedRun) error {
 	r.Action, r.Reason = ActionStart, ""
 	before, err := runs.Read(r.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -165,7 +165,7 @@ func (p *SweepPlan) checkFolder(r *PlannedRun) error {
 	if err != nil {
 		return fmt.Errorf("run %s: %w", r.Name, err)
 	}
-	if err := p.checkSameConfig(r, before.Info); err != nil {
+	if err := p.checkExistingConfig(r, before.Info); err != nil {
 		return err
 	}
 	if err := r.checkStudyLog(before.Info); err != nil {

@@ -35,14 +35,14 @@ type childRequest struct {
 	Grace  time.Duration   `json:"grace"`
 }
 
-// startInSeparateProcess starts the process that runs the sweep of p. It returns an *ownedError
+// startInSeparateProcess starts the process that runs the sweep of p. It returns an *runsInUseError
 // without a record if another process has started to train its runs since the sweep was planned.
-func (p *SweepPlan) startInSeparateProcess(ctx context.Context) (*otherSweep, error) {
+func (p *SweepPlan) startInSeparateProcess(ctx context.Context) (*externalSweep, error) {
 	launcher, err := binary.FindLauncher(ctx, p.Binary)
 	if err != nil {
 		return nil, err
 	}
-	request := childRequest{ID: queue.NewID(time.Now()), Kernel: os.Getpid(), Plan: p, MPIRun: p.mpirun, Grace: p.Sweep.gracePeriod}
+	request := childRequest{ID: queue.NewSweepID(time.Now()), Kernel: os.Getpid(), Plan: p, MPIRun: p.mpirun, Grace: p.Sweep.gracePeriod}
 	log, err := os.OpenFile(queue.LogPath(p.Dir, request.ID), os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_EXCL, 0o644)
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (p *SweepPlan) startInSeparateProcess(ctx context.Context) (*otherSweep, er
 		<-ended
 		return nil, errors.Join(err, os.Remove(log.Name()))
 	}
-	m := newOtherSweep(r)
+	m := newExternalSweep(r)
 	go func() {
 		if p.Sweep.Output != nil {
 			m.copyLog(p.Sweep.Output, log.Name())
@@ -110,7 +110,7 @@ func (o childRequest) send(ctx context.Context, cmd *exec.Cmd, stdin io.Writer, 
 			}
 			return r, nil
 		case over:
-			reason := cmp.Or(output.ReadLastLines(queue.LogPath(o.Plan.Dir, o.ID), output.KeptLines), "it wrote no output")
+			reason := cmp.Or(output.ReadLastLines(queue.LogPath(o.Plan.Dir, o.ID), output.MaxKeptLines), "it wrote no output")
 			return fail(errors.Join(fmt.Errorf("start sweep by %s launch: the process ended before it had started the sweep (is it the lockstep command?): %s", cmd.Path, reason), sent))
 		}
 		select {
@@ -124,7 +124,7 @@ func (o childRequest) send(ctx context.Context, cmd *exec.Cmd, stdin io.Writer, 
 func refusalError(r *queue.Refusal) error {
 	switch {
 	case r.Owned:
-		return &ownedError{}
+		return &runsInUseError{}
 	case r.Busy != nil:
 		return (*BusyError)(r.Busy)
 	}
@@ -133,18 +133,18 @@ func refusalError(r *queue.Refusal) error {
 
 func newRefusal(err error) *queue.Refusal {
 	r := &queue.Refusal{Error: err.Error()}
-	var owned *ownedError
+	var owned *runsInUseError
 	var busy *BusyError
 	switch {
 	case errors.As(err, &owned):
 		r.Owned = true
 	case errors.As(err, &busy):
-		r.Busy = (*queue.Busy)(busy)
+		r.Busy = (*queue.BusySweep)(busy)
 	}
 	return r
 }
 
-func (m *otherSweep) copyLog(w io.Writer, path string) {
+func (m *externalSweep) copyLog(w io.Writer, path string) {
 	f, err := os.Open(path)
 	if err != nil {
 		return
@@ -193,7 +193,7 @@ func Serve(ctx context.Context, in io.Reader, log io.Writer) (*Job, error) {
 }
 
 // start starts the sweep in this process, unless a program of another build made the plan.
-func (o childRequest) start(ctx context.Context) (*ownSweep, error) {
+func (o childRequest) start(ctx context.Context) (*inProcessSweep, error) {
 	if o.Plan.Build != buildid.ID {
 		return nil, fmt.Errorf("start sweep by the lockstep command: got build %q, want build %q of the kernel: build both from the same sources", buildid.ID, o.Plan.Build)
 	}

@@ -104,7 +104,7 @@ func TestResumeEndsWorkersLeftBehind(t *testing.T) {
 	dir := filepath.Join(s.Logs, "waits", "ddp-n1-s1")
 	left := exec.Command(os.Getenv("LOCKSTEP_BIN"), "train", "--config", "waits", "--run", dir, "--seed", "1")
 	left.Env = os.Environ()
-	for _, entry := range child.Environment(dir) { // as if a process had started it that has ended
+	for _, entry := range child.RunEnvironment(dir) { // as if a process had started it that has ended
 		left.Env = append(left.Env, strings.Replace(entry, fmt.Sprintf("=%d-", os.Getpid()), "=1-", 1))
 	}
 	if err := left.Start(); err != nil {
@@ -145,11 +145,11 @@ func TestResumeEndsWorkersLeftBehind(t *testing.T) {
 func wantLeft(t *testing.T, dir string) {
 	t.Helper()
 	c := exec.Command("sleep", "600")
-	c.Env = child.Environment(dir)
+	c.Env = child.RunEnvironment(dir)
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if ended, err := child.EndLeftBehind(dir, dir+"x"); err != nil || len(ended) > 0 {
+	if ended, err := child.KillOrphans(dir, dir+"x"); err != nil || len(ended) > 0 {
 		t.Errorf("ended %v, %v, want none: the launcher is this process", ended, err)
 	}
 	kill(t, c)

@@ -26,7 +26,7 @@ type Job struct {
 	backend backend
 }
 
-// backend observes and ends the sweep of a Job: *ownSweep one that this process runs, *otherSweep
+// backend observes and ends the sweep of a Job: *inProcessSweep one that this process runs, *externalSweep
 // one that another process runs, and *slurmSweep one whose runs are jobs of Slurm.
 type backend interface {
 	status() []RunStatus
@@ -51,10 +51,10 @@ type backend interface {
 // work would distort the measured times; see Sweep.Now. It may also wait for cores that other
 // users' sweeps have; see the package's documentation. If runs of the sweep are already being
 // trained, the returned Job shows the sweep that trains them. Finished runs are not run again.
-func Local(ctx context.Context, s Sweep) (*Job, error) { return start(ctx, OnLocal, "", s) }
+func Local(ctx context.Context, s Sweep) (*Job, error) { return startSweep(ctx, OnLocal, "", s) }
 
-// start implements Local and MPI.
-func start(ctx context.Context, on, profile string, s Sweep) (*Job, error) {
+// startSweep implements Local and MPI.
+func startSweep(ctx context.Context, on, profile string, s Sweep) (*Job, error) {
 	separate := notebook.InNotebook() || s.Detach
 	shown := ""
 	for {
@@ -62,15 +62,15 @@ func start(ctx context.Context, on, profile string, s Sweep) (*Job, error) {
 		if err != nil {
 			return nil, err
 		}
-		where := p.where()
+		where := p.describeStudyFolder()
 		if where != shown {
-			if err := p.say(where); err != nil {
+			if err := p.showMessage(where); err != nil {
 				return nil, err
 			}
 			shown = where
 		}
 		job, err := p.start(ctx, separate)
-		var owned *ownedError
+		var owned *runsInUseError
 		switch {
 		case errors.As(err, &owned): // since it was planned: the next plan shows the owner
 			continue
@@ -78,7 +78,7 @@ func start(ctx context.Context, on, profile string, s Sweep) (*Job, error) {
 			return nil, fmt.Errorf("launch %s: %w", p.Sweep.Study, err)
 		}
 		job.where = where
-		return job, p.say(job.note)
+		return job, p.showMessage(job.note)
 	}
 }
 
@@ -91,19 +91,19 @@ func (p *SweepPlan) start(ctx context.Context, separate bool) (job *Job, err err
 	job = &Job{dir: p.Dir, name: p.Sweep.Study, note: p.leftOver}
 	switch {
 	case p.owner != nil:
-		job.backend, job.found = newOtherSweep(p.owner), true
+		job.backend, job.found = newExternalSweep(p.owner), true
 		job.addNote(p.owner.AttachNote())
 		return job, nil
-	case p.isDone():
-		l := newOwnSweep(p)
+	case p.hasNothingToDo():
+		l := newInProcessSweep(p)
 		close(l.ended)
 		job.backend = l
-		job.addNote(english.Count(len(p.Runs), "run") + " done; nothing to do")
+		job.addNote(english.FormatCount(len(p.Runs), "run") + " done; nothing to do")
 		return job, nil
 	case separate:
 		job.backend, err = p.startInSeparateProcess(ctx)
 	default:
-		job.backend, err = p.startInThisProcess(ctx, queue.NewID(time.Now()), 0)
+		job.backend, err = p.startInThisProcess(ctx, queue.NewSweepID(time.Now()), 0)
 	}
 	if err != nil {
 		return nil, err

@@ -41,11 +41,11 @@ type JobList []JobInfo
 // Jobs returns the sweeps of this user, the newest first: those on this machine that are waiting or
 // running, the last ones that have ended since the machine was started, and the last ones on Slurm.
 func Jobs() (JobList, error) {
-	folder, err := queue.Folder()
+	folder, err := queue.LocksFolder()
 	if err != nil {
 		return nil, err
 	}
-	all, err := queue.List(folder)
+	all, err := queue.ListEntries(folder)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func Jobs() (JobList, error) {
 		if err != nil {
 			continue // the study was deleted
 		}
-		m := newOtherSweep(r)
+		m := newExternalSweep(r)
 		if _, err := m.hasEnded(); err != nil && m.record.Error == "" {
 			return nil, err
 		}
@@ -71,7 +71,7 @@ func Jobs() (JobList, error) {
 // slurmJobs returns the listed sweeps on Slurm. It asks Slurm for the states of those that have not
 // ended, until a request fails.
 func slurmJobs() (JobList, error) {
-	all, err := queue.ListSlurm()
+	all, err := queue.ListSlurmSweeps()
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (l JobList) String() string {
 				process = fmt.Sprintf("Slurm (%s): %s", j.Site, strings.Join(j.Jobs, ", "))
 			}
 		case j.Error != "":
-			note = output.Summarize(j.Error, !j.isProgram)
+			note = output.SummarizeError(j.Error, !j.isProgram)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\t%s\t%s\t%s\n", j.Study, j.State, j.Done, j.Runs, queue.FormatTime(j.Started), process, j.Dir, note)
 	}
@@ -169,7 +169,7 @@ func Attach(study string) (*Job, error) {
 			return job, nil
 		}
 		if !r.HasEnded() && r.IsAlive() {
-			job.backend = newOtherSweep(r)
+			job.backend = newExternalSweep(r)
 			return job, nil
 		}
 	}
@@ -183,7 +183,7 @@ func Attach(study string) (*Job, error) {
 			return nil, fmt.Errorf("attach %s: %w", study, err)
 		}
 		if alive {
-			job.backend = newOtherSweep(newSingleRunRecord(run, owner))
+			job.backend = newExternalSweep(newSingleRunRecord(run, owner))
 			return job, nil
 		}
 	}
@@ -193,6 +193,6 @@ func Attach(study string) (*Job, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("attach %s: no sweep was launched in %s, and no process trains there; lockstep jobs (launch.Jobs) lists the sweeps", study, dir)
 	}
-	job.backend = newOtherSweep(all[0])
+	job.backend = newExternalSweep(all[0])
 	return job, nil
 }

@@ -201,7 +201,7 @@ func TestSweepTrainsEveryRunInTurn(t *testing.T) {
 func TestRunWithRemovedOption(t *testing.T) {
 	recorded := runs.Info{Config: map[string]any{"strategy": map[string]any{"name": "paramserver", "backup_workers": 1}}}
 	r := &PlannedRun{Name: "paramserver-n2-s1", Dir: "logs/a", Config: map[string]any{"strategy": "paramserver"}}
-	err := (&SweepPlan{}).checkSameConfig(r, recorded)
+	err := (&SweepPlan{}).checkExistingConfig(r, recorded)
 	wantError(t, err, "run paramserver-n2-s1: logs/a: ", "strategy.backup_workers=1 was removed from Lockstep")
 }
 
@@ -471,7 +471,7 @@ func TestValidate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := good
 			tt.change(&s)
-			err := s.validate(2)
+			err := s.validateForCores(2)
 			if tt.err != "" {
 				wantError(t, err, tt.err)
 			} else if err != nil {

@@ -17,7 +17,7 @@ func TestServeWithoutSweep(t *testing.T) {
 // TestFailureInTables: the table of a failed run, and of the sweeps, does not announce lines that it
 // does not show.
 func TestFailureInTables(t *testing.T) {
-	err := errors.New("run x-n2-s1: job 17: canceled by scancel; " + output.LastLinesFollow + "lockstep: sleep ended")
+	err := errors.New("run x-n2-s1: job 17: canceled by scancel; " + output.LastLinesIntro + "lockstep: sleep ended")
 	wantError(t, err, "canceled by scancel; its last lines:\n    lockstep: sleep ended")
 	list := JobList{{Study: "x", State: StateFailed, Runs: 1, Error: err.Error()}}.String()
 	if !strings.HasSuffix(list, "run x-n2-s1: job 17: canceled by scancel") {

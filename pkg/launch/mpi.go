@@ -37,7 +37,7 @@ type MPIOptions struct {
 // LOCKSTEP_COLLECTIVE=mpi is set. MPI is not the default, because it was slower on one machine
 // (environment/benchmarks.md). It may be faster on a network such as InfiniBand: "lockstep bench
 // allreduce" measures both.
-func MPI(ctx context.Context, s Sweep) (*Job, error) { return start(ctx, OnMPI, "", s) }
+func MPI(ctx context.Context, s Sweep) (*Job, error) { return startSweep(ctx, OnMPI, "", s) }
 
 func (s Sweep) validateMPI() error {
 	if s.Framework == FrameworkTensorFlow && s.mayUseSeveralHosts() {
@@ -49,7 +49,7 @@ func (s Sweep) validateMPI() error {
 	if s.MPI.Hostfile == "" {
 		return nil
 	}
-	_, err := mpirun.FirstHost(s.MPI.Hostfile)
+	_, err := mpirun.ReadFirstHost(s.MPI.Hostfile)
 	return err
 }
 
@@ -58,8 +58,8 @@ func (s Sweep) mayUseSeveralHosts() bool {
 	return s.MPI.Hostfile != "" || allocatedNodes() > 1
 }
 
-// knownNodes returns the number of machines on which each run's workers are, or 0 if mpirun chooses them.
-func (p *SweepPlan) knownNodes() int {
+// nodesPerRun returns the number of machines on which each run's workers are, or 0 if mpirun chooses them.
+func (p *SweepPlan) nodesPerRun() int {
 	if p.On == OnMPI && p.Sweep.mayUseSeveralHosts() {
 		return 0
 	}
@@ -81,7 +81,7 @@ func allocatedNodes() int {
 func (s Sweep) mpiVariables(port, token string) ([]string, error) {
 	switch {
 	case s.MPI.Hostfile != "":
-		host, err := mpirun.FirstHost(s.MPI.Hostfile)
+		host, err := mpirun.ReadFirstHost(s.MPI.Hostfile)
 		return []string{"MASTER_ADDR=" + host}, err
 	case allocatedNodes() > 1:
 		return []string{"MASTER_ADDR=" + rendezvous.FirstHost(os.Getenv("SLURM_JOB_NODELIST"))}, nil
@@ -99,7 +99,7 @@ func (p *SweepPlan) mpiArguments(r *PlannedRun, ports []string) ([]string, error
 	if r.Program && r.TFConfig {
 		task.TFAddresses = localAddresses(ports)
 	}
-	command, err := task.Command(p.arguments(r))
+	command, err := task.Command(p.processCommand(r))
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (r *runningRun) startMPI(ctx context.Context) (*workers.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := workers.NewGroup(r.group())
+	c := workers.NewGroup(r.toWorkersRun())
 	rank0, err := c.StartMPI(workers.MPIProcesses{
 		Count: r.Processes, Argv: args, Env: env, StopSignal: r.plan.mpirun.StopSignal(),
 	})

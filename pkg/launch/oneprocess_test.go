@@ -70,7 +70,7 @@ func checkMirrored(t *testing.T, dir string) {
 
 // TestOneProcess: a program that uses all GPUs of a run in one process counts as as many workers as it has GPUs.
 func TestOneProcess(t *testing.T) {
-	t.Setenv(visibleDevices, "3,5,6,7")
+	t.Setenv(visibleDevicesVariable, "3,5,6,7")
 	s, out := mirrored(t)
 	j, err := launch(t, s)
 	if err != nil {
@@ -112,7 +112,7 @@ func TestSlurmOneProcess(t *testing.T) {
 
 // TestGPUsPerWorkerRefused: bad input is refused with the next step.
 func TestGPUsPerWorkerRefused(t *testing.T) {
-	t.Setenv(visibleDevices, "0,1")
+	t.Setenv(visibleDevicesVariable, "0,1")
 	program := []string{"/bin/sh", "-c", "true"}
 	for _, tt := range []struct {
 		name, on string

@@ -16,37 +16,37 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// otherSweep is a sweep that another process runs, or a single run that a process trains without a
+// externalSweep is a sweep that another process runs, or a single run that a process trains without a
 // launcher. Its state comes from the record or the run folder that the process writes.
-type otherSweep struct {
+type externalSweep struct {
 	path string // of the sweep's record; empty for a single run
 
 	mu     sync.Mutex
 	record *queue.Record // as last read
-	runs   []*otherRun
+	runs   []*externalRun
 }
 
-type otherRun struct {
+type externalRun struct {
 	*attachedRun
 	lines output.LineCounter
 }
 
-func newOtherSweep(r *queue.Record) *otherSweep { return &otherSweep{path: r.Path, record: r} }
+func newExternalSweep(r *queue.Record) *externalSweep { return &externalSweep{path: r.Path, record: r} }
 
 // newSingleRunRecord returns a record for a run in dir that the process owner trains without a launcher.
 func newSingleRunRecord(dir string, owner runs.Owner) *queue.Record {
-	n := queue.Run{Name: filepath.Base(dir), Dir: dir, State: StateRunning, Started: owner.Started}
+	n := queue.RunRecord{Name: filepath.Base(dir), Dir: dir, State: StateRunning, Started: owner.Started}
 	if read, err := runs.Read(dir); err == nil {
 		n.Workers, n.Seed = read.Info.Workers, read.Info.Seed
 	}
 	return &queue.Record{
 		Study: filepath.Base(filepath.Dir(dir)), Dir: filepath.Dir(dir), PID: owner.PID, Host: owner.Host,
-		Started: owner.Started, State: StateRunning, Runs: []queue.Run{n},
+		Started: owner.Started, State: StateRunning, Runs: []queue.RunRecord{n},
 	}
 }
 
 // refresh reads the record again and checks whether the process is alive. The caller holds mu.
-func (m *otherSweep) refresh() {
+func (m *externalSweep) refresh() {
 	if m.record.HasEnded() {
 		return
 	}
@@ -65,7 +65,7 @@ func (m *otherSweep) refresh() {
 }
 
 // refreshRun is refresh for a single run, which has no record file.
-func (m *otherSweep) refreshRun() {
+func (m *externalSweep) refreshRun() {
 	n := &m.record.Runs[0]
 	_, alive, err := runs.OwnerOf(n.Dir)
 	if alive || err != nil {
@@ -85,10 +85,10 @@ func (m *otherSweep) refreshRun() {
 
 // markKilled marks the sweep and its running runs as failed because of cause, after the sweep's
 // process has ended without writing its result.
-func (m *otherSweep) markKilled(cause error) {
+func (m *externalSweep) markKilled(cause error) {
 	m.record.State = StateFailed
 	m.record.Error = fmt.Sprintf("launch %s: pid %d has ended without writing its result: %v; to continue, launch the sweep again with Resume (--resume)", m.record.Study, m.record.PID, cause)
-	if tail := output.ReadLastLines(strings.TrimSuffix(m.path, ".json")+".log", output.KeptLines); tail != "" {
+	if tail := output.ReadLastLines(strings.TrimSuffix(m.path, ".json")+".log", output.MaxKeptLines); tail != "" {
 		m.record.Error += "; the last lines of its log:\n    " + tail
 	}
 	for i := range m.record.Runs {
@@ -98,7 +98,7 @@ func (m *otherSweep) markKilled(cause error) {
 	}
 }
 
-func (m *otherSweep) hasEnded() (bool, error) {
+func (m *externalSweep) hasEnded() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
@@ -118,7 +118,7 @@ type canceledError struct{ text string }
 func (e *canceledError) Error() string        { return e.text }
 func (e *canceledError) Is(target error) bool { return target == context.Canceled }
 
-func (m *otherSweep) waitsFor() string {
+func (m *externalSweep) waitsFor() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
@@ -126,9 +126,9 @@ func (m *otherSweep) waitsFor() string {
 }
 
 // done returns nil, because another process cannot close a channel of this one.
-func (m *otherSweep) done() <-chan struct{} { return nil }
+func (m *externalSweep) done() <-chan struct{} { return nil }
 
-func (m *otherSweep) isOwn() bool {
+func (m *externalSweep) isOwn() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
@@ -136,16 +136,16 @@ func (m *otherSweep) isOwn() bool {
 }
 
 // isEnding returns false: canceling a context in this process does not end the sweep's process.
-func (m *otherSweep) isEnding() bool { return false }
+func (m *externalSweep) isEnding() bool { return false }
 
-func (m *otherSweep) status() []RunStatus {
+func (m *externalSweep) status() []RunStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
 	var all []RunStatus
 	for i, n := range m.record.Runs {
 		if i == len(m.runs) {
-			m.runs = append(m.runs, &otherRun{newAttachedRun(n), output.LineCounter{Path: filepath.Join(n.Dir, runs.WorkerLogName(0))}})
+			m.runs = append(m.runs, &externalRun{newAttachedRun(n), output.LineCounter{Path: filepath.Join(n.Dir, runs.WorkerLogName(0))}})
 		}
 		r := m.runs[i]
 		r.update(n)
@@ -163,7 +163,7 @@ func (m *otherSweep) status() []RunStatus {
 
 // end sends SIGTERM to the sweep's process, which then saves the runs and ends. It sends nothing
 // unless it is certain that the recorded pid is that process's.
-func (m *otherSweep) end(atOnce bool) error {
+func (m *externalSweep) end(atOnce bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
@@ -181,7 +181,7 @@ func (m *otherSweep) end(atOnce bool) error {
 		return fmt.Errorf("cancel %s: %w", r.Study, err)
 	}
 	defer func() { _ = p.Release() }()
-	alive, err := m.isProcess()
+	alive, err := m.isProcessAlive()
 	if err != nil {
 		return fmt.Errorf("cancel %s: %w", r.Study, err)
 	}
@@ -199,9 +199,9 @@ func (m *otherSweep) end(atOnce bool) error {
 	return nil
 }
 
-// isProcess reports whether the sweep's process is alive. It returns an error if the process is
+// isProcessAlive reports whether the sweep's process is alive. It returns an error if the process is
 // alive but may have another pid than the recorded one, as in a container that has its own pids.
-func (m *otherSweep) isProcess() (alive bool, err error) {
+func (m *externalSweep) isProcessAlive() (alive bool, err error) {
 	r := m.record
 	if m.path == "" {
 		owner, alive, err := runs.OwnerOf(r.Runs[0].Dir)
@@ -210,7 +210,7 @@ func (m *otherSweep) isProcess() (alive bool, err error) {
 		}
 		return alive, err
 	}
-	folder, err := queue.Folder()
+	folder, err := queue.LocksFolder()
 	if err != nil {
 		return false, err
 	}

@@ -20,8 +20,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// ownSweep is a sweep that this process runs.
-type ownSweep struct {
+// inProcessSweep is a sweep that this process runs.
+type inProcessSweep struct {
 	plan    *SweepPlan
 	runs    []*runningRun
 	ctx     context.Context
@@ -39,9 +39,9 @@ type ownSweep struct {
 	entry  *queue.LockedEntry // in the queue
 }
 
-func newOwnSweep(p *SweepPlan) *ownSweep {
+func newInProcessSweep(p *SweepPlan) *inProcessSweep {
 	out := output.NewLineWriter(p.Sweep.Output)
-	l := &ownSweep{plan: p, out: out, ended: make(chan struct{}), killNow: make(chan struct{})}
+	l := &inProcessSweep{plan: p, out: out, ended: make(chan struct{}), killNow: make(chan struct{})}
 	for i := range p.Runs {
 		r := &runningRun{PlannedRun: &p.Runs[i], plan: p, out: out, killNow: l.killNow, changed: l.saveRecord}
 		r.resetState()
@@ -50,33 +50,33 @@ func newOwnSweep(p *SweepPlan) *ownSweep {
 	return l
 }
 
-// An ownedError reports that another process is training runs of a sweep, or waits to train them.
-type ownedError struct{}
+// An runsInUseError reports that another process is training runs of a sweep, or waits to train them.
+type runsInUseError struct{}
 
-func (*ownedError) Error() string { return "another process is training these runs" }
+func (*runsInUseError) Error() string { return "another process is training these runs" }
 
 // startInThisProcess runs the sweep of p in this process. id is the id of its record, and kernel
 // the pid of the notebook's kernel that launched it, or 0. The sweep waits in the queue until no
 // other sweep is before it. If another process has started to train its runs since the sweep was
 // planned, startInThisProcess starts nothing and returns an *ownedError.
-func (p *SweepPlan) startInThisProcess(ctx context.Context, id string, kernel int) (*ownSweep, error) {
-	folder, err := queue.Folder()
+func (p *SweepPlan) startInThisProcess(ctx context.Context, id string, kernel int) (*inProcessSweep, error) {
+	folder, err := queue.LocksFolder()
 	if err != nil {
 		return nil, err
 	}
-	l, s := newOwnSweep(p), &p.Sweep
+	l, s := newInProcessSweep(p), &p.Sweep
 	l.record = p.newRecord(id)
 	l.record.PID, l.record.State, l.record.Detach, l.record.Kernel = os.Getpid(), StateWaiting, s.Detach, kernel
 	var first *queue.Record
 	err = queue.WithLock(ctx, folder, func() error {
 		owner, _, err := findOwner(folder, p.Dir, p.runDirs())
 		if err == nil && owner != nil {
-			err = &ownedError{}
+			err = &runsInUseError{}
 		}
 		if err != nil {
 			return err
 		}
-		if err := queue.RemoveOld(folder); err != nil {
+		if err := queue.RemoveOldEntries(folder); err != nil {
 			return err
 		}
 		l.updateRecord()
@@ -84,7 +84,7 @@ func (p *SweepPlan) startInThisProcess(ctx context.Context, id string, kernel in
 		if err := runfolder.WrapWriteError("write record of sweep", l.record.Write()); err != nil {
 			return err
 		}
-		if l.entry, err = queue.Add(folder, id, l.record.Path, queue.EntryWaiting); err != nil {
+		if l.entry, err = queue.AddEntry(folder, id, l.record.Path, queue.EntryWaiting); err != nil {
 			return err
 		}
 		if s.mustQueue() {
@@ -130,7 +130,7 @@ func (p *SweepPlan) newRecord(id string) *queue.Record {
 
 // runAll runs the sweep. If queued is set, it waits for other sweeps first. Unless hasCores is set,
 // it then takes the cores, for which it may have to wait too.
-func (l *ownSweep) runAll(queued, hasCores bool) {
+func (l *inProcessSweep) runAll(queued, hasCores bool) {
 	// The goroutine must stay on its thread: see runningRun.startWorkers.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -161,7 +161,7 @@ func (l *ownSweep) runAll(queued, hasCores bool) {
 
 // awaitTurn waits until no other sweep is before this one. It then checks the run folders again,
 // because they may have changed in the meantime.
-func (l *ownSweep) awaitTurn() error {
+func (l *inProcessSweep) awaitTurn() error {
 	tick := time.NewTicker(queue.Interval)
 	defer tick.Stop()
 	for {
@@ -183,7 +183,7 @@ func (l *ownSweep) awaitTurn() error {
 }
 
 // setWaitsFor records what the sweep waits for, and reports whether this has changed.
-func (l *ownSweep) setWaitsFor(note string) (changed bool) {
+func (l *inProcessSweep) setWaitsFor(note string) (changed bool) {
 	l.mu.Lock()
 	changed = l.record.WaitsFor != note
 	l.record.WaitsFor = note
@@ -194,11 +194,11 @@ func (l *ownSweep) setWaitsFor(note string) (changed bool) {
 	return changed
 }
 
-func (l *ownSweep) endWaiting() error {
+func (l *inProcessSweep) endWaiting() error {
 	l.mu.Lock()
 	l.record.WaitsFor = ""
 	l.mu.Unlock()
-	if err := l.plan.checkFolders(); err != nil {
+	if err := l.plan.chooseActions(); err != nil {
 		return err
 	}
 	for _, r := range l.runs {
@@ -209,7 +209,7 @@ func (l *ownSweep) endWaiting() error {
 
 // saveRecord writes the record. It ignores errors: a full disk must not end the training, and the
 // run folders contain all results.
-func (l *ownSweep) saveRecord() {
+func (l *inProcessSweep) saveRecord() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.record == nil {
@@ -222,14 +222,14 @@ func (l *ownSweep) saveRecord() {
 	_ = l.record.Write()
 }
 
-func (l *ownSweep) updateRecord() {
+func (l *inProcessSweep) updateRecord() {
 	l.record.Runs = l.record.Runs[:0]
 	for _, r := range l.runs {
 		l.record.Runs = append(l.record.Runs, r.toRecord(r.PlannedRun))
 	}
 }
 
-func (l *ownSweep) status() []RunStatus {
+func (l *inProcessSweep) status() []RunStatus {
 	all := make([]RunStatus, len(l.runs))
 	over, _ := l.hasEnded()
 	for i, r := range l.runs {
@@ -240,7 +240,7 @@ func (l *ownSweep) status() []RunStatus {
 	return all
 }
 
-func (l *ownSweep) waitsFor() string {
+func (l *inProcessSweep) waitsFor() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.record == nil {
@@ -249,7 +249,7 @@ func (l *ownSweep) waitsFor() string {
 	return l.record.WaitsFor
 }
 
-func (l *ownSweep) hasEnded() (bool, error) {
+func (l *inProcessSweep) hasEnded() (bool, error) {
 	select {
 	case <-l.ended:
 		return true, l.err
@@ -258,31 +258,31 @@ func (l *ownSweep) hasEnded() (bool, error) {
 	}
 }
 
-func (l *ownSweep) done() <-chan struct{} { return l.ended }
+func (l *inProcessSweep) done() <-chan struct{} { return l.ended }
 
-func (l *ownSweep) isOwn() bool { return true }
+func (l *inProcessSweep) isOwn() bool { return true }
 
 // isEnding reports whether the context of the sweep has been canceled. Wait calls it when its own
 // context ends. The sweep's context often derives from that one and is then canceled a moment
 // later, so isEnding waits for derivedCancelTime. Otherwise Wait would return too early, and if the
 // process then ended, its workers would be killed.
-func (l *ownSweep) isEnding() bool {
+func (l *inProcessSweep) isEnding() bool {
 	if l.ctx == nil {
 		return false
 	}
 	select {
 	case <-l.ctx.Done():
 		return true
-	case <-time.After(derivedCancelTime):
+	case <-time.After(cancelPropagationTime):
 		return false
 	}
 }
 
-// derivedCancelTime is longer than the time between the cancellation of a context and of the
+// cancelPropagationTime is longer than the time between the cancellation of a context and of the
 // contexts that derive from it, even on a machine with many busy processes.
-const derivedCancelTime = time.Second
+const cancelPropagationTime = time.Second
 
-func (l *ownSweep) end(atOnce bool) error {
+func (l *inProcessSweep) end(atOnce bool) error {
 	if l.cancel == nil {
 		return nil // there was nothing to do
 	}
@@ -293,7 +293,7 @@ func (l *ownSweep) end(atOnce bool) error {
 	return nil
 }
 
-func (l *ownSweep) markOrphaned() {
+func (l *inProcessSweep) markOrphaned() {
 	l.mu.Lock()
 	l.record.Orphan = true
 	l.mu.Unlock()
@@ -306,7 +306,7 @@ func (l *ownSweep) markOrphaned() {
 //
 // A process whose launcher was killed is no owner: findOwner ends it and says so in note.
 func findOwner(folder, dir string, dirs []string) (owner *queue.Record, note string, err error) {
-	sweeps, err := queue.List(folder)
+	sweeps, err := queue.ListEntries(folder)
 	if err != nil {
 		return nil, "", err
 	}
@@ -318,24 +318,24 @@ func findOwner(folder, dir string, dirs []string) (owner *queue.Record, note str
 		if err != nil {
 			continue // the study's folder is being deleted
 		}
-		shared := func(n queue.Run) bool { return n.State != StateDone && slices.Contains(dirs, n.Dir) }
+		shared := func(n queue.RunRecord) bool { return n.State != StateDone && slices.Contains(dirs, n.Dir) }
 		if slices.ContainsFunc(r.Runs, shared) {
 			return r, "", nil
 		}
 	}
-	ended, err := child.EndLeftBehind(dirs...)
+	ended, err := child.KillOrphans(dirs...)
 	if len(ended) > 0 {
 		note = fmt.Sprintf("ended the processes that a killed launcher had left behind: pid %s", strings.Trim(fmt.Sprint(ended), "[]"))
 	}
 	if err != nil {
 		return nil, note, err
 	}
-	owner, err = findTrainer(dirs)
+	owner, err = findTrainingProcess(dirs)
 	return owner, note, err
 }
 
-// findTrainer returns a record for a run in dirs that a process trains without a launcher, or nil.
-func findTrainer(dirs []string) (*queue.Record, error) {
+// findTrainingProcess returns a record for a run in dirs that a process trains without a launcher, or nil.
+func findTrainingProcess(dirs []string) (*queue.Record, error) {
 	for _, dir := range dirs {
 		owner, alive, err := runs.OwnerOf(dir)
 		if err != nil {

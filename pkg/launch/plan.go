@@ -99,13 +99,13 @@ func ParseOn(on string) (kind, profile string, err error) {
 // started: planSweep then creates the logs folder if there is none, and ends the processes that a killed
 // launcher has left behind in the run folders. On this machine it also creates the study's folder.
 func planSweep(ctx context.Context, on, profile string, s Sweep, dry bool) (*SweepPlan, error) {
-	p := &SweepPlan{Schema: queue.Schema, Build: buildid.ID, On: on, Site: profile, Sweep: s, dry: dry}
+	p := &SweepPlan{Schema: queue.RecordSchema, Build: buildid.ID, On: on, Site: profile, Sweep: s, dry: dry}
 	if on == OnSlurm {
 		if err := p.loadSite(); err != nil {
 			return nil, &train.UsageError{Err: err}
 		}
 	}
-	if err := s.validateOn(on); err != nil {
+	if err := s.validateForLauncher(on); err != nil {
 		return nil, &train.UsageError{Err: fmt.Errorf("validate sweep: %w", err)}
 	}
 	p.Sweep = s.withDefaults()
@@ -135,7 +135,7 @@ func (p *SweepPlan) plan(ctx context.Context) error {
 	p.Dir = filepath.Join(root, s.Study)
 	if p.On == OnLocal {
 		threads := threadsPerWorker
-		if s.isForeign() {
+		if s.hasCommand() {
 			threads = 1
 		}
 		if err := process.CheckThreadLimit("/proc", slices.Max(s.Workers)*threads); err != nil {
@@ -154,7 +154,7 @@ func (p *SweepPlan) plan(ctx context.Context) error {
 	if err := p.planNSys(ctx); err != nil {
 		return err
 	}
-	if !s.isForeign() {
+	if !s.hasCommand() {
 		if err := p.checkConfigs(ctx); err != nil {
 			return err
 		}
@@ -163,11 +163,11 @@ func (p *SweepPlan) plan(ctx context.Context) error {
 		return err
 	}
 	if !p.dry && p.On != OnSlurm { // nothing is submitted to Slurm before all has been checked
-		if err := runfolder.Make(filepath.Join(p.Dir, queue.RecordsFolder)); err != nil {
+		if err := runfolder.MakeDir(filepath.Join(p.Dir, queue.RecordsFolder)); err != nil {
 			return err
 		}
 	}
-	if err := p.checkSameConfigs(); err != nil {
+	if err := p.checkExistingConfigs(); err != nil {
 		return err
 	}
 	if p.On == OnSlurm {
@@ -176,7 +176,7 @@ func (p *SweepPlan) plan(ctx context.Context) error {
 	if p.owner, err = p.findOwner(); err != nil || p.owner != nil {
 		return err
 	}
-	if err := p.checkFolders(); err != nil {
+	if err := p.chooseActions(); err != nil {
 		if p.leftOver != "" {
 			err = fmt.Errorf("%w (%s)", err, p.leftOver)
 		}
@@ -185,7 +185,7 @@ func (p *SweepPlan) plan(ctx context.Context) error {
 	if p.dry {
 		p.waits, err = s.describeWait()
 	} else {
-		p.checkSharing()
+		p.noteSharingProblem()
 	}
 	return err
 }
@@ -194,14 +194,14 @@ func (p *SweepPlan) plan(ctx context.Context) error {
 // for any worker, the program of the sweep, and mpirun.
 func (p *SweepPlan) findPrograms(ctx context.Context) (err error) {
 	s := &p.Sweep
-	if !s.isForeign() || p.On == OnSlurm {
+	if !s.hasCommand() || p.On == OnSlurm {
 		if p.Binary, err = Binary(ctx); err != nil {
 			return err
 		}
 	}
-	if s.isForeign() {
+	if s.hasCommand() {
 		_, err := exec.LookPath(s.Command[0])
-		if err != nil && !p.note(ctx, "the program", err) {
+		if err != nil && !p.noteUnchecked(ctx, "the program", err) {
 			return err
 		}
 	}
@@ -211,9 +211,9 @@ func (p *SweepPlan) findPrograms(ctx context.Context) (err error) {
 	return err
 }
 
-// where returns a message with the study's folder, and its number of runs if it has others than the
+// describeStudyFolder returns a message with the study's folder, and its number of runs if it has others than the
 // planned ones.
-func (p *SweepPlan) where() string {
+func (p *SweepPlan) describeStudyFolder() string {
 	text := "folder of the runs: " + p.Dir
 	found, err := runs.Find(p.Dir)
 	if err != nil {
@@ -224,11 +224,11 @@ func (p *SweepPlan) where() string {
 	if older == 0 {
 		return text
 	}
-	return fmt.Sprintf("%s (%s: %d of this sweep, %d older)", text, english.Count(len(dirs)+older, "run"), len(dirs), older)
+	return fmt.Sprintf("%s (%s: %d of this sweep, %d older)", text, english.FormatCount(len(dirs)+older, "run"), len(dirs), older)
 }
 
-// say shows a message in the cell of a notebook, or else in the sweep's output, if there is one.
-func (p *SweepPlan) say(text string) error {
+// showMessage shows a message in the cell of a notebook, or else in the sweep's output, if there is one.
+func (p *SweepPlan) showMessage(text string) error {
 	switch {
 	case text == "":
 	case notebook.InNotebook():
@@ -250,9 +250,9 @@ func (p *SweepPlan) notes() []string {
 	return notes
 }
 
-// note records that something could not be checked because of err, if the plan for Slurm is only to
+// noteUnchecked records that something could not be checked because of err, if the plan for Slurm is only to
 // be shown. Otherwise it returns false: the caller must return err.
-func (p *SweepPlan) note(ctx context.Context, what string, err error) bool {
+func (p *SweepPlan) noteUnchecked(ctx context.Context, what string, err error) bool {
 	if !p.dry || p.On != OnSlurm || ctx.Err() != nil {
 		return false
 	}
@@ -273,7 +273,7 @@ func (p *SweepPlan) runDirs() []string {
 // left behind in the run folders.
 func (p *SweepPlan) findOwner() (*queue.Record, error) {
 	if !p.dry {
-		folder, err := queue.Folder()
+		folder, err := queue.LocksFolder()
 		if err != nil {
 			return nil, err
 		}
@@ -286,5 +286,5 @@ func (p *SweepPlan) findOwner() (*queue.Record, error) {
 			return r, nil
 		}
 	}
-	return findTrainer(p.runDirs())
+	return findTrainingProcess(p.runDirs())
 }

@@ -165,7 +165,7 @@ func TestNotStartedByAnotherProcess(t *testing.T) {
 	}
 	p.Dir, p.Runs[0].Dir = j.Dir(), j.Status()[0].Dir
 	_, err = p.startInSeparateProcess(t.Context())
-	var owned *ownedError
+	var owned *runsInUseError
 	if !errors.As(err, &owned) {
 		t.Errorf("got error %v, want that another process owns the runs", err)
 	}
@@ -179,7 +179,7 @@ func TestNotStartedByAnotherProcess(t *testing.T) {
 func TestAttachRefusesUnknownRecords(t *testing.T) {
 	ownQueue(t)
 	dir := t.TempDir()
-	r := &queue.Record{Schema: queue.Schema + 1, Build: "0123456789abcdef", ID: queue.NewID(time.Now()), Study: "x", Dir: dir, State: StateRunning, Site: "local-test"}
+	r := &queue.Record{Schema: queue.RecordSchema + 1, Build: "0123456789abcdef", ID: queue.NewSweepID(time.Now()), Study: "x", Dir: dir, State: StateRunning, Site: "local-test"}
 	r.Path = queue.RecordPath(dir, r.ID)
 	if err := os.Mkdir(filepath.Dir(r.Path), 0o755); err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func TestAttachRefusesUnknownRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Attach(dir)
-	wantError(t, err, "attach ", fmt.Sprintf("got version %d (build 0123456789abcdef of lockstep), want at most %d: use the lockstep that launched the sweep", queue.Schema+1, queue.Schema))
+	wantError(t, err, "attach ", fmt.Sprintf("got version %d (build 0123456789abcdef of lockstep), want at most %d: use the lockstep that launched the sweep", queue.RecordSchema+1, queue.RecordSchema))
 }
 
 // TestParseOn checks the places where a sweep may run.

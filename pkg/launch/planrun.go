@@ -71,7 +71,7 @@ func (p *SweepPlan) planRuns() error {
 				name := fmt.Sprintf("%s-n%d-s%d", v.Series, n, seed)
 				r := PlannedRun{
 					Name: name, Dir: filepath.Join(p.Dir, name), Series: v.Series, Label: v.Label, Workers: n, Seed: seed,
-					Program: s.isForeign(), Action: ActionStart, Processes: n, Epochs: s.Epochs,
+					Program: s.hasCommand(), Action: ActionStart, Processes: n, Epochs: s.Epochs,
 				}
 				var err error
 				if r.StudyLogs, err = s.studyLogFolder(&r); err != nil {
@@ -145,7 +145,7 @@ func (p *SweepPlan) planNSys(ctx context.Context) error {
 	if name == "" {
 		return nil
 	}
-	if _, err := exec.LookPath(nsysProgram); err != nil && !p.note(ctx, "nsys for --nsys", err) {
+	if _, err := exec.LookPath(nsysProgram); err != nil && !p.noteUnchecked(ctx, "nsys for --nsys", err) {
 		return fmt.Errorf("profile run %s: %w: install NVIDIA Nsight Systems, load the cluster's module, or leave --nsys (NSys) out", name, err)
 	}
 	var names []string
@@ -157,15 +157,15 @@ func (p *SweepPlan) planNSys(ctx context.Context) error {
 		}
 	}
 	if last < 0 {
-		return &train.UsageError{Err: fmt.Errorf("no run %q for --nsys (NSys)%s: use %s, or last", name, nearest.Hint(name, names), english.Either(names))}
+		return &train.UsageError{Err: fmt.Errorf("no run %q for --nsys (NSys)%s: use %s, or last", name, nearest.Hint(name, names), english.JoinOr(names))}
 	}
 	p.Runs[last].NSys = true
 	return nil
 }
 
-// arguments returns the command of each process of r, with options to continue if the run is to be
+// processCommand returns the command of each process of r, with options to continue if the run is to be
 // continued.
-func (p *SweepPlan) arguments(r *PlannedRun) []string {
+func (p *SweepPlan) processCommand(r *PlannedRun) []string {
 	if r.NSys {
 		return slices.Concat(nsysCommand(r.Dir), r.Command)
 	}
@@ -225,9 +225,9 @@ func (p *SweepPlan) planEnvironments() (err error) {
 	if p.On == OnSlurm {
 		return nil // the job script sets it; see planJobs
 	}
-	var cpus binding.State
+	var cpus binding.CPUState
 	if p.On == OnLocal {
-		cpus = binding.Read()
+		cpus = binding.ReadCPUState()
 	}
 	for i := range p.Runs {
 		r := &p.Runs[i]

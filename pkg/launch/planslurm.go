@@ -55,12 +55,12 @@ type SlurmOptions struct {
 	Signal string
 }
 
-// defaultSignal gives the workers two minutes to finish the current step and to save.
-const defaultSignal = "USR1@120"
+// defaultJobSignal gives the workers two minutes to finish the current step and to save.
+const defaultJobSignal = "USR1@120"
 
 type jobPlan struct {
 	profile     *site.Profile // the profile of the site; if the sweep is not submitted, batch has no unknown values of it
-	batch       slurmsubmit.Batch
+	batch       slurmsubmit.JobSet
 	client      slurm.Client
 	unknown     []string                // keys of unknown values of the profile that the jobs depend on
 	cluster     *site.Cluster           // as Slurm describes it; nil before it was asked, and if it is not on this machine
@@ -87,7 +87,7 @@ func Slurm(ctx context.Context, name string, s Sweep) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.say(p.where()); err != nil {
+	if err := p.showMessage(p.describeStudyFolder()); err != nil {
 		return nil, err
 	}
 	if notebook.InNotebook() && len(p.jobs.submissions) > 0 {
@@ -99,8 +99,8 @@ func Slurm(ctx context.Context, name string, s Sweep) (*Job, error) {
 	if err != nil {
 		return nil, fmt.Errorf("launch %s: %w", p.Sweep.Study, err)
 	}
-	job := &Job{dir: p.Dir, name: p.Sweep.Study, backend: m, where: p.where(), note: strings.Join(append(p.notes(), m.describeJobs()), "\n")}
-	return job, p.say(job.note)
+	job := &Job{dir: p.Dir, name: p.Sweep.Study, backend: m, where: p.describeStudyFolder(), note: strings.Join(append(p.notes(), m.describeJobs()), "\n")}
+	return job, p.showMessage(job.note)
 }
 
 // describeJobs writes to b the job scripts of the plan, and what is not checked and not known.
@@ -109,7 +109,7 @@ func (p *SweepPlan) describeJobs(b *strings.Builder) {
 		fmt.Fprintf(b, "# not checked here: %s\n", what)
 	}
 	if len(p.jobs.unknown) > 0 {
-		fmt.Fprintf(b, "# not known: %s of site %s: ask its support; a submission needs them in a copy of the profile (lockstep sites show)\n", english.List(p.jobs.unknown), p.jobs.profile.Name)
+		fmt.Fprintf(b, "# not known: %s of site %s: ask its support; a submission needs them in a copy of the profile (lockstep sites show)\n", english.JoinAnd(p.jobs.unknown), p.jobs.profile.Name)
 	}
 	for _, note := range p.notes() {
 		fmt.Fprintf(b, "# %s\n", note)
@@ -133,7 +133,7 @@ func (p *SweepPlan) loadSite() (err error) {
 	if j.profile, err = site.Load(p.Site); err != nil {
 		return err
 	}
-	j.batch = slurmsubmit.Batch{ID: queue.NewID(time.Now()), Site: p.Site, Profile: j.profile}
+	j.batch = slurmsubmit.JobSet{ID: queue.NewSweepID(time.Now()), Site: p.Site, Profile: j.profile}
 	if p.dry {
 		j.batch.Profile = j.profile.WithoutUnknown()
 	}
@@ -155,19 +155,19 @@ func (s Sweep) validateSlurm() error {
 
 func (p *SweepPlan) planJobs(ctx context.Context) error {
 	p.jobs.batch.Study, p.jobs.batch.Dir, p.jobs.batch.Threads = p.Sweep.Study, p.Dir, p.Sweep.Threads
-	if err := p.findJobs(ctx); err != nil {
+	if err := p.findSubmittedJobs(ctx); err != nil {
 		return err
 	}
-	return p.checkSite(ctx)
+	return p.planSubmissions(ctx)
 }
 
-// checkSite returns an error if Slurm would refuse a job of the plan or let it wait for ever.
+// planSubmissions returns an error if Slurm would refuse a job of the plan or let it wait for ever.
 // Otherwise it plans the submissions.
-func (p *SweepPlan) checkSite(ctx context.Context) (err error) {
+func (p *SweepPlan) planSubmissions(ctx context.Context) (err error) {
 	var found, warnings slurmsubmit.Problems
-	var finished []estimate.Finished
+	var finished []estimate.FinishedRun
 	if p.Sweep.Slurm.Time > 0 {
-		finished = estimate.ReadFinished(p.Dir)
+		finished = estimate.ReadFinishedRuns(p.Dir)
 	}
 	batch := &p.jobs.batch
 	for i := range p.Runs {
@@ -175,7 +175,7 @@ func (p *SweepPlan) checkSite(ctx context.Context) (err error) {
 		if r.Action == ActionNone {
 			continue
 		}
-		j, err := p.place(r)
+		j, err := p.newSiteJob(r)
 		if err != nil {
 			return err
 		}
@@ -189,13 +189,13 @@ func (p *SweepPlan) checkSite(ctx context.Context) (err error) {
 		}
 		j = batch.CompleteJob(j, planned)
 		if p.dry {
-			j = p.addUnknown(j)
+			j = p.addUnknownKeys(j)
 		}
 		j.Part = p.Sweep.Slurm.OneJob
 		if r.Action == ActionStart {
-			j.Estimate, j.Source = p.toEstimate(r).Time(finished)
+			j.Estimate, j.Source = p.toEstimate(r).EstimateDuration(finished)
 		}
-		cluster, err := p.cluster(ctx)
+		cluster, err := p.readClusterOnce(ctx)
 		if err != nil {
 			return err
 		}
@@ -211,7 +211,7 @@ func (p *SweepPlan) checkSite(ctx context.Context) (err error) {
 		if !found.IsEmpty() {
 			continue
 		}
-		if err := batch.MakeScript(j, planned); err != nil {
+		if err := batch.SetScript(j, planned); err != nil {
 			return err
 		}
 	}
@@ -258,7 +258,7 @@ func (p *SweepPlan) planOneJob(ctx context.Context) error {
 	}
 	all.Tasks, all.CPUsPerTask = all.Nodes*all.TasksPerNode, (cpus+all.TasksPerNode-1)/all.TasksPerNode
 	all.Environment, all.Begin, all.Part = nil, "", false
-	cluster, err := p.cluster(ctx)
+	cluster, err := p.readClusterOnce(ctx)
 	if err != nil {
 		return err
 	}
@@ -274,14 +274,14 @@ func (p *SweepPlan) planOneJob(ctx context.Context) error {
 	return err
 }
 
-// cluster returns the cluster as Slurm describes it, which it asks once. It returns nil if Slurm is
+// readClusterOnce returns the cluster as Slurm describes it, which it asks once. It returns nil if Slurm is
 // not on this machine and the plan is only to be shown.
-func (p *SweepPlan) cluster(ctx context.Context) (*site.Cluster, error) {
+func (p *SweepPlan) readClusterOnce(ctx context.Context) (*site.Cluster, error) {
 	if p.jobs.clusterRead {
 		return p.jobs.cluster, nil
 	}
 	cluster, err := p.readCluster(ctx)
-	if err != nil && !p.note(ctx, "partitions, accounts and their limits", err) {
+	if err != nil && !p.noteUnchecked(ctx, "partitions, accounts and their limits", err) {
 		return nil, err
 	}
 	p.jobs.cluster, p.jobs.clusterRead = cluster, true
@@ -291,7 +291,7 @@ func (p *SweepPlan) cluster(ctx context.Context) (*site.Cluster, error) {
 // readCluster asks Slurm for the partitions and for the limits of the user's accounts. If it cannot
 // read the limits, it only adds a warning, because Slurm applies them at submission.
 func (p *SweepPlan) readCluster(ctx context.Context) (*site.Cluster, error) {
-	cluster, err := p.jobs.client.Cluster(ctx)
+	cluster, err := p.jobs.client.ReadCluster(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -304,9 +304,9 @@ func (p *SweepPlan) readCluster(ctx context.Context) (*site.Cluster, error) {
 	return cluster, nil
 }
 
-// addUnknown records the unknown keys of the profile that j depends on, and returns j with a
+// addUnknownKeys records the unknown keys of the profile that j depends on, and returns j with a
 // comment for each at the beginning of its script.
-func (p *SweepPlan) addUnknown(j site.Job) site.Job {
+func (p *SweepPlan) addUnknownKeys(j site.Job) site.Job {
 	var lines []string
 	for _, key := range p.jobs.profile.Unknown(j) {
 		if !slices.Contains(p.jobs.unknown, key) {
@@ -321,30 +321,30 @@ func (p *SweepPlan) addUnknown(j site.Job) site.Job {
 	return j
 }
 
-func (p *SweepPlan) toEstimate(r *PlannedRun) estimate.Run {
-	e := estimate.Run{Workers: r.Workers, Epochs: r.Epochs, Config: r.Config, GlobalBatch: p.Sweep.GlobalBatch > 0, Threads: p.Sweep.Threads}
+func (p *SweepPlan) toEstimate(r *PlannedRun) estimate.PendingRun {
+	e := estimate.PendingRun{Workers: r.Workers, Epochs: r.Epochs, Config: r.Config, GlobalBatch: p.Sweep.GlobalBatch > 0, Threads: p.Sweep.Threads}
 	if r.Program {
 		e.Command = r.Command
 	}
 	return e
 }
 
-// findJobs finds the jobs that an earlier call has submitted, and checks the folders of the other runs.
-func (p *SweepPlan) findJobs(ctx context.Context) error {
+// findSubmittedJobs finds the jobs that an earlier call has submitted, and checks the folders of the other runs.
+func (p *SweepPlan) findSubmittedJobs(ctx context.Context) error {
 	lost, err := slurmsubmit.FindLostJobs(ctx, p.jobs.client, p.runDirs())
-	if err != nil && !p.note(ctx, "jobs that an earlier launch has submitted", err) {
+	if err != nil && !p.noteUnchecked(ctx, "jobs that an earlier launch has submitted", err) {
 		return err
 	}
 	p.jobs.foundLost = len(lost) > 0
 	var ids []string
 	for i := range p.Runs {
 		r := &p.Runs[i]
-		if r.JobID = cmp.Or(slurmsubmit.ReadJob(r.Dir), lost[r.Dir]); r.JobID != "" {
+		if r.JobID = cmp.Or(slurmsubmit.ReadJobID(r.Dir), lost[r.Dir]); r.JobID != "" {
 			ids = append(ids, r.JobID)
 		}
 	}
-	jobs, err := p.jobs.client.Jobs(ctx, ids)
-	if err != nil && !p.note(ctx, "the state of submitted jobs", err) {
+	jobs, err := p.jobs.client.QueryJobs(ctx, ids)
+	if err != nil && !p.noteUnchecked(ctx, "the state of submitted jobs", err) {
 		return err
 	}
 	if err := checkSeparateFolders(p.Runs); err != nil {
@@ -357,15 +357,15 @@ func (p *SweepPlan) findJobs(ctx context.Context) error {
 			continue
 		}
 		r.JobID = ""
-		if err := p.checkFolder(r); err != nil {
+		if err := p.chooseAction(r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// place returns the job of r at the site, without its command.
-func (p *SweepPlan) place(r *PlannedRun) (site.Job, error) {
+// newSiteJob returns the job of r at the site, without its command.
+func (p *SweepPlan) newSiteJob(r *PlannedRun) (site.Job, error) {
 	o := p.Sweep.Slurm
 	j := site.Job{
 		Name: p.Sweep.Study + "-" + r.Name, Folder: r.Dir, CPUsPerTask: o.CPUsPerTask, Memory: o.Memory, Time: o.Time, Account: o.Account, Partition: o.Partition,
@@ -373,7 +373,7 @@ func (p *SweepPlan) place(r *PlannedRun) (site.Job, error) {
 	}
 	switch j.Signal {
 	case "":
-		j.Signal = defaultSignal
+		j.Signal = defaultJobSignal
 	case "none":
 		j.Signal = ""
 	}
@@ -443,7 +443,7 @@ func (p *SweepPlan) submit(ctx context.Context) (*slurmSweep, error) {
 
 // createRecord writes the record of the sweep m, by which Attach finds it.
 func (p *SweepPlan) createRecord(m *slurmSweep) error {
-	if err := runfolder.Make(filepath.Join(p.Dir, queue.RecordsFolder)); err != nil {
+	if err := runfolder.MakeDir(filepath.Join(p.Dir, queue.RecordsFolder)); err != nil {
 		return err
 	}
 	m.record = p.newRecord(p.jobs.batch.ID)
@@ -471,9 +471,9 @@ func RunTask(ctx context.Context, dir string, command []string) (code int, err e
 
 func (p *SweepPlan) taskCommand(r *PlannedRun) []string {
 	if r.Program {
-		return append([]string{p.Binary, "launch", "--task", r.Dir, "--"}, p.arguments(r)...)
+		return append([]string{p.Binary, "launch", "--task", r.Dir, "--"}, p.processCommand(r)...)
 	}
-	args := p.arguments(r)
+	args := p.processCommand(r)
 	if r.Action == ActionStart { // the job continues the run when it was requeued
 		args = append(args, "--resume")
 	}

@@ -32,7 +32,7 @@ func (p *SweepPlan) String() string {
 	case p.owner != nil && p.owner.Path == "":
 		fmt.Fprintf(&b, "# %s is being trained: nothing to start; its progress would be shown\n", p.owner.Study)
 	case p.owner != nil:
-		fmt.Fprintf(&b, "# %s: nothing to start; its progress would be shown\n", p.owner.Describe())
+		fmt.Fprintf(&b, "# %s: nothing to start; its progress would be shown\n", p.owner.DescribeRunning())
 	default:
 		p.describeProcesses(&b)
 	}
@@ -56,7 +56,7 @@ func (p *SweepPlan) describeProcesses(b *strings.Builder) {
 			if r.Workers > 1 && r.Processes == 1 {
 				inOneProcess = " in one process"
 			}
-			fmt.Fprintf(b, "# %s: would %s %s%s, %s each, in %s\n", r.Name, r.Action, english.Count(r.Workers, "worker"), inOneProcess, english.Count(p.Sweep.Threads, "thread"), r.Dir)
+			fmt.Fprintf(b, "# %s: would %s %s%s, %s each, in %s\n", r.Name, r.Action, english.FormatCount(r.Workers, "worker"), inOneProcess, english.FormatCount(p.Sweep.Threads, "thread"), r.Dir)
 			b.WriteString(p.describeCommands(r))
 		}
 		if r.StudyLogs != "" {
@@ -71,11 +71,11 @@ func (s *Sweep) describeWait() (string, error) {
 	if !s.mustQueue() {
 		return "", nil
 	}
-	folder, err := queue.Folder()
+	folder, err := queue.LocksFolder()
 	if err != nil {
 		return "", err
 	}
-	next := queue.LockedEntry{Entry: queue.Entry{Folder: folder, ID: queue.NewID(time.Now())}}
+	next := queue.LockedEntry{Entry: queue.Entry{Folder: folder, ID: queue.NewSweepID(time.Now())}}
 	first, err := next.FindPredecessor()
 	if first == nil || err != nil {
 		return "", err
@@ -84,7 +84,7 @@ func (s *Sweep) describeWait() (string, error) {
 	if s.NoWait {
 		what = "would not start"
 	}
-	return fmt.Sprintf("# %s: this sweep %s, unless --now (Now) is given\n", first.Describe(), what), nil
+	return fmt.Sprintf("# %s: this sweep %s, unless --now (Now) is given\n", first.DescribeRunning(), what), nil
 }
 
 // formatCommand returns environment variables and a command as for a shell.
@@ -107,7 +107,7 @@ func (p *SweepPlan) describeCommands(r *PlannedRun) string {
 		args, _ := p.mpiArguments(r, placeholderPorts(r.Processes)) // planEnvironments has returned the error
 		return formatCommand(r.Environment, args)
 	}
-	text := fmt.Sprintf("# %s\n%s", r.Binding, formatCommand(r.Environment, p.arguments(r)))
+	text := fmt.Sprintf("# %s\n%s", r.Binding, formatCommand(r.Environment, p.processCommand(r)))
 	if r.Processes == 1 {
 		return text
 	}

@@ -115,7 +115,7 @@ func TestDetachedSweepGoesOn(t *testing.T) {
 	if !j.Attached() {
 		t.Error("the sweep of another kernel counts as this process's")
 	}
-	if err := syscall.Kill(j.backend.(*otherSweep).record.PID, syscall.SIGHUP); err != nil { // ends no detached sweep
+	if err := syscall.Kill(j.backend.(*externalSweep).record.PID, syscall.SIGHUP); err != nil { // ends no detached sweep
 		t.Fatal(err)
 	}
 	kill(t, kernel)
@@ -153,7 +153,7 @@ func TestCancelSignalsOnlyTheSweep(t *testing.T) {
 	_, out := kernelOf(t, s)
 	out.await(t, "up\n", 1)
 	j := attach(t, s)
-	m := j.backend.(*otherSweep)
+	m := j.backend.(*externalSweep)
 
 	bystander := exec.Command("sleep", "600")
 	if err := bystander.Start(); err != nil {
@@ -178,7 +178,7 @@ func TestCancelSignalsOnlyTheSweep(t *testing.T) {
 		if err := changed.Write(); err != nil {
 			t.Fatal(err)
 		}
-		wantError(t, newOtherSweep(changed).end(false), "cancel scripts: ", tt.want)
+		wantError(t, newExternalSweep(changed).end(false), "cancel scripts: ", tt.want)
 	}
 	if !running(bystander.Process.Pid) {
 		t.Error("Cancel has ended another process")
@@ -398,7 +398,7 @@ func TestQueueSurvivesAKill(t *testing.T) {
 	if err != nil || waits.Note() == "" {
 		t.Fatalf("%v, note %q", err, waits.Note())
 	}
-	if err := syscall.Kill(j.backend.(*otherSweep).record.PID, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(j.backend.(*externalSweep).record.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if err := waitFor(t, waits); err != nil {
@@ -425,7 +425,7 @@ func TestLaunchAgainShowsTheSweep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pid := j.backend.(*otherSweep).record.PID
+		pid := j.backend.(*externalSweep).record.PID
 		if want := fmt.Sprintf(" as pid %d; showing it", pid); !strings.HasPrefix(j.Note(), "already running since ") || !strings.HasSuffix(j.Note(), want) {
 			t.Errorf("note %q, want %q", j.Note(), want)
 		}
@@ -494,12 +494,12 @@ func TestAttachToNothing(t *testing.T) {
 // TestPrune: prune keeps the newest ended sweeps, and all whose process is alive.
 func TestPrune(t *testing.T) {
 	folder := ownQueue(t)
-	alive, err := queue.Add(folder, "0000", "x", queue.EntryRunning)
+	alive, err := queue.AddEntry(folder, "0000", "x", queue.EntryRunning)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range queue.Kept + 3 {
-		p, err := queue.Add(folder, fmt.Sprintf("%04d", i+1), "x", queue.EntryRunning)
+		p, err := queue.AddEntry(folder, fmt.Sprintf("%04d", i+1), "x", queue.EntryRunning)
 		if err == nil {
 			err = p.MarkEnded()
 		}
@@ -507,10 +507,10 @@ func TestPrune(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := queue.RemoveOld(folder); err != nil {
+	if err := queue.RemoveOldEntries(folder); err != nil {
 		t.Fatal(err)
 	}
-	all, err := queue.List(folder)
+	all, err := queue.ListEntries(folder)
 	if err != nil || len(all) != queue.Kept+1 || all[0].ID != "0000" || all[1].ID != "0004" {
 		t.Errorf("%d entries, %v: %v", len(all), err, all[:2])
 	}

@@ -30,7 +30,7 @@ import (
 // numbers, which tables, captions, titles of figures and reports show. The end of ctx or Cancel ends the replay,
 // with the status canceled. No other sweep waits for a replay, and Jobs does not list it.
 func Replay(ctx context.Context, name string, speed float64) (*Job, error) {
-	return replayWith(ctx, name, speed, sleep)
+	return replayWithClock(ctx, name, speed, sleep)
 }
 
 // sleep waits for d, or returns context.Canceled once ctx is done.
@@ -46,19 +46,19 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 type replayedSweep struct {
-	*ownSweep // without plan and record
+	*inProcessSweep // without plan and record
 
 	sources []runs.Run // of its runs
 	speed   float64
 	wait    func(context.Context, time.Duration) error // as sleep
 }
 
-// replayWith implements Replay with another clock.
-func replayWith(ctx context.Context, name string, speed float64, wait func(context.Context, time.Duration) error) (*Job, error) {
+// replayWithClock implements Replay with another clock.
+func replayWithClock(ctx context.Context, name string, speed float64, wait func(context.Context, time.Duration) error) (*Job, error) {
 	if !(speed > 0) || math.IsInf(speed, 0) {
 		return nil, fmt.Errorf("replay %s: got the speed %g: use a finite number above 0, such as 30 for 30 times as fast", name, speed)
 	}
-	sources, err := replay.Find(ctx, name)
+	sources, err := replay.FindRuns(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("replay %s: %w", name, err)
 	}
@@ -70,11 +70,11 @@ func replayWith(ctx context.Context, name string, speed float64, wait func(conte
 	if err != nil {
 		return nil, fmt.Errorf("replay %s: %w", name, err)
 	}
-	name = replay.ShortName(name)
+	name = replay.LogsName(name)
 	dir := filepath.Join(temporary, name)
 	l := &replayedSweep{
-		ownSweep: &ownSweep{ended: make(chan struct{}), killNow: make(chan struct{})},
-		sources:  sources, speed: speed, wait: wait,
+		inProcessSweep: &inProcessSweep{ended: make(chan struct{}), killNow: make(chan struct{})},
+		sources:        sources, speed: speed, wait: wait,
 	}
 	for _, r := range sources {
 		run := fmt.Sprintf("%s-n%d-s%d", strings.ReplaceAll(r.Info.Series, "/", "-"), r.Info.Workers, r.Info.Seed)
@@ -109,7 +109,7 @@ func (l *replayedSweep) replayAll() {
 }
 
 func (l *replayedSweep) replay(r *runningRun, source runs.Run) (err error) {
-	if err := runfolder.Make(r.Dir); err != nil {
+	if err := runfolder.MakeDir(r.Dir); err != nil {
 		return err
 	}
 	log, err := os.Create(filepath.Join(r.Dir, runs.WorkerLogName(0)))
@@ -119,19 +119,19 @@ func (l *replayedSweep) replay(r *runningRun, source runs.Run) (err error) {
 	defer func() { err = errors.Join(err, log.Close()) }()
 	rank0 := output.NewWriter("", log, output.NewLineWriter(nil))
 	r.setRank0Output(rank0)
-	return replay.Write(source, r.Dir, rank0, func(e runs.Epoch) error {
+	return replay.WriteRun(source, r.Dir, rank0, func(e runs.Epoch) error {
 		const longest = math.MaxInt64 / 2 // 146 years
-		return l.wait(l.ctx, time.Duration(min(replay.Seconds(e)/l.speed*float64(time.Second), longest)))
+		return l.wait(l.ctx, time.Duration(min(replay.EpochSeconds(e)/l.speed*float64(time.Second), longest)))
 	})
 }
 
 // status returns the status of each run, with times of the replay's clock.
 func (l *replayedSweep) status() []RunStatus {
-	all := l.ownSweep.status()
+	all := l.inProcessSweep.status()
 	for i := range all {
 		s, total := &all[i], 0.0
 		for _, e := range l.sources[i].Epochs {
-			total += replay.Seconds(e)
+			total += replay.EpochSeconds(e)
 		}
 		s.isProgram = true // it cannot be continued
 		s.Seconds = min(s.Seconds*l.speed, total)

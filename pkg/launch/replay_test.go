@@ -44,7 +44,7 @@ func (c *clock) wait(ctx context.Context, d time.Duration) error {
 // startReplay starts a replay whose temporary folder is removed after the test.
 func startReplay(ctx context.Context, t *testing.T, name string, speed float64, wait func(context.Context, time.Duration) error) *Job {
 	t.Helper()
-	j, err := replayWith(ctx, name, speed, wait)
+	j, err := replayWithClock(ctx, name, speed, wait)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,8 +67,8 @@ func TestReplayGrows(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	j := startReplay(t.Context(), t, "resnet-cifar10-power", 30, c.wait)
-	w := &watch{job: j, view: live.NewView(&bytes.Buffer{})}
-	table := func() string { return w.table(j.backend.status()).String() }
+	w := &jobWatcher{job: j, view: live.NewView(&bytes.Buffer{})}
+	table := func() string { return w.buildTable(j.backend.status()).String() }
 	for epoch, seconds := range []float64{49, 45, 45, 45, 45} {
 		if d := <-c.waited; math.Abs(d.Seconds()-seconds/30) > 1e-6 {
 			t.Errorf("epoch %d takes %v, want %g s / 30", epoch+1, d, seconds)
@@ -120,7 +120,7 @@ func TestReplayedValues(t *testing.T) {
 		for _, s := range j.Status() {
 			seconds := 0.0
 			for _, e := range read(t, s.Dir).Epochs {
-				seconds += replay.Seconds(e)
+				seconds += replay.EpochSeconds(e)
 			}
 			if s.State != StateDone || s.Seconds != seconds {
 				t.Errorf("%s: run %s is %s after %g s, want %g s", name, s.Name, s.State, s.Seconds, seconds)

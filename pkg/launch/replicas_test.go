@@ -91,7 +91,7 @@ func TestProcessesOfReplicas(t *testing.T) {
 				t.Errorf("process %d of %s joins at %s", process, c.method, e.Address())
 			}
 		}
-		if args := strings.Join(p.arguments(r), " "); strings.Contains(args, "--replicas") != (c.args != "") || !strings.HasSuffix(args, c.args) {
+		if args := strings.Join(p.processCommand(r), " "); strings.Contains(args, "--replicas") != (c.args != "") || !strings.HasSuffix(args, c.args) {
 			t.Errorf("%s: arguments %s, want %q", c.method, args, c.args)
 		}
 	}
@@ -109,7 +109,7 @@ func TestReplicasShareCPUs(t *testing.T) {
 		{strategy.Config{Name: "multiworker", Replicas: 2}, "0-3,8-11 | 0-3,8-11 | 4-7,12-15 | 4-7,12-15"},
 	} {
 		p, r := newTestPlan(t, 4, c.method)
-		b, err := p.planBinding(r, binding.State{Machine: madeUp(1, 8), Quota: math.Inf(1)})
+		b, err := p.planBinding(r, binding.CPUState{Machine: madeUp(1, 8), Quota: math.Inf(1)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestReplicasShareCPUs(t *testing.T) {
 		}
 	}
 	p, r := newTestPlan(t, 4, strategy.Config{Name: "mirrored"})
-	if b, err := p.planBinding(r, binding.State{Machine: madeUp(1, 1), Quota: math.Inf(1)}); err != nil || b.Mode != BindNone || b.CPUs != nil {
+	if b, err := p.planBinding(r, binding.CPUState{Machine: madeUp(1, 1), Quota: math.Inf(1)}); err != nil || b.Mode != BindNone || b.CPUs != nil {
 		t.Errorf("4 replicas on 2 CPUs: %+v, %v", b, err)
 	}
 }

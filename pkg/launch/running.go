@@ -66,7 +66,7 @@ func (r *runningRun) execute(ctx context.Context) error {
 
 // runLockstep trains with the lockstep command, which writes the run folder itself.
 func (r *runningRun) runLockstep(ctx context.Context) error {
-	if err := runfolder.Make(r.Dir); err != nil {
+	if err := runfolder.MakeDir(r.Dir); err != nil {
 		return err
 	}
 	if err := runs.RemoveTemporary(r.Dir); err != nil { // left by a launch that was killed before it created a run
@@ -85,7 +85,7 @@ func (r *runningRun) runLockstep(ctx context.Context) error {
 func (r *runningRun) runCommand(ctx context.Context) error {
 	s := &r.plan.Sweep
 	info := runs.Info{
-		Study: s.Study, Series: r.Series, Workers: r.Workers, Seed: r.Seed, Nodes: r.plan.knownNodes(),
+		Study: s.Study, Series: r.Series, Workers: r.Workers, Seed: r.Seed, Nodes: r.plan.nodesPerRun(),
 		Command: r.Command, ThreadsPerWorker: s.Threads, Host: runs.DescribeHost(),
 	}
 	if s.OneProcess {
@@ -100,13 +100,13 @@ func (r *runningRun) runCommand(ctx context.Context) error {
 		return err
 	}
 	begin := time.Now()
-	err = w.Log("start %s with %s, %s each", strings.Join(r.Command, " "), english.Count(r.Workers, "worker"), english.Count(s.Threads, "thread"))
+	err = w.Log("start %s with %s, %s each", strings.Join(r.Command, " "), english.FormatCount(r.Workers, "worker"), english.FormatCount(s.Threads, "thread"))
 	load := monitor.NewLoadMeter(os.Getpid())
 	if err == nil {
 		load.Begin()
 		stopUsage := func() {}
 		err = r.runWorkers(ctx, func(c *workers.Group, b binding.Binding) error {
-			stopUsage = runfolder.RecordUsage(r.Dir, c.Processes(), func(err error) { _ = w.Log("note: %v", err) })
+			stopUsage = runfolder.RecordUsage(r.Dir, c.ProcessIDs(), func(err error) { _ = w.Log("note: %v", err) })
 			err := w.UpdateInfo(func(i *runs.Info) {
 				i.Binding = &b.Binding
 				if b.Disturbed != "" {

@@ -103,7 +103,7 @@ func (s *runState) status(r *PlannedRun) RunStatus {
 	read.Info.Status = s.state // run.json is not read again when the state changes
 	status.read = &read
 	if s.state == StateRunning {
-		status.Ends = estimate.End(s.folder.Run.Epochs, status.Epochs, s.folder.Time)
+		status.Ends = estimate.EndTime(s.folder.Run.Epochs, status.Epochs, s.folder.Time)
 	}
 	return status
 }
@@ -116,10 +116,10 @@ func (s *RunStatus) markNotStarted() {
 }
 
 // toRecord returns the run planned as r for the record of its sweep.
-func (s *runState) toRecord(r *PlannedRun) queue.Run {
+func (s *runState) toRecord(r *PlannedRun) queue.RunRecord {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := queue.Run{
+	n := queue.RunRecord{
 		Name: r.Name, Dir: r.Dir, Label: r.Label, Workers: r.Workers, Processes: r.Processes, Seed: r.Seed, Program: r.Program, Epochs: r.Epochs,
 		State: s.state, Started: s.started, Ended: s.ended,
 	}
@@ -136,7 +136,7 @@ type attachedRun struct {
 }
 
 // newAttachedRun returns a run of a record, which has what of its plan is needed to observe it.
-func newAttachedRun(n queue.Run) *attachedRun {
+func newAttachedRun(n queue.RunRecord) *attachedRun {
 	r := &attachedRun{PlannedRun: PlannedRun{
 		Name: n.Name, Dir: n.Dir, Label: n.Label, Workers: n.Workers, Processes: n.Processes, Seed: n.Seed, Program: n.Program, Epochs: n.Epochs,
 		JobID: n.Job, StudyLogs: n.StudyLogs,
@@ -148,7 +148,7 @@ func newAttachedRun(n queue.Run) *attachedRun {
 	return r
 }
 
-func (r *attachedRun) update(n queue.Run) {
+func (r *attachedRun) update(n queue.RunRecord) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state, r.started, r.ended, r.err = n.State, n.Started, n.Ended, nil

@@ -16,14 +16,14 @@ func (p *SweepPlan) sharesCores() bool {
 	return !hasReservedCores() && (p.On == OnLocal || p.On == OnMPI && !p.Sweep.mayUseSeveralHosts())
 }
 
-// checkSharing adds a note to the plan if the users should share this machine's cores, but cannot.
-func (p *SweepPlan) checkSharing() {
-	folder, _, err := cores.Configured()
+// noteSharingProblem adds a note to the plan if the users should share this machine's cores, but cannot.
+func (p *SweepPlan) noteSharingProblem() {
+	folder, _, err := cores.ReadConfig()
 	if folder == "" || !p.sharesCores() {
 		return
 	}
 	if err == nil {
-		err = cores.Check(folder)
+		err = cores.CheckFolder(folder)
 	}
 	if err != nil {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("note: this sweep starts whether or not other users' sweeps use the cores: %v", err))
@@ -31,14 +31,14 @@ func (p *SweepPlan) checkSharing() {
 }
 
 // openClaim makes the sweep share the cores of this machine with others. It does nothing without a
-// folder for that, or if the folder cannot be used, which checkSharing has noted.
-func (l *ownSweep) openClaim() {
-	folder, limit, err := cores.Configured()
+// folder for that, or if the folder cannot be used, which noteSharingProblem has noted.
+func (l *inProcessSweep) openClaim() {
+	folder, limit, err := cores.ReadConfig()
 	if folder == "" || err != nil || !l.plan.sharesCores() {
 		return
 	}
 	s := &l.plan.Sweep
-	if l.claim, err = cores.NewClaim(folder, limit, binding.Read(), slices.Max(s.Workers), s.Threads); err != nil {
+	if l.claim, err = cores.NewClaim(folder, limit, binding.ReadCPUState(), slices.Max(s.Workers), s.Threads); err != nil {
 		l.claim = nil
 	} else if s.Now {
 		l.claim.Until = time.Now()
@@ -47,12 +47,12 @@ func (l *ownSweep) openClaim() {
 
 // tryCores takes the cores for the sweep if enough are free. Otherwise it records what the sweep
 // waits for, or with NoWait returns an error.
-func (l *ownSweep) tryCores() (ok bool, err error) {
+func (l *inProcessSweep) tryCores() (ok bool, err error) {
 	l.openClaim()
 	if l.claim == nil {
 		return true, nil
 	}
-	ok, place, err := l.claim.Try()
+	ok, place, err := l.claim.TryTake()
 	switch {
 	case err != nil: // such as a full disk: start the sweep, as without other users
 		return true, nil
@@ -67,18 +67,18 @@ func (l *ownSweep) tryCores() (ok bool, err error) {
 	return ok, nil
 }
 
-func (l *ownSweep) describeWait(p cores.Place) string {
+func (l *inProcessSweep) describeWait(p cores.QueuePlace) string {
 	return fmt.Sprintf("waiting for %v; starts at the latest at %s; --now starts it anyway", p, queue.FormatTime(l.claim.Until))
 }
 
-func (l *ownSweep) awaitCores() error {
+func (l *inProcessSweep) awaitCores() error {
 	if l.claim == nil {
 		l.openClaim()
 	}
 	if l.claim == nil {
 		return nil
 	}
-	disturbed, err := l.claim.Wait(l.ctx, func(p cores.Place) {
+	disturbed, err := l.claim.Wait(l.ctx, func(p cores.QueuePlace) {
 		if note := l.describeWait(p); l.setWaitsFor(note) {
 			l.out.WriteLine(note)
 		}
@@ -92,7 +92,7 @@ func (l *ownSweep) awaitCores() error {
 	return l.endWaiting()
 }
 
-func (l *ownSweep) releaseCores() {
+func (l *inProcessSweep) releaseCores() {
 	if l.claim != nil {
 		_ = l.claim.Close() // its lock ends in any case
 	}

@@ -143,7 +143,7 @@ func TestSweepStartsWithoutCores(t *testing.T) {
 // TestSweepTakesFreeCores: a sweep is bound to cores that no other user has.
 func TestSweepTakesFreeCores(t *testing.T) {
 	cpus := allowed(t)
-	if len(cpus) < 2 || binding.Read().Quota < float64(len(cpus)) {
+	if len(cpus) < 2 || binding.ReadCPUState().Quota < float64(len(cpus)) {
 		t.Skip("this process has one CPU, or a quota of CPU time")
 	}
 	sharedWith(t, "1h", cpus[:1])
@@ -154,10 +154,10 @@ func TestSweepTakesFreeCores(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	b := read(t, filepath.Join(j.Dir(), "ddp-n1-s1")).Info.Binding
-	if b == nil || len(b.CPUs) != 1 || b.Allowed != topology.FormatList(cpus) {
+	if b == nil || len(b.CPUs) != 1 || b.Allowed != topology.FormatCPUList(cpus) {
 		t.Fatalf("run.json has the binding %+v", b)
 	}
-	if got, err := topology.ParseList(b.CPUs[0]); err != nil || len(got) == 0 || got[0] == cpus[0] {
+	if got, err := topology.ParseCPUList(b.CPUs[0]); err != nil || len(got) == 0 || got[0] == cpus[0] {
 		t.Errorf("the worker is bound to %s, but another user has CPU %d", b.CPUs[0], cpus[0])
 	}
 }

@@ -22,7 +22,7 @@ const slurmTimeout = 3 * time.Minute
 // it returns.
 func useCluster(t *testing.T) (token func() string) {
 	t.Helper()
-	cluster.Use(t)
+	cluster.StartForTest(t)
 	state := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", state)
 	t.Setenv("LOCKSTEP_TOKEN", "a-secret-that-no-job-gets")
@@ -217,7 +217,7 @@ func TestSlurmNodeLost(t *testing.T) {
 			t.Fatalf("no epoch was trained: %+v", j.Status())
 		}
 	}
-	pid := cluster.PID(t, "slurmd-n2")
+	pid := cluster.DaemonPID(t, "slurmd-n2")
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +307,7 @@ type endsAfterFirstJob struct {
 func (c endsAfterFirstJob) Err() error {
 	folders, _ := filepath.Glob(filepath.Join(c.dir, "*")) // the pattern is valid
 	for _, dir := range folders {
-		if slurmsubmit.ReadJob(dir) != "" {
+		if slurmsubmit.ReadJobID(dir) != "" {
 			return context.Canceled
 		}
 	}
@@ -339,7 +339,7 @@ func TestSlurmInterruptedSubmission(t *testing.T) {
 	}
 	id := p.jobs.added[0].ID
 	for deadline := time.Now().Add(slurmTimeout); ; time.Sleep(50 * time.Millisecond) {
-		jobs, err := p.jobs.client.Jobs(t.Context(), []string{id})
+		jobs, err := p.jobs.client.QueryJobs(t.Context(), []string{id})
 		if err != nil {
 			t.Fatal(err)
 		}

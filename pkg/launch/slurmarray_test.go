@@ -181,7 +181,7 @@ func TestSlurmNoAnswerAtSubmission(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pid := cluster.PID(t, "slurmctld")
+		pid := cluster.DaemonPID(t, "slurmctld")
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}

@@ -19,7 +19,7 @@ func TestSlurmControllerStops(t *testing.T) {
 	awaitState(t, j, StateRunning)
 	sweep := j.backend.(*slurmSweep)
 	sweep.client.Timeout = 200 * time.Millisecond // nothing answers, so that more time would change nothing
-	pid := cluster.PID(t, "slurmctld")
+	pid := cluster.DaemonPID(t, "slurmctld")
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func attachSlurm(record *queue.Record) *slurmSweep {
 
 func (m *slurmSweep) addRun(r *attachedRun) {
 	n := &slurmRun{attachedRun: r, job: slurm.Job{ID: r.JobID}}
-	group := r.group()
+	group := r.toWorkersRun()
 	group.Output = m.out
 	for process := range r.Processes {
 		n.tails = append(n.tails, group.NewTail(process*r.workersPerProcess()))
@@ -86,8 +86,8 @@ func (m *slurmSweep) addRun(r *attachedRun) {
 	m.runs = append(m.runs, n)
 }
 
-// isOver reports whether the run has ended and its result has been recorded.
-func (r *slurmRun) isOver() bool {
+// isEndRecorded reports whether the run has ended and its result has been recorded.
+func (r *slurmRun) isEndRecorded() bool {
 	return r.state == StateDone || r.state == StateFailed || r.state == StateCanceled
 }
 
@@ -99,14 +99,14 @@ func (m *slurmSweep) refresh() {
 	defer m.reportWait()
 	var ids []string
 	for _, r := range m.runs {
-		if !r.isOver() {
+		if !r.isEndRecorded() {
 			ids = append(ids, r.job.ID)
 		}
 	}
 	if len(ids) == 0 {
 		return
 	}
-	jobs, err := m.client.Jobs(context.Background(), ids)
+	jobs, err := m.client.QueryJobs(context.Background(), ids)
 	m.next = time.Now().Add(slurmPollInterval)
 	if err != nil {
 		m.problem = err.Error()
@@ -115,7 +115,7 @@ func (m *slurmSweep) refresh() {
 	m.problem = ""
 	changed := false
 	for _, r := range m.runs {
-		if !r.isOver() {
+		if !r.isEndRecorded() {
 			before := r.state
 			r.update(jobs[r.job.ID], m.canceled)
 			changed = changed || r.state != before
@@ -131,13 +131,13 @@ func (r *slurmRun) update(j slurm.Job, canceled bool) {
 	j.ID = r.job.ID
 	r.job = j
 	for _, t := range r.tails {
-		t.Copy()
+		t.CopyNew()
 	}
 	state, err := StateRunning, error(nil)
 	started, ended := j.Started, j.Ended
 	code, hasEnded, isRunning := 0, false, true
 	if r.sharesJob {
-		code, hasEnded = slurmsubmit.ReadExit(r.Dir)
+		code, hasEnded = slurmsubmit.ReadExitCode(r.Dir)
 		read, err := runs.Read(r.Dir)
 		if isRunning = err == nil && read.Info.Status == runs.StatusRunning; err == nil {
 			started, ended = read.Info.Started, read.Info.Ended
@@ -148,7 +148,7 @@ func (r *slurmRun) update(j slurm.Job, canceled bool) {
 		state = StateDone
 	case hasEnded && code != slurmsubmit.ExitRequeue:
 		r.job = j.AsFailed(code)
-		state, err = StateFailed, r.describeFailure(false)
+		state, err = StateFailed, r.failureError(false)
 		err = errors.Join(err, runfolder.WriteFinalStatus(r.Dir, state, err))
 	case !isRunning && j.IsKnown() && !j.HasEnded():
 		state = StateWaiting
@@ -157,7 +157,7 @@ func (r *slurmRun) update(j slurm.Job, canceled bool) {
 	case !j.IsKnown() && r.isDone(), j.Succeeded():
 		state = StateDone
 	case !j.IsKnown() || j.HasEnded():
-		state, err = StateFailed, r.describeFailure(canceled)
+		state, err = StateFailed, r.failureError(canceled)
 		if errors.Is(err, context.Canceled) {
 			state = StateCanceled
 		}
@@ -186,10 +186,10 @@ func (r *slurmRun) isDone() bool {
 	return err == nil && read.Info.Status == runs.StatusDone
 }
 
-// describeFailure returns the error of a run whose job failed: the reason in words, and the last
+// failureError returns the error of a run whose job failed: the reason in words, and the last
 // lines of the output.
-func (r *slurmRun) describeFailure(canceled bool) error {
-	script := output.ReadLastLines(slurmsubmit.OutputPath(r.Dir, r.job.ID), output.KeptLines)
+func (r *slurmRun) failureError(canceled bool) error {
+	script := output.ReadLastLines(slurmsubmit.OutputPath(r.Dir, r.job.ID), output.MaxKeptLines)
 	reason := r.job.DescribeEnd(script)
 	isCanceled := r.job.IsCanceled()
 	// Slurm keeps no record of a task of an array that was canceled while it waited. The output
@@ -204,7 +204,7 @@ func (r *slurmRun) describeFailure(canceled bool) error {
 	if lines == "" {
 		lines = "there is no output"
 	} else {
-		lines = output.LastLinesFollow + lines
+		lines = output.LastLinesIntro + lines
 	}
 	text := fmt.Sprintf("run %s: job %s: %s; %s", r.Name, r.job.ID, reason, lines)
 	if isCanceled {
@@ -246,7 +246,7 @@ func (m *slurmSweep) saveRecord() {
 			if m.record.HasEnded() {
 				m.record.State = r.state
 			}
-		case !r.isOver():
+		case !r.isEndRecorded():
 			n.Ended = time.Time{}
 			m.record.State = StateRunning
 		}
@@ -332,7 +332,7 @@ func (m *slurmSweep) hasEnded() (bool, error) {
 	m.refresh()
 	var errs []error
 	for _, r := range m.runs {
-		if !r.isOver() {
+		if !r.isEndRecorded() {
 			return false, nil
 		}
 		errs = append(errs, r.err)
@@ -358,7 +358,7 @@ func (m *slurmSweep) end(atOnce bool) error {
 	defer m.mu.Unlock()
 	var ids []string
 	for _, r := range m.runs {
-		if !r.isOver() {
+		if !r.isEndRecorded() {
 			ids = append(ids, r.job.ID)
 		}
 	}
@@ -373,14 +373,14 @@ func (m *slurmSweep) describeJobs() string {
 	var ids []string
 	doneBefore := 0
 	for _, r := range m.runs {
-		if r.isOver() {
+		if r.isEndRecorded() {
 			doneBefore++
 		} else {
 			ids = append(ids, r.job.ID)
 		}
 	}
 	if len(ids) == 0 {
-		return english.Count(doneBefore, "run") + " done; nothing to do"
+		return english.FormatCount(doneBefore, "run") + " done; nothing to do"
 	}
 	short := slurm.ShortenIDs(ids)
 	text := fmt.Sprintf("Slurm jobs %s continue without this program; Cancel, lockstep stop or scancel %s ends them", strings.Join(short, ", "), strings.Join(short, " "))
@@ -388,7 +388,7 @@ func (m *slurmSweep) describeJobs() string {
 		text = fmt.Sprintf("Slurm job %s continues without this program; Cancel, lockstep stop or scancel %[1]s ends it", short[0])
 	}
 	if doneBefore > 0 {
-		text += "; " + english.Count(doneBefore, "run") + " done before"
+		text += "; " + english.FormatCount(doneBefore, "run") + " done before"
 	}
 	return text
 }

@@ -18,7 +18,7 @@ import (
 func TestSlurmClassLimits(t *testing.T) {
 	accounting := slurmtest.Cluster{Accounting: true}
 	t.Cleanup(accounting.Stop)
-	accounting.Use(t)
+	accounting.StartForTest(t)
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	me, err := user.Current()
 	if err != nil {

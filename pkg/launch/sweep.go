@@ -156,7 +156,7 @@ const NSysLast = "last"
 // defaultGracePeriod is enough time for a training step and a check of the context.
 const defaultGracePeriod = 10 * time.Second
 
-func (s Sweep) isForeign() bool { return len(s.Command) > 0 }
+func (s Sweep) hasCommand() bool { return len(s.Command) > 0 }
 
 // seriesAxes returns the fields of s that determine its series.
 func (s Sweep) seriesAxes() series.Axes {
@@ -171,13 +171,13 @@ func (s Sweep) withDefaults() Sweep {
 	}
 	s.gracePeriod = cmp.Or(s.gracePeriod, defaultGracePeriod)
 	name := series.PlainName(s.Config)
-	if s.isForeign() {
+	if s.hasCommand() {
 		name = series.ProgramName(s.Command)
 	}
 	s.Study = cmp.Or(s.Study, name)
 	switch {
 	case s.Series != "" || len(s.Strategies) > 0: // each strategy names a series
-	case s.isForeign():
+	case s.hasCommand():
 		s.Series = name
 	default:
 		s.Series = train.Worker{Config: s.Config, Set: s.Set}.StrategyName()

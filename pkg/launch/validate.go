@@ -20,14 +20,14 @@ import (
 
 // Validate returns an error for the first field of s that is invalid for Local on this machine.
 func (s Sweep) Validate() error {
-	if err := s.validateOn(OnLocal); err != nil {
+	if err := s.validateForLauncher(OnLocal); err != nil {
 		return fmt.Errorf("validate sweep: %w", err)
 	}
 	return nil
 }
 
-// validateOn returns an error for the first field of s that is invalid on OnLocal, OnMPI or OnSlurm.
-func (s Sweep) validateOn(on string) error {
+// validateForLauncher returns an error for the first field of s that is invalid on OnLocal, OnMPI or OnSlurm.
+func (s Sweep) validateForLauncher(on string) error {
 	if on != OnMPI && s.MPI != (MPIOptions{}) {
 		next := "use launch.MPI (--on mpi)"
 		if on == OnSlurm {
@@ -50,7 +50,7 @@ func (s Sweep) validateOn(on string) error {
 		}
 		cores = math.MaxInt // the nodes have other cores than this machine
 	}
-	if err := s.validate(cores); err != nil {
+	if err := s.validateForCores(cores); err != nil {
 		return err
 	}
 	if s.Slurm.OneJob && on != OnSlurm {
@@ -59,19 +59,19 @@ func (s Sweep) validateOn(on string) error {
 	return s.validateGPUs(on)
 }
 
-// validate returns an error for the first field of s that is invalid on a machine with the given cores.
-func (s Sweep) validate(cores int) error {
+// validateForCores returns an error for the first field of s that is invalid on a machine with the given cores.
+func (s Sweep) validateForCores(cores int) error {
 	switch {
-	case s.isForeign() && s.Config != "":
+	case s.hasCommand() && s.Config != "":
 		return fmt.Errorf("got config %q and command %q: give only one of them", s.Config, strings.Join(s.Command, " "))
-	case !s.isForeign() && s.Config == "":
+	case !s.hasCommand() && s.Config == "":
 		return errors.New(`no config and no command: name a config (Config, --config), or give a command (Command, -- CMD)`)
 	case s.validateProgramOptions() != nil:
 		return s.validateProgramOptions()
-	case s.isForeign() && len(s.trainingOptions()) > 0:
+	case s.hasCommand() && len(s.trainingOptions()) > 0:
 		return fmt.Errorf("%s cannot be used with the command %s, because only Lockstep's own training reads them: pass the values to %[2]s as its own arguments, such as --batch '{16*workers}' or --batch '{64/workers}'",
-			english.List(s.trainingOptions()), s.Command[0])
-	case !s.isForeign() && len(s.Lines) > 0:
+			english.JoinAnd(s.trainingOptions()), s.Command[0])
+	case !s.hasCommand() && len(s.Lines) > 0:
 		return errors.New("lines (Lines, --line) describe what another program prints: give a command (Command, -- CMD)")
 	case logread.Options{Lines: s.Lines}.Validate() != nil:
 		return logread.Options{Lines: s.Lines}.Validate()
@@ -86,7 +86,7 @@ func (s Sweep) validate(cores int) error {
 	case s.Timeout < 0:
 		return fmt.Errorf("invalid time-out %v: use a positive one, or 0 for none", s.Timeout)
 	}
-	if !s.isForeign() {
+	if !s.hasCommand() {
 		if err := train.CheckEnvironment(os.Getenv); err != nil {
 			return err
 		}
@@ -113,17 +113,17 @@ func (s Sweep) validate(cores int) error {
 // validateProgramOptions returns an error for the first invalid field of s that only another program uses.
 func (s Sweep) validateProgramOptions() error {
 	switch {
-	case s.OneProcess && (!s.isForeign() || len(s.Strategies) > 0):
+	case s.OneProcess && (!s.hasCommand() || len(s.Strategies) > 0):
 		return errors.New("OneProcess (--processes one) is for another program without strategies: for Lockstep's own training, use the strategy mirrored (--strategies mirrored), whose workers are in one process")
 	case s.GPUsPerWorker < NoGPUs:
 		return fmt.Errorf("got %d GPUs per worker: use at least 1, or none (NoGPUs, --gpus-per-worker 0)", s.GPUsPerWorker)
-	case s.GPUsPerWorker > 1 && !s.isForeign():
+	case s.GPUsPerWorker > 1 && !s.hasCommand():
 		return fmt.Errorf("got %d GPUs per worker (GPUsPerWorker, --gpus-per-worker): a worker of Lockstep's own training uses one: leave it out", s.GPUsPerWorker)
 	case s.Framework != "" && s.Framework != FrameworkTensorFlow:
 		return fmt.Errorf("unknown framework %q%s: use %s for TF_CONFIG, or leave it out (Framework, --env): RANK, WORLD_SIZE and the like are always set", s.Framework, nearest.Hint(s.Framework, []string{FrameworkTensorFlow}), FrameworkTensorFlow)
-	case s.Framework != "" && !s.isForeign():
+	case s.Framework != "" && !s.hasCommand():
 		return errors.New("a framework (Framework, --env) is for another program: Lockstep's own training finds its ranks itself")
-	case s.NSys != "" && !s.isForeign():
+	case s.NSys != "" && !s.hasCommand():
 		return errors.New("NSys (--nsys) is for another program: Lockstep's own training writes its profile itself (Profile, --profile)")
 	case s.TimeoutJoin < 0:
 		return fmt.Errorf("invalid TimeoutJoin (--timeout-join) %v: use a positive one, or 0 for the config's", s.TimeoutJoin)
@@ -172,7 +172,7 @@ func (s Sweep) validateGlobalBatch() error {
 	for _, n := range s.Workers {
 		if n > 0 && s.GlobalBatch%n != 0 {
 			return fmt.Errorf("a global batch of %s cannot be divided among %s: use a multiple of each worker count",
-				english.Count(s.GlobalBatch, "sample"), english.Count(n, "worker"))
+				english.FormatCount(s.GlobalBatch, "sample"), english.FormatCount(n, "worker"))
 		}
 	}
 	return nil
@@ -195,10 +195,10 @@ func (s Sweep) validateCounts(cores int) error {
 		case counts[n]:
 			return fmt.Errorf("duplicate worker count %d: give each count once", n)
 		case n > engine.MaxThreads/threads:
-			return fmt.Errorf("%s × %s: use at most %d threads on a machine", english.Count(n, "worker"), english.Count(threads, "thread"), engine.MaxThreads)
+			return fmt.Errorf("%s × %s: use at most %d threads on a machine", english.FormatCount(n, "worker"), english.FormatCount(threads, "thread"), engine.MaxThreads)
 		case n*threads > cores && !s.Oversubscribe:
 			return fmt.Errorf("%s × %s = %d, but this machine has %s: use fewer, or allow it with Oversubscribe (--oversubscribe); the times then do not measure scaling",
-				english.Count(n, "worker"), english.Count(threads, "thread"), n*threads, english.Count(cores, "core"))
+				english.FormatCount(n, "worker"), english.FormatCount(threads, "thread"), n*threads, english.FormatCount(cores, "core"))
 		}
 		if _, err := placeholder.Expand(s.Command, placeholder.Values{Workers: n, GPUs: n * max(1, s.GPUsPerWorker)}); err != nil {
 			return err

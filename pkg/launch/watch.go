@@ -51,18 +51,18 @@ func (j *Job) Watch(ctx context.Context) error { return j.WatchOn(ctx, os.Stderr
 // WatchOn is like Watch, but a program without a notebook's kernel shows the table on w, which may
 // be a terminal.
 func (j *Job) WatchOn(ctx context.Context, w io.Writer) error {
-	v := &watch{job: j, view: live.NewView(w)}
+	v := &jobWatcher{job: j, view: live.NewView(w)}
 	err := j.wait(ctx, v.update)
 	v.finish()
 	return err
 }
 
-type watch struct {
+type jobWatcher struct {
 	job  *Job
 	view live.View
 
 	nextTable, nextCurve time.Time // neither is shown again before
-	curve                *live.Curve
+	curve                *live.SpeedupCurve
 	cautions             []string   // about the study, once the sweep has ended
 	progress             string     // the epochs and states of the runs when curve was computed
 	others               []runs.Run // the other runs of the study, once they were read
@@ -70,7 +70,7 @@ type watch struct {
 }
 
 // update shows the current state, but not too often.
-func (v *watch) update() {
+func (v *jobWatcher) update() {
 	now := time.Now()
 	if now.Before(v.nextTable) {
 		return
@@ -80,12 +80,12 @@ func (v *watch) update() {
 	if !now.Before(v.nextCurve) {
 		v.updateCurve(all)
 	}
-	v.view.Show(v.table(all), v.curve, false)
+	v.view.Show(v.buildTable(all), v.curve, false)
 }
 
 // finish shows the last state. If the sweep has ended, the curve comes from the complete run
 // folders.
-func (v *watch) finish() {
+func (v *jobWatcher) finish() {
 	all := v.job.backend.status()
 	if over, _ := v.job.backend.hasEnded(); over {
 		dir, err := filepath.Abs(v.job.dir)
@@ -94,12 +94,12 @@ func (v *watch) finish() {
 		}
 		if study, err := readStudy(dir); err == nil {
 			v.cautions = study.Cautions()
-			if curve, err := live.NewCurve(study, false, v.view.DrawsFigures()); err == nil {
+			if curve, err := live.NewSpeedupCurve(study, false, v.view.DrawsFigures()); err == nil {
 				v.curve = curve
 			}
 		}
 	}
-	v.view.Show(v.table(all), v.curve, true)
+	v.view.Show(v.buildTable(all), v.curve, true)
 }
 
 func readStudy(dir string) (*scaling.Study, error) {
@@ -112,7 +112,7 @@ func readStudy(dir string) (*scaling.Study, error) {
 
 // updateCurve computes the curve again if an epoch is new or a run has ended. On failure, the last
 // curve stays.
-func (v *watch) updateCurve(all []RunStatus) {
+func (v *jobWatcher) updateCurve(all []RunStatus) {
 	var b strings.Builder
 	for _, s := range all {
 		fmt.Fprintln(&b, s.Epoch, s.State)
@@ -124,8 +124,8 @@ func (v *watch) updateCurve(all []RunStatus) {
 	v.progress = b.String()
 	study, err := scaling.FromRuns(v.readRuns(all))
 	if err == nil {
-		var curve *live.Curve
-		if curve, err = live.NewCurve(study, true, v.view.DrawsFigures()); err == nil && curve != nil {
+		var curve *live.SpeedupCurve
+		if curve, err = live.NewSpeedupCurve(study, true, v.view.DrawsFigures()); err == nil && curve != nil {
 			v.curve = curve
 		}
 	}
@@ -134,7 +134,7 @@ func (v *watch) updateCurve(all []RunStatus) {
 
 // readRuns returns the runs in the study's folder that have epochs: those of the sweep from their
 // status, and the others, which are read once.
-func (v *watch) readRuns(all []RunStatus) []runs.Run {
+func (v *jobWatcher) readRuns(all []RunStatus) []runs.Run {
 	if !v.othersRead {
 		v.othersRead = true
 		found, err := runs.Find(v.job.dir)
@@ -163,7 +163,7 @@ func (v *watch) readRuns(all []RunStatus) []runs.Run {
 	return slices.DeleteFunc(read, func(r runs.Run) bool { return len(r.Epochs) == 0 })
 }
 
-func (v *watch) table(all []RunStatus) live.Table {
+func (v *jobWatcher) buildTable(all []RunStatus) live.Table {
 	t := live.Table{Heading: v.job.heading}
 	waits := v.job.backend.waitsFor()
 	if slices.ContainsFunc(all, func(s RunStatus) bool { return s.Waits != "" }) {
@@ -204,7 +204,7 @@ func (s RunStatus) toRow() live.Row {
 	case s.State == StateNotStarted:
 		r.Note = "the sweep ended before; the same launch starts it"
 	case s.Err != nil && s.State != StateDone:
-		r.Note = output.Summarize(s.Err.Error(), !s.isProgram)
+		r.Note = output.SummarizeError(s.Err.Error(), !s.isProgram)
 		r.Note = strings.TrimPrefix(r.Note, "run "+s.Name+": ")
 	case s.Err == nil && s.Epoch == 0 && r.Note == "":
 		r.Note = s.Line

@@ -15,15 +15,15 @@ import (
 	"lockstep/pkg/train"
 )
 
-// group describes the processes of the run, to start them.
-func (r *runningRun) group() workers.Run {
-	g := r.PlannedRun.group()
+// toWorkersRun describes the processes of the run, to start them.
+func (r *runningRun) toWorkersRun() workers.Run {
+	g := r.PlannedRun.toWorkersRun()
 	g.Output, g.GracePeriod, g.KillNow = r.out, r.plan.Sweep.gracePeriod, r.killNow
 	return g
 }
 
-// group describes the processes of the run for a process that does not start them.
-func (r *PlannedRun) group() workers.Run {
+// toWorkersRun describes the processes of the run for a process that does not start them.
+func (r *PlannedRun) toWorkersRun() workers.Run {
 	return workers.Run{
 		Dir: r.Dir, Ranks: r.workersPerProcess(), Foreign: r.Program, Resume: r.Action == ActionContinue,
 		Label: fmt.Sprintf("%s n%d s%d", r.Label, r.Workers, r.Seed),
@@ -39,8 +39,8 @@ func (r *runningRun) startWorkers(ctx context.Context) (c *workers.Group, planne
 		return nil, planned, err
 	}
 	token := rand.Text()
-	c = workers.NewGroup(r.group())
-	argv := r.plan.arguments(r.PlannedRun)
+	c = workers.NewGroup(r.toWorkersRun())
+	argv := r.plan.processCommand(r.PlannedRun)
 	err = r.withBinding(ctx, func(b binding.Binding) error {
 		planned = b
 		return b.WithThreadBinder(func(bind func(rank int) error) error {
@@ -108,7 +108,7 @@ func (p *SweepPlan) workerVariables(r *PlannedRun, process int, ports []string, 
 	}
 	if r.GPUs > 0 { // of one process; see Sweep.GPUsPerWorker
 		if all := localGPUs(); len(all) >= r.GPUs {
-			set = append(set, visibleDevices+"="+strings.Join(all[:r.GPUs], ","))
+			set = append(set, visibleDevicesVariable+"="+strings.Join(all[:r.GPUs], ","))
 		}
 	}
 	return set, without

@@ -66,14 +66,14 @@ func BatchLimits(all []runs.Run) []BatchLimit {
 	}
 	for i := range limits {
 		slices.SortStableFunc(limits[i].Tried, func(a, b BatchTrial) int {
-			return cmp.Or(cmp.Compare(a.Batch, b.Batch), last(!a.Fits)-last(!b.Fits))
+			return cmp.Or(cmp.Compare(a.Batch, b.Batch), boolToInt(!a.Fits)-boolToInt(!b.Fits))
 		})
 	}
 	return limits
 }
 
-// last returns 1 if is is true, as a sort key that puts such elements last.
-func last(is bool) int {
+// boolToInt returns 1 if is is true, as a sort key that puts such elements last.
+func boolToInt(is bool) int {
 	if is {
 		return 1
 	}
@@ -90,7 +90,7 @@ func groupByJob(all []runs.Run) []job {
 	isError := func(r runs.Run) bool { return len(r.OutOfMemory) > 0 && len(r.Epochs) == 0 }
 	errorsLast := slices.Clone(all) // error files without epochs belong to the last run of their job
 	slices.SortStableFunc(errorsLast, func(a, b runs.Run) int {
-		return last(isError(a)) - last(isError(b))
+		return boolToInt(isError(a)) - boolToInt(isError(b))
 	})
 	for _, r := range errorsLast {
 		key := r.Dir

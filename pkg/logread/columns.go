@@ -25,7 +25,7 @@ func (l *Logs) addColumnUses(r *record.Report) {
 // maxListedHeaders is the number of files whose columns an error lists.
 const maxListedHeaders = 5
 
-func (l *Logs) checkColumns(o Options) error {
+func (l *Logs) checkColumnsUsed(o Options) error {
 	mappings, err := table.ParseMappings(o.Columns)
 	if err != nil {
 		return fmt.Errorf("read logs: %w", err)

@@ -54,7 +54,7 @@ type Follower struct {
 	lines          []*template.Template // of options.Lines
 	columns        []table.Mapping      // of options.Columns
 	paths          []string
-	files          map[string]*files.Followed
+	files          map[string]*files.FollowedTask
 	logs           *Logs
 	started        bool            // Next was called
 	bytesOfRemoved int64           // bytes read of files that no longer exist
@@ -79,7 +79,7 @@ func (o Options) Follow(ctx context.Context, paths ...string) (*Follower, error)
 	if err != nil {
 		return nil, fmt.Errorf("follow logs: %w", err)
 	}
-	f := &Follower{Every: followEvery, ctx: ctx, options: o, lines: lines, columns: columns, files: map[string]*files.Followed{}, logs: &Logs{}, otherProgram: map[string]bool{}}
+	f := &Follower{Every: followEvery, ctx: ctx, options: o, lines: lines, columns: columns, files: map[string]*files.FollowedTask{}, logs: &Logs{}, otherProgram: map[string]bool{}}
 	for _, path := range paths {
 		place, err := runs.LocateLogs(path)
 		if err != nil {
@@ -153,7 +153,7 @@ func (f *Follower) poll() (changed bool, err error) {
 	}
 	lists := l.Finish()
 	found := map[string]*files.Task{}
-	changed, err = f.findRules(lists)
+	changed, err = f.updateRules(lists)
 	if err != nil {
 		return false, err
 	}
@@ -161,7 +161,7 @@ func (f *Follower) poll() (changed bool, err error) {
 		found[t.Path] = t
 	}
 	for path, file := range f.files {
-		if t := found[path]; t == nil || !file.IsOf(t) {
+		if t := found[path]; t == nil || !file.Follows(t) {
 			f.bytesOfRemoved += file.BytesRead()
 			delete(f.files, path)
 			changed = true
@@ -170,7 +170,7 @@ func (f *Follower) poll() (changed bool, err error) {
 	kept := 0
 	for path, t := range found {
 		if f.files[path] == nil {
-			f.files[path] = files.NewFollowed(t)
+			f.files[path] = files.NewFollowedTask(t)
 			changed = true
 		}
 		kept += f.files[path].KeptBytes()
@@ -179,14 +179,14 @@ func (f *Follower) poll() (changed bool, err error) {
 	if err != nil || !grown && !changed {
 		return false, err
 	}
-	f.logs = f.mergeParts(lists)
+	f.logs = f.buildLogs(lists)
 	return true, nil
 }
 
-// findRules sets the rules of the tasks and reports whether they have become
+// updateRules sets the rules of the tasks and reports whether they have become
 // invalid, or valid again. While rules are invalid, the last valid ones apply.
-func (f *Follower) findRules(lists [][]*files.Task) (changed bool, err error) {
-	f.rules.StartAgain()
+func (f *Follower) updateRules(lists [][]*files.Task) (changed bool, err error) {
+	f.rules.Invalidate()
 	for i, path := range f.paths {
 		if err = files.SetRules(&f.rules, lists[i], path, f.lines, f.columns); err != nil {
 			break
@@ -212,7 +212,7 @@ func (f *Follower) findRules(lists [][]*files.Task) (changed bool, err error) {
 // that need a copy of their text in memory are read from the beginning instead.
 func (f *Follower) refreshFiles(tasks map[string]*files.Task, keepText bool) (changed bool, err error) {
 	var mu sync.Mutex
-	files.Each(slices.Collect(maps.Values(tasks)), func(_ int, t *files.Task) {
+	files.ForEachParallel(slices.Collect(maps.Values(tasks)), func(_ int, t *files.Task) {
 		grown, failed := f.files[t.Path].Refresh(f.ctx, t, keepText)
 		mu.Lock()
 		defer mu.Unlock()
@@ -221,7 +221,7 @@ func (f *Follower) refreshFiles(tasks map[string]*files.Task, keepText bool) (ch
 	return changed, err
 }
 
-func (f *Follower) mergeParts(lists [][]*files.Task) *Logs {
+func (f *Follower) buildLogs(lists [][]*files.Task) *Logs {
 	logs := &Logs{Problems: findMisspelledFields(f.lines)}
 	if f.rulesProblem != nil {
 		logs.Problems = append(logs.Problems, runs.Problem{Reason: f.rulesProblem.Error()})
@@ -234,7 +234,7 @@ func (f *Follower) mergeParts(lists [][]*files.Task) *Logs {
 			parts, reports = append(parts, fileParts...), append(reports, report)
 		}
 		decider := identity.Decider{Root: path, Patterns: f.options.patternsFor(lists[i])}
-		logs.add(decider.Runs(parts), reports)
+		logs.addRunsAndReports(decider.IdentifyRuns(parts), reports)
 	}
 	logs.separateSeries()
 	return logs

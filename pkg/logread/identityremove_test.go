@@ -30,7 +30,7 @@ func TestEvidenceRemoved(t *testing.T) {
 		parts, err := files.ReadAll(t.Context(), lists[0], nil)
 		check(t, err)
 		d := identity.Decider{Root: dir, Patterns: func(string) []pattern.Pattern { return []pattern.Pattern{as} }, Ignores: ignores}
-		found := d.Runs(parts)
+		found := d.IdentifyRuns(parts)
 		if len(found) != 1 {
 			t.Fatalf("%d runs, want 1", len(found))
 		}
@@ -46,7 +46,7 @@ func TestEvidenceRemoved(t *testing.T) {
 	var without []string // sources, in the order of their strength
 	for _, c := range []struct {
 		source runs.Source
-		kind   record.Kind
+		kind   record.EvidenceKind
 		want   string // what changes if this kind is left out
 		rest   string // workers, nodes, seed and series if this kind and all stronger ones are left out
 	}{
@@ -93,7 +93,7 @@ func TestEvidenceAloneRemoved(t *testing.T) {
 		files   map[string]string
 		pattern string
 		source  runs.Source
-		kind    record.Kind
+		kind    record.EvidenceKind
 		workers int
 	}{
 		"files of a pattern with ranks": {map[string]string{"x/r0.log": keras, "x/r1.log": keras, "x/r2.log": keras}, "r{rank}.log", runs.SourceUser, record.AtLeast, 3},
@@ -117,7 +117,7 @@ func TestEvidenceAloneRemoved(t *testing.T) {
 				}
 				return all
 			}}
-			found := d.Runs(parts)
+			found := d.IdentifyRuns(parts)
 			if len(found) != 1 {
 				t.Fatalf("%s: %d runs, want 1", name, len(found))
 			}

@@ -34,19 +34,19 @@ func (o Options) Validate() error {
 	return err
 }
 
-// minSuggestedLength is the length of the shortest metric name that may be a misspelled field.
+// minMisspelledLength is the length of the shortest metric name that may be a misspelled field.
 // Shorter names such as l1 are near to lr by chance.
-const minSuggestedLength = 4
+const minMisspelledLength = 4
 
 // findMisspelledFields returns a problem for each metric in the templates whose name is
 // within one edit of a field's name.
 func findMisspelledFields(lines []*template.Template) (found []runs.Problem) {
 	for _, t := range lines {
 		for _, f := range t.Fields() {
-			if f.Kind != fields.Metric || len(f.Name) < minSuggestedLength {
+			if f.Kind != fields.Metric || len(f.Name) < minMisspelledLength {
 				continue
 			}
-			if known := nearest.Name(f.Name, template.StandardFields(), 1); known != "" {
+			if known := nearest.FindName(f.Name, template.StandardFields(), 1); known != "" {
 				found = append(found, runs.Problem{
 					File: fmt.Sprintf("line template %q", t), Reason: fmt.Sprintf("{%s} is read as a metric of this name (did you mean {%s}?)", f.Name, known),
 				})
@@ -72,7 +72,7 @@ func (l *Logs) addTemplateUses(o Options, r *record.Report) {
 	}
 }
 
-func (l *Logs) checkTemplates(o Options) error {
+func (l *Logs) checkTemplatesUsed(o Options) error {
 	for i, text := range o.Lines {
 		if i >= len(l.templates) {
 			return fmt.Errorf("read logs: the line template %q was not used, since no text log was found", text)
@@ -87,9 +87,9 @@ func (l *Logs) checkTemplates(o Options) error {
 		if use.Shadowed {
 			return fmt.Errorf("read logs: the line template %q matches only lines that an earlier template matches, such as line %d of %s; put it before that template", text, use.NearestLine, use.path)
 		}
-		before := clean.Text(use.NearestText[:min(use.Nearest.Offset, len(use.NearestText))])
+		before := clean.EscapeText(use.NearestText[:min(use.Nearest.Offset, len(use.NearestText))])
 		return fmt.Errorf("read logs: the line template %q matches no line; the nearest is %s, line %d, after labels and time stamps:\n  %s\n  %s^ expected %s",
-			text, use.path, use.NearestLine, clean.Text(use.NearestText), strings.Repeat(" ", utf8.RuneCountInString(before)), use.Nearest.Expected)
+			text, use.path, use.NearestLine, clean.EscapeText(use.NearestText), strings.Repeat(" ", utf8.RuneCountInString(before)), use.Nearest.Expected)
 	}
 	return nil
 }

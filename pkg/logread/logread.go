@@ -95,11 +95,11 @@ func (o Options) Read(ctx context.Context, paths ...string) (*Logs, error) {
 	if err := o.readInto(ctx, logs, paths...); err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(logs.checkTemplates(o), logs.checkColumns(o)); err != nil {
+	if err := cmp.Or(logs.checkTemplatesUsed(o), logs.checkColumnsUsed(o)); err != nil {
 		return nil, err
 	}
-	logs.addUnusedPatterns(o)
-	if err := logs.checkAssumptions(o); err != nil {
+	logs.reportUnusedPatterns(o)
+	if err := logs.rejectAssumptions(o); err != nil {
 		return nil, err
 	}
 	logs.separateSeries()
@@ -128,14 +128,14 @@ func (o Options) readInto(ctx context.Context, logs *Logs, paths ...string) erro
 		for _, t := range lists[i] {
 			t.ExcerptBytes = o.excerptBytes
 		}
-		if err := o.read(ctx, path, lists[i], logs); err != nil {
+		if err := o.readTasks(ctx, path, lists[i], logs); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (o Options) read(ctx context.Context, path string, tasks []*files.Task, logs *Logs) error {
+func (o Options) readTasks(ctx context.Context, path string, tasks []*files.Task, logs *Logs) error {
 	parts, err := files.ReadAll(ctx, tasks, o.Progress)
 	if err != nil {
 		return fmt.Errorf("read logs in %s: %w", path, err)
@@ -157,22 +157,22 @@ func (o Options) read(ctx context.Context, path string, tasks []*files.Task, log
 			for _, p := range r.Unused {
 				why = strings.TrimPrefix(why+"; "+p.Reason, "; ")
 			}
-			if err := logs.checkTemplates(o); err != nil && len(tasks[0].Report.Templates) > 0 {
+			if err := logs.checkTemplatesUsed(o); err != nil && len(tasks[0].Report.Templates) > 0 {
 				return err
 			}
-			if err := logs.checkColumns(o); err != nil {
+			if err := logs.checkColumnsUsed(o); err != nil {
 				return err
 			}
 			return fmt.Errorf("read logs in %s: %s", path, why)
 		}
 	}
 	decider := identity.Decider{Root: path, Patterns: o.patternsFor(tasks)}
-	logs.add(decider.Runs(parts), reports)
+	logs.addRunsAndReports(decider.IdentifyRuns(parts), reports)
 	return nil
 }
 
-// add adds the runs and reports of a path, except those that it has: one path may contain another.
-func (l *Logs) add(found []runs.Run, reports []*record.Report) {
+// addRunsAndReports adds the runs and reports of a path, except those that it has: one path may contain another.
+func (l *Logs) addRunsAndReports(found []runs.Run, reports []*record.Report) {
 	known := map[string]bool{}
 	for _, r := range l.Reports {
 		known["report "+r.Path] = true

@@ -115,16 +115,16 @@ func (r Reports) HTML() string {
 		if one.Compression != "" {
 			kind += " (" + one.Compression + ")"
 		}
-		notes := one.details()
+		notes := one.detailLines()
 		if why := one.unreadReason(); why != "" {
 			notes = []string{"not read: " + why}
 		}
 		for i := range notes {
-			notes[i] = html.EscapeString(clean.Text(notes[i]))
+			notes[i] = html.EscapeString(clean.EscapeText(notes[i]))
 		}
 		const text = "<td style=\"text-align:left\">%s</td>" // notebooks align cells to the right
 		fmt.Fprintf(&b, "<tr>"+text+text+"<td>%d</td><td>%d</td><td>%d of %d</td>"+text+"</tr>\n",
-			html.EscapeString(clean.Text(one.Path)), html.EscapeString(kind), one.Runs, one.Records, one.LinesUsed, one.Lines, strings.Join(notes, "<br>"))
+			html.EscapeString(clean.EscapeText(one.Path)), html.EscapeString(kind), one.Runs, one.Records, one.LinesUsed, one.Lines, strings.Join(notes, "<br>"))
 	}
 	b.WriteString("</tbody></table>")
 	return b.String()
@@ -152,16 +152,16 @@ func (r Report) unreadReason() string {
 // per assumption, reason for ignored lines, and problem.
 func (r Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: ", clean.Text(r.Path))
+	fmt.Fprintf(&b, "%s: ", clean.EscapeText(r.Path))
 	if why := r.unreadReason(); why != "" {
-		fmt.Fprintf(&b, "not read: %s\n", clean.Text(why))
+		fmt.Fprintf(&b, "not read: %s\n", clean.EscapeText(why))
 		return b.String()
 	}
 	b.WriteString(r.Kind)
 	if r.Compression != "" {
 		fmt.Fprintf(&b, " (%s)", r.Compression)
 	}
-	fmt.Fprintf(&b, ", %s, %s", english.Count(r.Runs, "run"), english.Count(int(r.Records), "record"))
+	fmt.Fprintf(&b, ", %s, %s", english.FormatCount(r.Runs, "run"), english.FormatCount(int(r.Records), "record"))
 	if r.Lines > 0 {
 		fmt.Fprintf(&b, ", %d of %d lines used", r.LinesUsed, r.Lines)
 	}
@@ -169,13 +169,13 @@ func (r Report) String() string {
 		fmt.Fprintf(&b, ", %d of %d columns used", r.Columns-n, r.Columns)
 	}
 	b.WriteByte('\n')
-	for _, text := range r.details() {
-		fmt.Fprintf(&b, "    %s\n", clean.Text(text))
+	for _, text := range r.detailLines() {
+		fmt.Fprintf(&b, "    %s\n", clean.EscapeText(text))
 	}
 	return b.String()
 }
 
-func (r Report) details() (all []string) {
+func (r Report) detailLines() (all []string) {
 	add := func(label string, texts ...string) {
 		for _, text := range texts {
 			all = append(all, label+": "+text)
@@ -191,7 +191,7 @@ func (r Report) details() (all []string) {
 		add("ignored", "column "+c)
 	}
 	for _, i := range r.Ignored {
-		add("ignored", fmt.Sprintf("%s, the first is line %d: %s", english.Count(int(i.Lines), "line"), i.First, i.Reason))
+		add("ignored", fmt.Sprintf("%s, the first is line %d: %s", english.FormatCount(int(i.Lines), "line"), i.First, i.Reason))
 	}
 	for _, p := range r.Unused {
 		if p.Line > 0 {
@@ -200,7 +200,7 @@ func (r Report) details() (all []string) {
 		add("not used", p.Reason)
 	}
 	if r.UnusedMore > 0 {
-		add("not used", english.Count(r.UnusedMore, "more line"))
+		add("not used", english.FormatCount(r.UnusedMore, "more line"))
 	}
 	return all
 }

@@ -40,9 +40,11 @@ type Rules struct {
 // and returns its path. The file keeps its other content; rules that it already
 // has are not added again. If nothing is missing, Save does not write the file.
 // It does not check the rules.
-func (r Rules) Save(dir string) (path string, err error) { return rules.Save(dir, rules.Content(r)) }
+func (r Rules) Save(dir string) (path string, err error) {
+	return rules.Save(dir, rules.FileContent(r))
+}
 
-func (l *Logs) addUnusedPatterns(o Options) {
+func (l *Logs) reportUnusedPatterns(o Options) {
 	for _, p := range o.As {
 		if len(l.Reports) == 0 || slices.ContainsFunc(l.Reports, func(r Report) bool { _, ok := p.parsed.Match(r.Path); return ok }) {
 			continue

@@ -43,7 +43,7 @@ func (l *Logs) separateSeries() {
 	for _, s := range separated {
 		l.Notes = append(l.Notes, s.String())
 		for _, file := range s.Files {
-			why[file] = fmt.Sprintf("series %q: separated from the other runs of %q with equally many workers, which differ in %s", series[file], s.Series, english.List(s.Differences))
+			why[file] = fmt.Sprintf("series %q: separated from the other runs of %q with equally many workers, which differ in %s", series[file], s.Series, english.JoinAnd(s.Differences))
 		}
 	}
 	l.Reports = slices.Clone(l.Reports)

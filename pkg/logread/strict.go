@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// checkAssumptions returns an error that lists each assumed property of the runs, and how to
+// rejectAssumptions returns an error that lists each assumed property of the runs, and how to
 // state it. It returns nil if nothing was assumed or the options allow assumptions.
-func (l *Logs) checkAssumptions(o Options) error {
+func (l *Logs) rejectAssumptions(o Options) error {
 	if !o.Strict {
 		return nil
 	}
@@ -26,7 +26,7 @@ func (l *Logs) checkAssumptions(o Options) error {
 			if !ok || !origin.Source.IsAssumed() {
 				continue
 			}
-			value := assumedValue(run, property)
+			value := formatProperty(run, property)
 			what = append(what, fmt.Sprintf("%s %s, from %s", property, value, origin))
 			values = append(values, string(property)+":"+strings.Trim(value, `"`))
 		}
@@ -34,7 +34,7 @@ func (l *Logs) checkAssumptions(o Options) error {
 			continue
 		}
 		n += len(what)
-		line := fmt.Sprintf("  %s: %s; state this with --as '%s=%s'", run.Dir, strings.Join(what, "; "), patternOf(run, l.Runs), strings.Join(values, ","))
+		line := fmt.Sprintf("  %s: %s; state this with --as '%s=%s'", run.Dir, strings.Join(what, "; "), shortestUniquePattern(run, l.Runs), strings.Join(values, ","))
 		if !listed[line] {
 			listed[line] = true
 			lines = append(lines, line)
@@ -43,11 +43,11 @@ func (l *Logs) checkAssumptions(o Options) error {
 	if n == 0 {
 		return nil
 	}
-	return fmt.Errorf("read logs: %s refused (strict):\n%s", english.Count(n, "assumption"), strings.Join(lines, "\n"))
+	return fmt.Errorf("read logs: %s refused (strict):\n%s", english.FormatCount(n, "assumption"), strings.Join(lines, "\n"))
 }
 
-// assumedValue returns the value of a run's property; a text is in quotes.
-func assumedValue(run runs.Run, property runs.Property) string {
+// formatProperty returns the value of a run's property; a text is in quotes.
+func formatProperty(run runs.Run, property runs.Property) string {
 	switch property {
 	case runs.PropertySeries:
 		return `"` + run.Info.Series + `"`
@@ -61,9 +61,9 @@ func assumedValue(run runs.Run, property runs.Property) string {
 	}[property])
 }
 
-// patternOf returns the part before the = of a pattern that matches only the file
+// shortestUniquePattern returns the part before the = of a pattern that matches only the file
 // of run: the shortest end of its path that distinguishes it from the other runs' files.
-func patternOf(run runs.Run, all []runs.Run) string {
+func shortestUniquePattern(run runs.Run, all []runs.Run) string {
 	path := filepath.ToSlash(run.File)
 	pattern := filepath.Base(path)
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {

@@ -95,12 +95,12 @@ func (o Options) Suggest(ctx context.Context, paths ...string) (s *Suggestion, e
 	if err != nil {
 		return nil, err
 	}
-	s.addLines(s.addColumns(texts))
+	s.proposeLines(s.proposeColumns(texts))
 	return s, s.addPreview(ctx, o, places)
 }
 
-// addColumns adds proposals for the tables among the texts, and returns the texts that are no tables.
-func (s *Suggestion) addColumns(texts []sampledText) (others []sampledText) {
+// proposeColumns adds proposals for the tables among the texts, and returns the texts that are no tables.
+func (s *Suggestion) proposeColumns(texts []sampledText) (others []sampledText) {
 	for _, t := range texts {
 		var names []string
 		for _, c := range t.columns {
@@ -108,7 +108,7 @@ func (s *Suggestion) addColumns(texts []sampledText) (others []sampledText) {
 		}
 		x := RuleSuggestion{Kind: "table", Example: strings.Join(names, ", "), Count: 1}
 		same := slices.IndexFunc(s.Columns, func(o RuleSuggestion) bool { return o.Example == x.Example })
-		switch wall := suggest.WallTime(t.columns); {
+		switch wall := suggest.FindWallTimeColumn(t.columns); {
 		case t.columns == nil:
 			others = append(others, t)
 		case t.known != "":
@@ -133,15 +133,15 @@ func (s *Suggestion) addColumns(texts []sampledText) (others []sampledText) {
 	return others
 }
 
-// addLines adds proposals for the lines of the texts. It leaves out a template that matches other
+// proposeLines adds proposals for the lines of the texts. It leaves out a template that matches other
 // lines than those of its form; if that template has the epoch's number, it also leaves out values
 // of lines without one.
-func (s *Suggestion) addLines(texts []sampledText) {
+func (s *Suggestion) proposeLines(texts []sampledText) {
 	var samples [][]textlog.Message
 	for _, t := range texts {
 		samples = append(samples, t.lines)
 	}
-	found := suggest.Lines(samples)
+	found := suggest.ProposeTemplates(samples)
 	s.Notes = append(s.Notes, found.Notes...)
 	used := make([]bool, len(texts))
 	numbered := true
@@ -196,7 +196,7 @@ const maxPreviewProblems = 5
 // addPreview reads the beginning of the logs with the rules of the options and the proposed ones,
 // and notes assumptions and problems. It withdraws the proposal if that fails.
 func (s *Suggestion) addPreview(ctx context.Context, o Options, places []string) error {
-	if !s.proposes() {
+	if !s.hasNewRules() {
 		return nil
 	}
 	proposed := s.Rules()
@@ -252,8 +252,8 @@ func (s *Suggestion) Rules() Rules {
 	return r
 }
 
-// proposes reports whether there are rules besides those of the options.
-func (s *Suggestion) proposes() bool {
+// hasNewRules reports whether there are rules besides those of the options.
+func (s *Suggestion) hasNewRules() bool {
 	r := s.Rules()
 	return len(r.Lines) > len(s.given.Lines) || len(r.Columns) > len(s.given.Columns)
 }
@@ -263,7 +263,7 @@ func (s *Suggestion) Save(dir string) (path string, err error) { return s.Rules(
 
 // Commands returns shell commands that read the logs with the rules, or nil if no rules are proposed.
 func (s *Suggestion) Commands() []string {
-	if !s.proposes() {
+	if !s.hasNewRules() {
 		return nil
 	}
 	arguments := ""

@@ -26,8 +26,8 @@ const (
 // String returns the rules with the evidence for each field, a preview of the values, and the
 // commands that use the rules.
 func (s *Suggestion) String() string {
-	text := s.proposal()
-	if s.proposes() {
+	text := s.describeProposal()
+	if s.hasNewRules() {
 		text += fmt.Sprintf("\nThese rules are not applied yet. Check the proposal, then run\n  %s\nor add --suggest --save, which keeps the rules in %s beside the logs.\n", strings.Join(s.Commands(), "\n  "), RulesFile)
 	}
 	return text
@@ -35,20 +35,20 @@ func (s *Suggestion) String() string {
 
 // HTML returns the proposal as HTML.
 func (s *Suggestion) HTML() string {
-	text := s.proposal()
-	if s.proposes() {
+	text := s.describeProposal()
+	if s.hasNewRules() {
 		text += "\nThese rules are not applied yet. Check the proposal, then read with\n  logread.Options{Lines: s.Rules().Lines, Columns: s.Rules().Columns}\nor keep the rules beside the logs with s.Save(folder).\n"
 	}
 	return "<pre style=\"white-space:pre-wrap\">" + html.EscapeString(text) + "</pre>\n"
 }
 
-func (s *Suggestion) proposal() string {
+func (s *Suggestion) describeProposal() string {
 	var b strings.Builder
 	for _, k := range s.Known {
-		fmt.Fprintf(&b, "no rules needed: %s\n", clean.Text(k))
+		fmt.Fprintf(&b, "no rules needed: %s\n", clean.EscapeText(k))
 	}
 	for _, u := range s.Unknown {
-		fmt.Fprintf(&b, "no proposal: %s\n", clean.Text(u))
+		fmt.Fprintf(&b, "no proposal: %s\n", clean.EscapeText(u))
 	}
 	places := false
 	for _, list := range []struct {
@@ -56,11 +56,11 @@ func (s *Suggestion) proposal() string {
 		rules      []RuleSuggestion
 	}{{"--line", "line", s.Lines}, {"--columns", "table", s.Columns}} {
 		for _, x := range list.rules {
-			fmt.Fprintf(&b, "\n%s %s\n    %s (%s), such as:\n    %s\n", list.flag, clean.Text(process.QuoteArgument(x.Rule)), english.Count(x.Count, list.unit), x.Kind, clean.Text(x.Example))
+			fmt.Fprintf(&b, "\n%s %s\n    %s (%s), such as:\n    %s\n", list.flag, clean.EscapeText(process.QuoteArgument(x.Rule)), english.FormatCount(x.Count, list.unit), x.Kind, clean.EscapeText(x.Example))
 			w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 			for _, f := range x.Fields {
 				places = places || f.Name[0] == '?'
-				fmt.Fprintf(w, "      {%s}\t%s\t%s\n", f.Name, clean.Text(f.Example), clean.Text(f.Why))
+				fmt.Fprintf(w, "      {%s}\t%s\t%s\n", f.Name, clean.EscapeText(f.Example), clean.EscapeText(f.Why))
 			}
 			_ = w.Flush() // a strings.Builder returns no error
 		}
@@ -73,9 +73,9 @@ func (s *Suggestion) proposal() string {
 		writePreview(&b, s.Preview)
 	}
 	for _, n := range s.Notes {
-		fmt.Fprintf(&b, "note: %s\n", clean.Text(n))
+		fmt.Fprintf(&b, "note: %s\n", clean.EscapeText(n))
 	}
-	if !s.proposes() {
+	if !s.hasNewRules() {
 		b.WriteString("no rules are proposed\n")
 	}
 	return b.String()
@@ -88,14 +88,14 @@ func writePreview(b *strings.Builder, all []runs.Run) {
 	for i, r := range all {
 		workers := "workers unknown"
 		if r.Info.Workers > 0 {
-			workers = english.Count(r.Info.Workers, "worker")
+			workers = english.FormatCount(r.Info.Workers, "worker")
 		}
 		for k, e := range r.Epochs {
 			if i >= previewRuns || k >= previewEpochs {
 				hidden++
 				continue
 			}
-			fmt.Fprintf(w, "    %s\t%s\tepoch %d", clean.Text(filepath.Base(r.Dir)), workers, e.Epoch)
+			fmt.Fprintf(w, "    %s\t%s\tepoch %d", clean.EscapeText(filepath.Base(r.Dir)), workers, e.Epoch)
 			for _, v := range tidy.EpochValues(e) {
 				if !math.IsNaN(v.V) && v.Name != "padding_samples" {
 					fmt.Fprintf(w, "\t%s %s", v.Name, strconv.FormatFloat(v.V, 'g', 6, 64))
@@ -104,14 +104,14 @@ func writePreview(b *strings.Builder, all []runs.Run) {
 			fmt.Fprintln(w)
 		}
 		for _, c := range r.Curves {
-			if name := fmt.Sprintf("%s (%s)", clean.Text(c.Name), english.Count(len(c.Values), "value")); i < previewRuns && !slices.Contains(curves, name) {
+			if name := fmt.Sprintf("%s (%s)", clean.EscapeText(c.Name), english.FormatCount(len(c.Values), "value")); i < previewRuns && !slices.Contains(curves, name) {
 				curves = append(curves, name)
 			}
 		}
 	}
 	_ = w.Flush() // a strings.Builder returns no error
 	if hidden > 0 {
-		fmt.Fprintf(b, "    and %s\n", english.Count(hidden, "more epoch"))
+		fmt.Fprintf(b, "    and %s\n", english.FormatCount(hidden, "more epoch"))
 	}
 	if len(curves) > 0 {
 		fmt.Fprintf(b, "    curves: %s\n", strings.Join(curves, ", "))

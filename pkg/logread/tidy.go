@@ -119,7 +119,7 @@ func (o Options) readNamedRuns(ctx context.Context, kind string, paths []string)
 			addProblem(&problems, p) // the same problem may belong to a run that was read already
 		}
 	}
-	if err := cmp.Or(all.checkTemplates(o), all.checkColumns(o), all.checkAssumptions(o)); err != nil {
+	if err := cmp.Or(all.checkTemplatesUsed(o), all.checkColumnsUsed(o), all.rejectAssumptions(o)); err != nil {
 		return nil, problems, err
 	}
 	SeparateSeries(all.Runs)
@@ -129,9 +129,9 @@ func (o Options) readNamedRuns(ctx context.Context, kind string, paths []string)
 	return read, problems, nil
 }
 
-// addUnrealScores appends a problem for each series whose losses and scores are not real,
+// reportUnrealScores appends a problem for each series whose losses and scores are not real,
 // such as that of runs without communication between the workers.
-func addUnrealScores(problems *[]runs.Problem, read []namedRun) {
+func reportUnrealScores(problems *[]runs.Problem, read []namedRun) {
 	var series []string
 	for _, run := range read {
 		if name := run.Info.Series; run.Info.Unreal != "" && !slices.Contains(series, name) {
@@ -150,7 +150,7 @@ func addProblem(list *[]runs.Problem, p runs.Problem) {
 // emitRuns calls use for the rows of all runs, and appends problems. kind is one of Kinds.
 func emitRuns(ctx context.Context, read []namedRun, kind string, use func(tidy.Row) error, problems *[]runs.Problem) error {
 	if kind != Trials && kind != Spans {
-		addUnrealScores(problems, read)
+		reportUnrealScores(problems, read)
 	}
 	for _, run := range read {
 		if err := ctx.Err(); err != nil {
@@ -160,7 +160,7 @@ func emitRuns(ctx context.Context, read []namedRun, kind string, use func(tidy.R
 		for _, part := range []struct {
 			kind string
 			emit func() error
-		}{{Epochs, e.Epochs}, {Steps, e.Steps}, {Curves, e.Curves}, {Trials, e.Trials}, {Spans, e.Spans}} {
+		}{{Epochs, e.EmitEpochs}, {Steps, e.EmitSteps}, {Curves, e.EmitCurves}, {Trials, e.EmitTrials}, {Spans, e.EmitSpans}} {
 			if kind != part.kind && kind != All {
 				continue
 			}
@@ -198,7 +198,7 @@ func (o Options) Tidy(ctx context.Context, kind string, paths ...string) (datafr
 	var workers, seed []int
 	var values []float64
 	problems, err := o.Rows(ctx, kind, paths, func(r Row) error {
-		a, b, c := tidy.Row(r).FormatCounts("NaN")
+		a, b, c := tidy.Row(r).FormatPosition("NaN")
 		run, ser, rank, epoch, step, name = append(run, r.Run), append(ser, r.Series), append(rank, a), append(epoch, b), append(step, c), append(name, r.Name)
 		workers, seed, values = append(workers, r.Workers), append(seed, int(r.Seed)), append(values, r.Value)
 		return nil

@@ -87,8 +87,8 @@ func networkKinds() []networkKind {
 	resNet := []string{"base", "classes", "stem", "label_smoothing", "batchnorm_momentum"}
 	ownBlocks := []string{"base", "blocks", "classes", "stem", "label_smoothing", "batchnorm_momentum"}
 	return []networkKind{
-		{KindUNet2D, []string{"base", "depth", "norm", "bias", "dice", "classes", "class_weights"}, []int{1, side, side}, []int{1, side, side}, Config.unet2DBuilder},
-		{KindUNet3D, []string{"base", "depth", "exp_weight"}, []int{1, side, side, side}, []int{1, side, side, side}, Config.unet3DBuilder},
+		{KindUNet2D, []string{"base", "depth", "norm", "bias", "dice", "classes", "class_weights"}, []int{1, side, side}, []int{1, side, side}, Config.newUNet2DBuilder},
+		{KindUNet3D, []string{"base", "depth", "exp_weight"}, []int{1, side, side, side}, []int{1, side, side, side}, Config.newUNet3DBuilder},
 		{KindResNet50V2, resNet, picture, class, newResNetBuilder(ResNetV2, ResNetConfig.validateV2, 3, 4, 6, 3)},
 		{KindResNet152V2, resNet, picture, class, newResNetBuilder(ResNetV2, ResNetConfig.validateV2, 3, 8, 36, 3)},
 		{KindResNetV2, ownBlocks, picture, class, newResNetBuilder(ResNetV2, ResNetConfig.validateV2, 3, 4, 6, 3)},
@@ -197,7 +197,7 @@ func (c Config) Network(image, target []int) (Network, error) {
 	return build()
 }
 
-func (c Config) unet2DBuilder(image, target []int) (build func() (Network, error), err error) {
+func (c Config) newUNet2DBuilder(image, target []int) (build func() (Network, error), err error) {
 	if len(image) != 3 || len(target) != 3 {
 		return nil, fmt.Errorf("build %s: got image shape %v and target shape %v, want images and masks (channels, height, width)", c.Kind, image, target)
 	}
@@ -226,7 +226,7 @@ func (c Config) unet2DBuilder(image, target []int) (build func() (Network, error
 	return func() (Network, error) { return UNet2D(u) }, u.Validate()
 }
 
-func (c Config) unet3DBuilder(image, target []int) (build func() (Network, error), err error) {
+func (c Config) newUNet3DBuilder(image, target []int) (build func() (Network, error), err error) {
 	if len(image) != 4 || len(target) != 4 || !slices.Equal(image[1:], target[1:]) {
 		return nil, fmt.Errorf("build %s: got image shape %v and target shape %v, want volumes of one size (channels, depth, height, width)", c.Kind, image, target)
 	}

@@ -60,13 +60,13 @@ func NamingOf(f *weights.File) Naming {
 	return NamesLockstep
 }
 
-type variable struct {
+type variableNames struct {
 	lockstep, keras string
 	shape           []int
 }
 
-// kerasVariable returns Keras' name for a part, such as "kernel" for "weight", or "".
-func kerasVariable(layerKind, part string) string {
+// kerasVariableName returns Keras' name for a part, such as "kernel" for "weight", or "".
+func kerasVariableName(layerKind, part string) string {
 	if layerKind == "BatchNorm" {
 		return map[string]string{"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}[part]
 	}
@@ -74,7 +74,7 @@ func kerasVariable(layerKind, part string) string {
 }
 
 // listVariables also reports whether net has a Flatten layer.
-func listVariables(net Network) (all []variable, flattens bool, err error) {
+func listVariables(net Network) (all []variableNames, flattens bool, err error) {
 	g, err := net.Graph(1, nn.Eval)
 	if err != nil {
 		return nil, false, err
@@ -86,9 +86,9 @@ func listVariables(net Network) (all []variable, flattens bool, err error) {
 	}
 	for _, v := range slices.Concat(g.Parameters(), g.States()) {
 		at := strings.LastIndexByte(v.Name, '.')
-		w := variable{lockstep: v.Name, shape: v.Shape}
+		w := variableNames{lockstep: v.Name, shape: v.Shape}
 		if at > 0 {
-			if name := kerasVariable(kinds[v.Name[:at]], v.Name[at+1:]); name != "" {
+			if name := kerasVariableName(kinds[v.Name[:at]], v.Name[at+1:]); name != "" {
 				w.keras = v.Name[:at] + "/" + name + ":0"
 			}
 		}
@@ -251,7 +251,7 @@ func isCheckpointState(name string) bool {
 	return strings.HasPrefix(name, "optimizer.") || strings.HasPrefix(name, AveragePrefix)
 }
 
-func variableKey(n Naming, v variable) string {
+func variableKey(n Naming, v variableNames) string {
 	if n == NamesKeras {
 		k, _ := tensorKey(n, v.keras)
 		return k
@@ -259,25 +259,25 @@ func variableKey(n Naming, v variable) string {
 	return v.lockstep
 }
 
-func (v variable) fullName(n Naming) string {
+func (v variableNames) fullName(n Naming) string {
 	if n == NamesKeras {
 		return v.keras
 	}
 	return v.lockstep
 }
 
-func (v variable) storedShape(n Naming) []int {
+func (v variableNames) storedShape(n Naming) []int {
 	if n != NamesKeras {
 		return v.shape
 	}
-	return permuteShape(v.shape, axesToKeras(len(v.shape)))
+	return permuteShape(v.shape, permutationToKeras(len(v.shape)))
 }
 
-// axesToKeras returns the permutation that converts the axes of a weight from Lockstep's
+// permutationToKeras returns the permutation that converts the axes of a weight from Lockstep's
 // order [out,in,kernel…] to Keras' order [kernel…,in,out]. It is also valid for transposed
 // convolutions, [in,out,kernel…] → [kernel…,out,in], and for linear layers, [out,in] →
 // [in,out].
-func axesToKeras(dims int) []int {
+func permutationToKeras(dims int) []int {
 	var axes []int
 	for i := 2; i < dims; i++ {
 		axes = append(axes, i)
@@ -288,10 +288,10 @@ func axesToKeras(dims int) []int {
 	return append(axes, 1, 0)
 }
 
-// axesFromKeras returns the inverse of the permutation axesToKeras.
-func axesFromKeras(dims int) []int {
+// permutationFromKeras returns the inverse of the permutation axesToKeras.
+func permutationFromKeras(dims int) []int {
 	axes := make([]int, dims)
-	for i, a := range axesToKeras(dims) {
+	for i, a := range permutationToKeras(dims) {
 		axes[a] = i
 	}
 	return axes
@@ -309,14 +309,14 @@ func convertLayout(t weights.Tensor, from, to Naming) weights.Tensor {
 	if (from == NamesKeras) == (to == NamesKeras) || len(t.Shape) < 2 {
 		return t
 	}
-	axes := axesToKeras(len(t.Shape))
+	axes := permutationToKeras(len(t.Shape))
 	if from == NamesKeras {
-		axes = axesFromKeras(len(t.Shape))
+		axes = permutationFromKeras(len(t.Shape))
 	}
-	return weights.Tensor{Shape: permuteShape(t.Shape, axes), F32: permute(t.F32, t.Shape, axes), F64: permute(t.F64, t.Shape, axes)}
+	return weights.Tensor{Shape: permuteShape(t.Shape, axes), F32: permuteAxes(t.F32, t.Shape, axes), F64: permuteAxes(t.F64, t.Shape, axes)}
 }
 
-func permute[T any](v []T, shape, axes []int) []T {
+func permuteAxes[T any](v []T, shape, axes []int) []T {
 	if v == nil {
 		return nil
 	}

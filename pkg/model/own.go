@@ -85,7 +85,7 @@ func finishGraph(g *nn.Graph, task Task, logits *gorgonia.Node) error {
 	logits = g.Output(LogitsOutput, logits)
 	if g.Err() == nil && g.Loss() == nil {
 		usual := &SpecLoss{Kind: defaultLossKind(task)}
-		usual.setAsLoss(g, logits)
+		usual.setGraphLoss(g, logits)
 	}
 	return g.Err()
 }

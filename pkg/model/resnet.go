@@ -68,9 +68,9 @@ func (c ResNetConfig) Validate() error {
 	return nil
 }
 
-// publishedName returns the name of the published network that has these blocks, such as
+// publishedDepth returns the name of the published network that has these blocks, such as
 // ResNet-50, or "" if there is none.
-func (c ResNetConfig) publishedName() string {
+func (c ResNetConfig) publishedDepth() string {
 	switch {
 	case slices.Equal(c.Blocks, []int{3, 4, 6, 3}):
 		return "50"
@@ -144,11 +144,11 @@ func newResNet(c ResNetConfig, v2 bool) (*ResNet, error) {
 // networks contain their settings, as in resnetv2-2x2-base8-cifar.
 func (r *ResNet) Name() string {
 	c := r.config
-	name := "resnet" + c.publishedName()
+	name := "resnet" + c.publishedDepth()
 	if r.v2 {
 		name += "v2"
 	}
-	if c.publishedName() == "" {
+	if c.publishedDepth() == "" {
 		name += "-" + strings.ReplaceAll(strings.Trim(fmt.Sprint(c.Blocks), "[]"), " ", "x")
 	}
 	if c.Base != resNetBase {

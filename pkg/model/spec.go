@@ -91,10 +91,10 @@ type Sizes []int
 func (v *Sizes) UnmarshalYAML(n *yaml.Node) error { return decodeOneOrMore((*[]int)(v), n) }
 
 // MarshalYAML writes a list of equal numbers as one number.
-func (v Sizes) MarshalYAML() (any, error) { return unwrapSingle(v.shorten()), nil }
+func (v Sizes) MarshalYAML() (any, error) { return unwrapSingle(v.collapseEqual()), nil }
 
-// shorten returns v, or only its first number if all are equal.
-func (v Sizes) shorten() Sizes {
+// collapseEqual returns v, or only its first number if all are equal.
+func (v Sizes) collapseEqual() Sizes {
 	if len(v) > 1 && slices.Min(v) == slices.Max(v) {
 		return v[:1]
 	}
@@ -251,7 +251,7 @@ func (s *Spec) Write(path string) error {
 	if err := e.Encode(s); err != nil {
 		return fmt.Errorf("write spec %s: %w", path, err)
 	}
-	if err := wholefile.CheckOutput(path); err != nil {
+	if err := wholefile.CheckOverwrite(path); err != nil {
 		return fmt.Errorf("write spec: %w", err)
 	}
 	if err := wholefile.WriteBytes(path, b.Bytes(), 0o644); err != nil {
@@ -277,12 +277,12 @@ func (s *Spec) Network(image, target []int) (Network, error) {
 		return nil, fmt.Errorf("build %s: %w", s.Name, err)
 	}
 	return Own(s.Name, s.Task, image, target, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
-		return s.build(g, x, w)
+		return s.buildLayers(g, x, w)
 	})
 }
 
-// build returns the logits, or nil after an error.
-func (s *Spec) build(g *nn.Graph, image *gorgonia.Node, w *layerConnections) *gorgonia.Node {
+// buildLayers returns the logits, or nil after an error.
+func (s *Spec) buildLayers(g *nn.Graph, image *gorgonia.Node, w *layerConnections) *gorgonia.Node {
 	made := make([]*gorgonia.Node, len(s.Layers))
 	for _, i := range w.order {
 		l := s.Layers[i]
@@ -305,7 +305,7 @@ func (s *Spec) build(g *nn.Graph, image *gorgonia.Node, w *layerConnections) *go
 	}
 	logits := made[w.logits]
 	if s.Loss != nil {
-		s.Loss.setAsLoss(g, logits)
+		s.Loss.setGraphLoss(g, logits)
 	}
 	return logits
 }

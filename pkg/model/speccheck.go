@@ -56,7 +56,7 @@ func (s *Spec) connectLayers() (*layerConnections, error) {
 	if w.order, err = s.sortLayers(w.reads); err != nil {
 		return nil, err
 	}
-	return w, s.checkAllUsed(w)
+	return w, s.checkAllLayersUsed(w)
 }
 
 // exampleInputs returns an example of the key "in" for error messages.
@@ -243,8 +243,8 @@ func (s *Spec) cycleError(path []int) error {
 	return fmt.Errorf("layers read each other in a cycle: %s: each layer must be computed from the image", strings.Join(labels, " reads "))
 }
 
-// checkAllUsed returns an error if the logits do not depend on every layer.
-func (s *Spec) checkAllUsed(w *layerConnections) error {
+// checkAllLayersUsed returns an error if the logits do not depend on every layer.
+func (s *Spec) checkAllLayersUsed(w *layerConnections) error {
 	used := make([]bool, len(s.Layers))
 	used[w.logits] = true
 	for _, i := range slices.Backward(w.order) {

@@ -111,8 +111,8 @@ func (l SpecLayer) toConvolution() nn.Convolution {
 	}
 }
 
-// setAsLoss computes l from logits and g's second input, the target.
-func (l *SpecLoss) setAsLoss(g *nn.Graph, logits *gorgonia.Node) {
+// setGraphLoss computes l from logits and g's second input, the target.
+func (l *SpecLoss) setGraphLoss(g *nn.Graph, logits *gorgonia.Node) {
 	target := g.Inputs()[1].Node
 	switch l.Kind {
 	case lossBCE:

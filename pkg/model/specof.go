@@ -115,8 +115,8 @@ func (w *specConverter) convertLayer(n *gorgonia.Node, c nn.OperationInfo) (Spec
 	switch c.Kind {
 	case nn.KindConv, nn.KindConvTranspose:
 		l.Kind = map[nn.Kind]string{nn.KindConv: "Conv", nn.KindConvTranspose: "ConvTranspose"}[c.Kind]
-		l.Out, l.Kernel = n.Shape()[1], Sizes(operands[1].Shape()[2:]).shorten()
-		l.Stride, l.Pad = omitDefault(c.Attr.Stride, 1), omitDefault(c.Attr.Pad, 0)
+		l.Out, l.Kernel = n.Shape()[1], Sizes(operands[1].Shape()[2:]).collapseEqual()
+		l.Stride, l.Pad = nilIfDefault(c.Attr.Stride, 1), nilIfDefault(c.Attr.Pad, 0)
 		if err := w.recordInits(&l, operands); err != nil {
 			return l, err
 		}
@@ -136,18 +136,18 @@ func (w *specConverter) convertLayer(n *gorgonia.Node, c nn.OperationInfo) (Spec
 		l.Kind = "Tanh"
 	case nn.KindMaxPool, nn.KindAvgPool:
 		l.Kind = map[nn.Kind]string{nn.KindMaxPool: "MaxPool", nn.KindAvgPool: "AvgPool"}[c.Kind]
-		l.Kernel, l.Pad, l.PadZeros = Sizes(c.Attr.Kernel).shorten(), omitDefault(c.Attr.Pad, 0), c.Attr.PadZeros
+		l.Kernel, l.Pad, l.PadZeros = Sizes(c.Attr.Kernel).collapseEqual(), nilIfDefault(c.Attr.Pad, 0), c.Attr.PadZeros
 		if !slices.Equal(c.Attr.Stride, c.Attr.Kernel) {
-			l.Stride = Sizes(c.Attr.Stride).shorten()
+			l.Stride = Sizes(c.Attr.Stride).collapseEqual()
 		}
 	case nn.KindGlobalAvgPool:
 		l.Kind = "GlobalAvgPool"
 	case nn.KindReshape:
 		l.Kind = "Flatten"
 	case nn.KindPad:
-		l.Kind, l.Pad = "ZeroPad", Sizes(c.Attr.Pad).shorten()
+		l.Kind, l.Pad = "ZeroPad", Sizes(c.Attr.Pad).collapseEqual()
 		if !slices.Equal(c.Attr.Pad, c.Attr.PadEnd) {
-			l.PadEnd = Sizes(c.Attr.PadEnd).shorten()
+			l.PadEnd = Sizes(c.Attr.PadEnd).collapseEqual()
 		}
 	case nn.KindConcat:
 		l.Kind, read = "Concat", 2
@@ -272,12 +272,12 @@ func (s *Spec) checkEquivalent(net Network, g *nn.Graph) error {
 	return nil
 }
 
-// omitDefault returns v, or nil if every number in v is defaultValue.
-func omitDefault(v []int, defaultValue int) Sizes {
+// nilIfDefault returns v, or nil if every number in v is defaultValue.
+func nilIfDefault(v []int, defaultValue int) Sizes {
 	if !slices.ContainsFunc(v, func(n int) bool { return n != defaultValue }) {
 		return nil
 	}
-	return Sizes(v).shorten()
+	return Sizes(v).collapseEqual()
 }
 
 func zeroIfDefault(v, defaultValue float64) float64 {

@@ -64,9 +64,9 @@ func (s *Summary) formatRows() [][]string {
 	var rows [][]string
 	for _, l := range s.Layers {
 		rows = append(rows, []string{
-			l.Name, l.Kind, formatShape(l.Shape), cellIf(l.Parameters > 0, formatThousands(int64(l.Parameters))),
-			cellIf(l.FLOPs > 0, fmt.Sprintf("%.2f", float64(l.FLOPs)/1e6)),
-			cellIf(len(l.Shape) > 0, fmt.Sprintf("%.3f", toMebibytes(outputBytes(l)))),
+			l.Name, l.Kind, formatShape(l.Shape), cellOrEmpty(l.Parameters > 0, formatThousands(int64(l.Parameters))),
+			cellOrEmpty(l.FLOPs > 0, fmt.Sprintf("%.2f", float64(l.FLOPs)/1e6)),
+			cellOrEmpty(len(l.Shape) > 0, fmt.Sprintf("%.3f", toMebibytes(outputBytes(l)))),
 		})
 	}
 	return rows
@@ -135,7 +135,7 @@ func formatShape(shape []int) string {
 	return strings.Join(parts, "×")
 }
 
-func cellIf(shown bool, cell string) string {
+func cellOrEmpty(shown bool, cell string) string {
 	if !shown {
 		return ""
 	}

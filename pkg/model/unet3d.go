@@ -109,8 +109,8 @@ func (u *UNet3DNetwork) TargetShape() []int {
 // Parameters returns the number of trainable elements.
 func (u *UNet3DNetwork) Parameters() int { return u.parameters }
 
-// channels counts levels from 0.
-func (c UNet3DConfig) channels(level int) int { return c.Base << min(level, 3) }
+// channelsAtLevel counts levels from 0.
+func (c UNet3DConfig) channelsAtLevel(level int) int { return c.Base << min(level, 3) }
 
 // Graph builds the network.
 func (u *UNet3DNetwork) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
@@ -129,11 +129,11 @@ func (u *UNet3DNetwork) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 	}
 	skips := make([]*gorgonia.Node, c.Depth)
 	for i := range c.Depth {
-		x = g.LeakyReLU(g.Conv(fmt.Sprintf("down.%d", i), x, layer(c.channels(i))), defaultLeakySlope)
+		x = g.LeakyReLU(g.Conv(fmt.Sprintf("down.%d", i), x, layer(c.channelsAtLevel(i))), defaultLeakySlope)
 		skips[i] = x
 	}
 	for i := c.Depth - 1; i > 0; i-- {
-		x = g.ReLU(g.ConvTranspose(fmt.Sprintf("up.%d", i), x, layer(c.channels(i-1))))
+		x = g.ReLU(g.ConvTranspose(fmt.Sprintf("up.%d", i), x, layer(c.channelsAtLevel(i-1))))
 		x = g.Concat(x, skips[i-1])
 	}
 	x = g.Tanh(g.ConvTranspose("up.0", x, layer(c.OutChannels)))

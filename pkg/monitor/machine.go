@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// machine reads this machine's memory, network traffic and processor energy. Tests replace /proc and /sys.
-type machine struct{ proc, sys string }
+// machineReader reads this machine's memory, network traffic and processor energy. Tests replace /proc and /sys.
+type machineReader struct{ proc, sys string }
 
 // usedMemory returns the bytes that are not available to new processes, or NaN.
-func (m machine) usedMemory() float64 {
+func (m machineReader) usedMemory() float64 {
 	text, err := os.ReadFile(filepath.Join(m.proc, "meminfo"))
 	if err != nil {
 		return math.NaN()
@@ -45,7 +45,7 @@ const loopbackInterface = "lo"
 
 // networkTraffic returns the traffic of this process's network namespace. Only physical interfaces
 // count, if there are any: the same bytes also pass through bridges and bonds.
-func (m machine) networkTraffic() (traffic, error) {
+func (m machineReader) networkTraffic() (traffic, error) {
 	path := filepath.Join(m.proc, "self/net/dev")
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -92,7 +92,7 @@ type energyCounter struct {
 
 // energyCounters returns all processors' counters with their current values, or nil if there are
 // none or they cannot be read.
-func (m machine) energyCounters() []*energyCounter {
+func (m machineReader) energyCounters() []*energyCounter {
 	zones, err := filepath.Glob(filepath.Join(m.sys, "class/powercap/*-rapl:*"))
 	if err != nil {
 		return nil

@@ -133,15 +133,15 @@ func (s *Sampler) takeSample() {
 			row[2], row[3] = strconv.Itoa(int(u.GPU)), strconv.Itoa(int(u.Memory))
 			s.busy += float64(u.GPU)
 			s.busyN++
-			last.Percent = addMeasured(last.Percent, float64(u.GPU)/float64(len(s.devices)))
+			last.Percent = addIgnoringNaN(last.Percent, float64(u.GPU)/float64(len(s.devices)))
 		}
 		if p, err := s.lib.Power(d); err == nil {
 			row[4] = strconv.FormatFloat(p, 'f', 1, 64)
-			last.Watts = addMeasured(last.Watts, p)
+			last.Watts = addIgnoringNaN(last.Watts, p)
 		}
 		if m, err := s.lib.MemoryInfo(d); err == nil {
 			row[5] = strconv.FormatUint(m.Used, 10)
-			last.MemoryBytes = addMeasured(last.MemoryBytes, float64(m.Used))
+			last.MemoryBytes = addIgnoringNaN(last.MemoryBytes, float64(m.Used))
 		}
 		if c, err := s.lib.Clock(d, nvml.SMClock); err == nil {
 			row[6] = strconv.Itoa(c)
@@ -166,7 +166,7 @@ func (s *Sampler) takeSample() {
 	}
 }
 
-func addMeasured(sum, v float64) float64 {
+func addIgnoringNaN(sum, v float64) float64 {
 	if math.IsNaN(sum) {
 		return v
 	}

@@ -41,7 +41,7 @@ const (
 // usage-<rank>.csv of the run folder; see package usage.
 type UsageRecorder struct {
 	writer  *usage.Writer
-	machine machine
+	machine machineReader
 	cpu     *CPUMeter
 	gpu     func() GPUSample // nil: no GPU
 	host    string
@@ -68,17 +68,17 @@ type UsageRecorder struct {
 //
 // If nothing can be measured on this machine, StartUsage creates no file.
 func StartUsage(dir string, rank, pid int, gpu func() GPUSample) (*UsageRecorder, error) {
-	return startUsage(dir, rank, pid, gpu, machine{proc: "/proc", sys: "/sys"}, usageInterval)
+	return startUsage(dir, rank, pid, gpu, machineReader{proc: "/proc", sys: "/sys"}, usageInterval)
 }
 
-func startUsage(dir string, rank, pid int, gpu func() GPUSample, m machine, interval time.Duration) (*UsageRecorder, error) {
+func startUsage(dir string, rank, pid int, gpu func() GPUSample, m machineReader, interval time.Duration) (*UsageRecorder, error) {
 	u := &UsageRecorder{machine: m, cpu: NewCPUMeter(pid), gpu: gpu, end: make(chan struct{})}
 	u.cpu.proc = m.proc
 	var err error
 	if u.host, err = os.Hostname(); err != nil {
 		u.host = "unknown"
 	}
-	if s := u.measure(); s.IsEmpty() {
+	if s := u.measureUsage(); s.IsEmpty() {
 		return u, nil
 	}
 	if u.writer, err = usage.Create(dir, rank); err != nil {
@@ -99,12 +99,12 @@ func (u *UsageRecorder) recordUntilEnd(first time.Duration) {
 		select {
 		case <-u.end:
 			if time.Since(u.last.time) >= shortestInterval {
-				u.record()
+				u.recordSample()
 			}
 			return
 		case <-ticks.C:
 		}
-		if !u.record() {
+		if !u.recordSample() {
 			return
 		}
 		if next := intervalAfter(n, first); next != intervalAfter(n-1, first) {
@@ -113,9 +113,9 @@ func (u *UsageRecorder) recordUntilEnd(first time.Duration) {
 	}
 }
 
-// record appends a sample to the file. It returns false if the recording must end.
-func (u *UsageRecorder) record() bool {
-	err := u.writer.Append(u.measure())
+// recordSample appends a sample to the file. It returns false if the recording must end.
+func (u *UsageRecorder) recordSample() bool {
+	err := u.writer.Append(u.measureUsage())
 	if err != nil {
 		u.mu.Lock()
 		u.err = err
@@ -124,9 +124,9 @@ func (u *UsageRecorder) record() bool {
 	return err == nil
 }
 
-// measure returns the usage since the last call. The first call returns only the values that need no
+// measureUsage returns the usage since the last call. The first call returns only the values that need no
 // earlier sample, such as the memory.
-func (u *UsageRecorder) measure() usage.Sample {
+func (u *UsageRecorder) measureUsage() usage.Sample {
 	s := usage.NewSample()
 	first, before := u.last.time.IsZero(), u.last
 	u.last.time = time.Now()

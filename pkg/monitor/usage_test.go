@@ -36,7 +36,7 @@ func netDev(received, sent, bridge, loopback string) string {
 // beside a physical interface; the energy counter starts again from 0.
 func TestUsageOfSimulatedMachine(t *testing.T) {
 	dir := t.TempDir()
-	m := machine{proc: filepath.Join(dir, "proc"), sys: filepath.Join(dir, "sys")}
+	m := machineReader{proc: filepath.Join(dir, "proc"), sys: filepath.Join(dir, "sys")}
 	state := func(user int, net, energy string) {
 		fakeProc(t, m.proc, [10]int{user}, map[int]fakeProcess{10: {parent: 1, start: 5, user: user / 2}})
 		fakeFiles(t, dir, map[string]string{
@@ -51,13 +51,13 @@ func TestUsageOfSimulatedMachine(t *testing.T) {
 	state(1000, netDev("1000", "500", "9000", "100"), "262143328000")
 	u := &UsageRecorder{machine: m, cpu: NewCPUMeter(10), host: "a", gpu: func() GPUSample { return GPUSample{90, 5e9, math.NaN()} }}
 	u.cpu.proc = m.proc
-	first := u.measure()
+	first := u.measureUsage()
 	if first.MemoryBytes != float64(5*os.Getpagesize()) || first.MachineMemoryBytes != 600*1024 || !math.IsNaN(first.CPUCores) || !math.IsNaN(first.ReceivedBytesPerSecond) {
 		t.Errorf("first sample %+v", first)
 	}
 	u.last.time = u.last.time.Add(-10 * time.Second)
 	state(3000, netDev("3000", "900", "99000", "200"), "79150") // 80000 µJ with the range of the counter
-	s := u.measure()
+	s := u.measureUsage()
 	near := func(name string, got, want float64) {
 		t.Helper()
 		if math.IsNaN(got) || math.Abs(got-want) > 0.001*want {
@@ -93,7 +93,7 @@ func TestUsageOfSimulatedMachine(t *testing.T) {
 	if c := m.energyCounters(); c != nil {
 		t.Errorf("%+v", c)
 	}
-	if s := u.measure(); !math.IsNaN(s.ProcessorWatts) {
+	if s := u.measureUsage(); !math.IsNaN(s.ProcessorWatts) {
 		t.Errorf("%+v", s)
 	}
 }
@@ -104,7 +104,7 @@ func TestUsageIsRecorded(t *testing.T) {
 		t.Skipf("this machine does not say what its processes use: %v", err)
 	}
 	dir := t.TempDir()
-	u, err := startUsage(dir, 3, os.Getpid(), nil, machine{proc: "/proc", sys: "/sys"}, time.Millisecond)
+	u, err := startUsage(dir, 3, os.Getpid(), nil, machineReader{proc: "/proc", sys: "/sys"}, time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestUsageStopsWhenItCannotBeWritten(t *testing.T) {
 	if _, err := NewCPUMeter(os.Getpid()).Sample(); err != nil {
 		t.Skipf("this machine does not say what its processes use: %v", err)
 	}
-	u, err := startUsage(t.TempDir(), 0, os.Getpid(), nil, machine{proc: "/proc", sys: "/sys"}, time.Hour)
+	u, err := startUsage(t.TempDir(), 0, os.Getpid(), nil, machineReader{proc: "/proc", sys: "/sys"}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestUsageStopsWhenItCannotBeWritten(t *testing.T) {
 // TestNoUsage: a machine that measures nothing leaves no file, and a nil Usage does nothing.
 func TestNoUsage(t *testing.T) {
 	dir := t.TempDir()
-	u, err := startUsage(dir, 0, os.Getpid(), nil, machine{proc: dir, sys: dir}, time.Hour)
+	u, err := startUsage(dir, 0, os.Getpid(), nil, machineReader{proc: dir, sys: dir}, time.Hour)
 	if err != nil || u.Stop() != nil {
 		t.Errorf("%v", err)
 	}
@@ -179,7 +179,7 @@ func TestNoUsage(t *testing.T) {
 // BenchmarkUsageSample measures one sample and its row. Once a second is less than 1 % of a core if it
 // takes less than 10 ms.
 func BenchmarkUsageSample(b *testing.B) {
-	u, err := startUsage(b.TempDir(), 0, os.Getpid(), nil, machine{proc: "/proc", sys: "/sys"}, time.Hour)
+	u, err := startUsage(b.TempDir(), 0, os.Getpid(), nil, machineReader{proc: "/proc", sys: "/sys"}, time.Hour)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func BenchmarkUsageSample(b *testing.B) {
 		b.Skip("this machine does not say what its processes use")
 	}
 	for b.Loop() {
-		if !u.record() {
+		if !u.recordSample() {
 			b.Fatal(u.Err())
 		}
 	}

@@ -20,7 +20,7 @@ func Conv(x, weight, bias *gorgonia.Node, stride, pad []int) (*gorgonia.Node, er
 		return nil, err
 	}
 	o.grad = newConvGradient(KindConvBackwardData, KindConvBackwardWeights)
-	return addOperation(o, removeNil(x, weight, bias)...)
+	return addOperation(o, removeNilNodes(x, weight, bias)...)
 }
 
 // ConvTranspose returns y [n,k,h',w'], the transposed convolution (the gradient of Conv
@@ -34,7 +34,7 @@ func ConvTranspose(x, weight, bias *gorgonia.Node, stride, pad []int) (*gorgonia
 		return nil, err
 	}
 	o.grad = newConvGradient(KindConvTransposeBackwardData, KindConvTransposeBackwardWeights)
-	return addOperation(o, removeNil(x, weight, bias)...)
+	return addOperation(o, removeNilNodes(x, weight, bias)...)
 }
 
 // Conv2D calls Conv with the same stride and padding in each dimension.
@@ -153,7 +153,7 @@ func newConvGradient(data, weights Kind) gradientFunc {
 	}
 }
 
-func removeNil(in ...*gorgonia.Node) []*gorgonia.Node {
+func removeNilNodes(in ...*gorgonia.Node) []*gorgonia.Node {
 	var out []*gorgonia.Node
 	for _, n := range in {
 		if n != nil {

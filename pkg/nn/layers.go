@@ -72,7 +72,7 @@ func (g *Graph) addConvolution(name, kind string, x *gorgonia.Node, c Convolutio
 	if transposed {
 		shape[0], shape[1] = in, c.Out
 	}
-	w, b := g.addWeights(name, shape, c.Out, c.Bias, c.Weight, c.BiasInit)
+	w, b := g.addLayerParameters(name, shape, c.Out, c.Bias, c.Weight, c.BiasInit)
 	if g.err != nil {
 		return nil
 	}
@@ -80,10 +80,10 @@ func (g *Graph) addConvolution(name, kind string, x *gorgonia.Node, c Convolutio
 	return g.addLayer(name, fmt.Sprintf("%s%dD", kind, spatial), y, err, countParameters(w, b))
 }
 
-// addWeights adds the parameters of a layer: w with the given shape [a,c,window…] and b
+// addLayerParameters adds the parameters of a layer: w with the given shape [a,c,window…] and b
 // [out], which is nil if bias is not set. As in PyTorch and Keras, the fan-in is c·window
 // and the fan-out a·window.
-func (g *Graph) addWeights(name string, shape []int, out int, bias bool, weight, biasInit Scheme) (w, b *gorgonia.Node) {
+func (g *Graph) addLayerParameters(name string, shape []int, out int, bias bool, weight, biasInit Scheme) (w, b *gorgonia.Node) {
 	window := elementCount(shape[2:])
 	initial := func(s Scheme) Initializer {
 		if s == nil {
@@ -114,7 +114,7 @@ func (g *Graph) Linear(name string, x *gorgonia.Node, d Dense) *gorgonia.Node {
 	if !ok {
 		return nil
 	}
-	w, b := g.addWeights(name, []int{d.Out, in}, d.Out, d.Bias, d.Weight, d.BiasInit)
+	w, b := g.addLayerParameters(name, []int{d.Out, in}, d.Out, d.Bias, d.Weight, d.BiasInit)
 	if g.err != nil {
 		return nil
 	}
@@ -166,7 +166,7 @@ func (g *Graph) Tanh(x *gorgonia.Node) *gorgonia.Node {
 
 // MaxPool adds a layer that computes the maximum over windows of an image or volume.
 func (g *Graph) MaxPool(x *gorgonia.Node, p Pool) *gorgonia.Node {
-	return g.addLayerWithoutParameters(appendDims("MaxPool", x), func() (*gorgonia.Node, error) { return MaxPool(x, p) })
+	return g.addLayerWithoutParameters(appendDimSuffix("MaxPool", x), func() (*gorgonia.Node, error) { return MaxPool(x, p) })
 }
 
 // MaxPool2D adds a layer that computes the maximum over kernel×kernel windows at distance
@@ -177,7 +177,7 @@ func (g *Graph) MaxPool2D(x *gorgonia.Node, kernel, stride int) *gorgonia.Node {
 
 // AvgPool adds a layer that computes the mean over windows of an image or volume.
 func (g *Graph) AvgPool(x *gorgonia.Node, p Pool) *gorgonia.Node {
-	return g.addLayerWithoutParameters(appendDims("AvgPool", x), func() (*gorgonia.Node, error) { return AvgPool(x, p) })
+	return g.addLayerWithoutParameters(appendDimSuffix("AvgPool", x), func() (*gorgonia.Node, error) { return AvgPool(x, p) })
 }
 
 // GlobalAvgPool adds a layer that computes the mean of each channel: [n,c,…] → [n,c].
@@ -270,8 +270,8 @@ func (g *Graph) addLayerWithoutParameters(kind string, apply func() (*gorgonia.N
 	return g.addLayer(fmt.Sprintf("%s.%d", layerNamePrefix(kind), count), kind, y, err, 0)
 }
 
-// appendDims appends the number of spatial dimensions to kind, as in MaxPool2D.
-func appendDims(kind string, x *gorgonia.Node) string {
+// appendDimSuffix appends the number of spatial dimensions to kind, as in MaxPool2D.
+func appendDimSuffix(kind string, x *gorgonia.Node) string {
 	if x == nil || x.Dims() < 3 {
 		return kind
 	}
@@ -321,7 +321,7 @@ func layerNamePrefix(kind string) string {
 // countParameters returns the total number of elements of nodes, some of which may be nil.
 func countParameters(nodes ...*gorgonia.Node) int {
 	n := 0
-	for _, p := range removeNil(nodes...) {
+	for _, p := range removeNilNodes(nodes...) {
 		n += elementCount(p.Shape())
 	}
 	return n

@@ -26,7 +26,7 @@ func Linear(x, weight, bias *gorgonia.Node) (*gorgonia.Node, error) {
 	}
 	o := &operation{kind: KindLinear, of: -1, shape: tensor.Shape{xs[0], ws[0]}}
 	o.grad = newConvGradient(KindLinearBackwardData, KindLinearBackwardWeights)
-	return addOperation(o, removeNil(x, weight, bias)...)
+	return addOperation(o, removeNilNodes(x, weight, bias)...)
 }
 
 // Flatten reshapes each sample to one row, in row-major order: x [n,c,h,w] → [n,c·h·w].

@@ -25,9 +25,9 @@ func Context() context.Context {
 }
 
 // terminalContext returns the program's only context. Its first call starts to handle signals.
-var terminalContext = sync.OnceValue(cancelOnSignal)
+var terminalContext = sync.OnceValue(newTerminalContext)
 
-func cancelOnSignal() context.Context {
+func newTerminalContext() context.Context {
 	ctx, stop := signal.NotifyContext(context.Background(), process.ShutdownSignals()...)
 	// A second interrupt ends the program, because the default action is restored. A closed terminal sends
 	// SIGHUP more than once.

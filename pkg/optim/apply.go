@@ -39,7 +39,7 @@ func (u Update) Slots() []string {
 func (u Update) Validate() error {
 	switch {
 	case !slices.Contains(Rules(), u.Rule):
-		return fmt.Errorf("unknown rule %q: use %s", u.Rule, english.Either(Rules()))
+		return fmt.Errorf("unknown rule %q: use %s", u.Rule, english.JoinOr(Rules()))
 	case hasMoments(u.Rule) && u.Step < 1:
 		return fmt.Errorf("invalid step %[2]d for rule %[1]s: steps count from 1", u.Rule, u.Step)
 	case u.Rule == RuleSGD && u.Nesterov && u.Momentum == 0:

@@ -41,7 +41,7 @@ func (c Config) Validate() error {
 	adam, hasMomentum := hasMoments(c.Name), c.Name == RuleSGD || c.Name == RuleLARS
 	switch {
 	case !slices.Contains(Rules(), c.Name):
-		return bad("unknown name %q: use %s", c.Name, english.Either(Rules()))
+		return bad("unknown name %q: use %s", c.Name, english.JoinOr(Rules()))
 	case !above(c.LearningRate):
 		return bad("learning_rate is %g: use a number above 0", c.LearningRate)
 	case !atLeast(c.WeightDecay):

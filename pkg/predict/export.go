@@ -53,25 +53,25 @@ func Export(ctx context.Context, run, out string, o ExportOptions) (e Exported, 
 		e.Files = pytorch.Files(out)
 	case formatONNX:
 	default:
-		return e, fmt.Errorf("export: unknown format %q: use %s", o.To, english.Either(ExportFormats()))
+		return e, fmt.Errorf("export: unknown format %q: use %s", o.To, english.JoinOr(ExportFormats()))
 	}
 	t, err := train.ReadTrained(ctx, run)
 	if err != nil {
 		return e, fmt.Errorf("export: %w", err)
 	}
 	for _, path := range e.Files {
-		if err := wholefile.CheckOutput(path, t.Dir); err != nil {
+		if err := wholefile.CheckOverwrite(path, t.Dir); err != nil {
 			return e, err
 		}
 	}
-	e.About, err = export(ctx, t, out, o)
+	e.About, err = exportTrained(ctx, t, out, o)
 	if err != nil {
 		err = fmt.Errorf("export %s: %w", t.Dir, err)
 	}
 	return e, err
 }
 
-func export(ctx context.Context, t *train.Trained, out string, o ExportOptions) (about []string, err error) {
+func exportTrained(ctx context.Context, t *train.Trained, out string, o ExportOptions) (about []string, err error) {
 	net, err := t.Network(ctx)
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func export(ctx context.Context, t *train.Trained, out string, o ExportOptions) 
 	if err != nil {
 		return nil, err
 	}
-	about = describeTrained(t, net, o.Averages)
+	about = describeTrainedNetwork(t, net, o.Averages)
 	c := t.Config.Data
 	d := pytorch.Description{
 		About: about, ClassNames: maskClassNames(c), MaskValues: c.MaskLevels(),
@@ -102,7 +102,7 @@ func export(ctx context.Context, t *train.Trained, out string, o ExportOptions) 
 			break
 		}
 		network := newNetwork(t)
-		if err := network.FindField(d.Channels); err != nil {
+		if err := network.FindReceptiveField(d.Channels); err != nil {
 			return nil, err
 		}
 		if d.Step = network.Field.Step; network.Bounded {
@@ -114,12 +114,12 @@ func export(ctx context.Context, t *train.Trained, out string, o ExportOptions) 
 	if o.To == formatPyTorch {
 		return about, pytorch.Write(out, net, tensors, d)
 	}
-	return about, onnx.Write(out, net, tensors, strings.Join(slices.Concat(about, describeTensors(net.Task(), d, outputs)), "\n"))
+	return about, onnx.Write(out, net, tensors, strings.Join(slices.Concat(about, describeImageAndLogits(net.Task(), d, outputs)), "\n"))
 }
 
-// describeTensors describes a network's image and logits in lines. outputs is the number of logits
+// describeImageAndLogits describes a network's image and logits in lines. outputs is the number of logits
 // of an image or pixel.
-func describeTensors(task model.Task, d pytorch.Description, outputs int) []string {
+func describeImageAndLogits(task model.Task, d pytorch.Description, outputs int) []string {
 	switch {
 	case task == model.Classification:
 		size := "any size"
@@ -155,8 +155,8 @@ func describeTensors(task model.Task, d pytorch.Description, outputs int) []stri
 	return nil
 }
 
-// describeTrained describes a network, its checkpoint and its scores in lines.
-func describeTrained(t *train.Trained, net model.Network, averages bool) []string {
+// describeTrainedNetwork describes a network, its checkpoint and its scores in lines.
+func describeTrainedNetwork(t *train.Trained, net model.Network, averages bool) []string {
 	dir := filepath.ToSlash(t.Dir)
 	of := "trained parameters"
 	if averages {

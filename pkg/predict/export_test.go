@@ -240,7 +240,7 @@ func comparePython(t *testing.T, p *Predictor, folder, path string) bool {
 	if d := maxDifference(r.Logits, readFloats(t, result+".logits", len(r.Logits))); d > 1e-5 {
 		t.Errorf("%s, %s: the logits differ by %g", p.trained.Config.Model.Kind, name, d)
 	}
-	if p.classifies() {
+	if p.isClassifier() {
 		return true
 	}
 	mask, err := data.ReadPicture(t.Context(), filepath.Join(folder, "masks", name+".png"))

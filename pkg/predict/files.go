@@ -49,7 +49,7 @@ func (p *Predictor) Files(ctx context.Context, paths []string, o FileOptions) (t
 	}
 	var labels []string
 	if o.Labels != "" {
-		if p.classifies() {
+		if p.isClassifier() {
 			return s, errors.New("compare with labels: the network learned classification, want segmentation")
 		}
 		if labels, _, err = survey.MatchMasks(paths, o.Labels, p.config.MaskSuffix); err != nil {
@@ -68,17 +68,17 @@ func (p *Predictor) Files(ctx context.Context, paths []string, o FileOptions) (t
 		r, err := p.File(ctx, path)
 		if err != nil {
 			if o.Out != "" && i > 0 {
-				err = fmt.Errorf("%w (%s has the predictions of %s before it, without %s)", err, o.Out, english.Count(i, "image"), p.tableName())
+				err = fmt.Errorf("%w (%s has the predictions of %s before it, without %s)", err, o.Out, english.FormatCount(i, "image"), p.tableName())
 			}
 			return s, err
 		}
 		if labels != nil {
-			if err := addLabel(ctx, &s, r, labels[i]); err != nil {
+			if err := addLabelScores(ctx, &s, r, labels[i]); err != nil {
 				return s, fmt.Errorf("compare %s with its label: %w", path, err)
 			}
 		}
 		table = append(table, r.tableRows(filepath.Base(path))...)
-		if err := r.write(ctx, names[i], o); err != nil {
+		if err := r.writeFiles(ctx, names[i], o); err != nil {
 			return s, fmt.Errorf("write prediction of %s: %w", path, err)
 		}
 	}
@@ -113,7 +113,7 @@ func (p *Predictor) prepareOutputs(names []string, o FileOptions, inputs []strin
 	}
 	for _, f := range o.Formats {
 		if !slices.Contains(Formats(), f) {
-			return fmt.Errorf("unknown format %q: use %s", f, english.Either(Formats()))
+			return fmt.Errorf("unknown format %q: use %s", f, english.JoinOr(Formats()))
 		}
 	}
 	if info, err := os.Stat(o.Out); err == nil && !info.IsDir() {
@@ -123,7 +123,7 @@ func (p *Predictor) prepareOutputs(names []string, o FileOptions, inputs []strin
 	}
 	paths := []string{filepath.Join(o.Out, p.tableName())}
 	for _, name := range names {
-		if p.classifies() {
+		if p.isClassifier() {
 			break
 		}
 		paths = append(paths, overlayPath(o.Out, name))
@@ -133,7 +133,7 @@ func (p *Predictor) prepareOutputs(names []string, o FileOptions, inputs []strin
 		}
 	}
 	for _, path := range paths {
-		if err := wholefile.CheckOutput(path, inputs...); err != nil {
+		if err := wholefile.CheckOverwrite(path, inputs...); err != nil {
 			return err
 		}
 	}
@@ -166,15 +166,15 @@ func probabilityPaths(out, name, format string, classes []string) []string {
 
 func overlayPath(out, name string) string { return resultPath(out, "overlays", name, "png") }
 
-func (r *Prediction) write(ctx context.Context, name string, o FileOptions) error {
+func (r *Prediction) writeFiles(ctx context.Context, name string, o FileOptions) error {
 	if o.Out == "" || r.classes != nil {
 		return nil
 	}
 	mask := r.Mask()
 	var classes []string // of the logits
 	shape := []int{r.Height, r.Width}
-	if r.planes() > 1 {
-		classes, shape = r.ClassNames(), append([]int{r.planes()}, shape...)
+	if r.planeCount() > 1 {
+		classes, shape = r.ClassNames(), append([]int{r.planeCount()}, shape...)
 	}
 	for _, f := range o.Formats {
 		masks, probabilities := resultPath(o.Out, "masks", name, f), probabilityPaths(o.Out, name, f, classes)
@@ -200,7 +200,7 @@ func (r *Prediction) write(ctx context.Context, name string, o FileOptions) erro
 
 // tableName returns the name of the CSV file with all images' results.
 func (p *Predictor) tableName() string {
-	if p.classifies() {
+	if p.isClassifier() {
 		return "probabilities.csv"
 	}
 	return "objects.csv"

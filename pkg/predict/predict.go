@@ -44,7 +44,7 @@ type Predictor struct {
 // (unet2d-cells/ddp-n1-s1) or a path, like scaling.Read. It needs no data of the run. The error
 // wraps train.ErrNoCheckpoint if there is no checkpoint.
 func Open(ctx context.Context, run string) (*Predictor, error) {
-	t, err := train.OpenTrained(ctx, run, predictionOptions)
+	t, err := train.OpenTrained(ctx, run, setPredictionOptions)
 	if err != nil {
 		return nil, fmt.Errorf("open predictor: %w", err)
 	}
@@ -62,11 +62,11 @@ func newNetwork(t *train.Trained) inference.Network {
 	}}
 }
 
-func (p *Predictor) classifies() bool { return p.config.Task() == data.TaskClassification }
+func (p *Predictor) isClassifier() bool { return p.config.Task() == data.TaskClassification }
 
-// predictionOptions changes the options of training to all cores, and to convolutions that give a
+// setPredictionOptions changes the options of training to all cores, and to convolutions that give a
 // pixel the same bits wherever its window begins. (Winograd's algorithm and TF32 round.)
-func predictionOptions(o *engine.Options) {
+func setPredictionOptions(o *engine.Options) {
 	o.Threads = min(runtime.GOMAXPROCS(0), engine.MaxThreads)
 	o.TF32 = false
 	if o.Device == "cpu" {
@@ -122,7 +122,7 @@ func (p *Predictor) predict(ctx context.Context, values []float32, shape []int) 
 	r := &Prediction{Height: shape[1], Width: shape[2], image: values, config: p.config}
 	p.network.Flips, p.network.MemoryBytes, p.network.Progress = p.Flips, p.MemoryBytes, p.Progress
 	var err error
-	if p.classifies() {
+	if p.isClassifier() {
 		if r.Logits, err = p.network.Classify(ctx, values, shape); err == nil && p.classes == nil {
 			p.classes = classNames(ctx, p.config, len(r.Logits))
 		}

@@ -41,7 +41,7 @@ func TestWindowsEqualWholeImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (plan.Field{Step: 4, Reach: 22}); !p.network.Bounded || *p.network.Field != want {
+	if want := (plan.ReceptiveField{Step: 4, Reach: 22}); !p.network.Bounded || *p.network.Field != want {
 		t.Fatalf("field %+v, want %+v", *p.network.Field, want)
 	}
 	smallWindows(t, p)

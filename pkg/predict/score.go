@@ -20,8 +20,8 @@ func (p *Predictor) ClassNames() []string {
 
 func (p *Predictor) newScores() train.Scores { return train.NewImageScores(len(p.ClassNames())) }
 
-// addLabel adds the scores of r against the mask in the file label to s.
-func addLabel(ctx context.Context, s *train.Scores, r *Prediction, label string) error {
+// addLabelScores adds the scores of r against the mask in the file label to s.
+func addLabelScores(ctx context.Context, s *train.Scores, r *Prediction, label string) error {
 	mask, height, width, err := r.config.ReadMask(ctx, label)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", label, err)
@@ -42,7 +42,7 @@ type HeldOutScores struct {
 // HeldOut scores the network on the held-out images of the run's data, as in training and on whole
 // images. The run must have learned segmentation.
 func (p *Predictor) HeldOut(ctx context.Context) (s HeldOutScores, err error) {
-	if p.classifies() {
+	if p.isClassifier() {
 		return s, errors.New("score held-out images: the network learned classification, whose scores run.json has: want segmentation")
 	}
 	trained, err := train.OpenPredictor(ctx, p.Run, "")

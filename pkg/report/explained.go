@@ -51,7 +51,7 @@ func (b *pageBuilder) addExplanation(series, metric string, workers int) string 
 	}
 	b.anchors[key] = id
 	section := explanation{
-		ID: id, Title: fmt.Sprintf("%s of %s at %s: %s", columnLabel(metric), series, english.Count(workers, "worker"), x.Result),
+		ID: id, Title: fmt.Sprintf("%s of %s at %s: %s", columnLabel(metric), series, english.FormatCount(workers, "worker"), x.Result),
 		Formula: x.Formula, Substituted: x.Substituted, Rule: x.Rule, Inputs: b.groupInputs(x.Inputs),
 	}
 	if n := len(section.Inputs); n > maxInputs {
@@ -81,7 +81,7 @@ func (b *pageBuilder) groupInputs(all []scaling.Input) []inputRow {
 			out = append(out, inputRow{Role: in.Role, first: in})
 		}
 		row := &out[i]
-		row.numbers = append(row.numbers, english.Exact(in.Value))
+		row.numbers = append(row.numbers, english.FormatExact(in.Value))
 		if in.Epoch > 0 {
 			row.epochs = append(row.epochs, in.Epoch)
 		}
@@ -90,13 +90,13 @@ func (b *pageBuilder) groupInputs(all []scaling.Input) []inputRow {
 		}
 	}
 	for i := range out {
-		out[i].formatTexts(b)
+		out[i].formatCells(b)
 	}
 	return out
 }
 
-// formatTexts sets the exported fields from the unexported ones.
-func (r *inputRow) formatTexts(b *pageBuilder) {
+// formatCells sets the exported fields from the unexported ones.
+func (r *inputRow) formatCells(b *pageBuilder) {
 	in := r.first
 	r.What = columnLabel(in.Name)
 	switch len(r.epochs) {

@@ -26,23 +26,23 @@ var styleSheet string
 // StyleSheet returns the CSS of a report, for pages that look like one.
 func StyleSheet() string { return styleSheet }
 
-// page contains the data of the template, which escapes texts. It does not escape fields of type
+// pageData contains the data of the template, which escapes texts. It does not escape fields of type
 // template.HTML and template.CSS: only Lockstep's packages create them, and escape what they contain.
-type page struct {
+type pageData struct {
 	Title, Subtitle string
 	Style           template.CSS
 	Open            bool // unfold all sections, for paper
 
 	Verdicts  []conclusion
 	Lead      *pageFigure // the speed-up, beside the verdict; nil if the study has none
-	Headlines table
-	Results   table
+	Headlines pageTable
+	Results   pageTable
 	Rule      []string
 	Tables    []analysisSection
 	Figures   []pageFigure
-	Runs      table
+	Runs      pageTable
 	Root      string
-	Kinds     table
+	Kinds     pageTable
 	Files     template.HTML
 	FileCount int
 	RunCount  int
@@ -57,13 +57,13 @@ type page struct {
 // conclusion is a sentence about a subject, with a link to its details.
 type conclusion struct{ About, Text, Link string }
 
-type table struct {
+type pageTable struct {
 	Head []string
-	Rows [][]cell
+	Rows [][]tableCell
 	More string // omitted columns and rows, and the command that lists them; empty if none are omitted
 }
 
-type cell struct {
+type tableCell struct {
 	Text, Link string
 	Number     bool
 }
@@ -125,9 +125,9 @@ func formatNote(text string) string {
 // lockstep read --explain lists all.
 const maxProblems = 100
 
-func (b *pageBuilder) buildPage(figures []*figure.Figure) page {
+func (b *pageBuilder) buildPage(figures []*figure.Figure) pageData {
 	s := b.study
-	p := page{
+	p := pageData{
 		Title: cmp.Or(b.options.Title, s.Name(), "Scaling report"), Subtitle: b.formatSubtitle(), Style: template.CSS(styleSheet), //nolint:gosec // embedded file
 		Rule: b.describeRule(), Runs: b.runTable(s.Runs[:min(len(s.Runs), maxRows)]), Root: b.root, Kinds: b.fileKindTable(), FileCount: len(s.Reports),
 		RunCount: len(s.Runs), MoreRuns: max(0, len(s.Runs)-maxRows), MoreFiles: max(0, len(s.Reports)-maxRows),
@@ -183,7 +183,7 @@ func (r *Report) render(open bool) string {
 	if err != nil { // does not happen: the template is embedded, and writing to a buffer does not fail
 		return fmt.Sprintf("<!doctype html><p>%s</p>", template.HTMLEscapeString(err.Error()))
 	}
-	return clean.Lines(out.String())
+	return clean.EscapeMultiline(out.String())
 }
 
 // shortenPaths makes absolute paths in a text relative to b.root.
@@ -211,7 +211,7 @@ func (b *pageBuilder) formatSubtitle() string {
 	}
 	slices.Sort(sizes)
 	sizes = slices.Compact(sizes)
-	text := english.Count(len(s.Runs), "run")
+	text := english.FormatCount(len(s.Runs), "run")
 	if n := len(s.Series()); n > 1 {
 		text += fmt.Sprintf(" in %d series", n)
 	}
@@ -243,7 +243,7 @@ func formatNumber(v float64) string {
 	if math.IsNaN(v) {
 		return "–"
 	}
-	return english.Number(v)
+	return english.FormatNumber(v)
 }
 
 // formatPercent formats a fraction as a percentage, or as "–" if v is NaN.

@@ -54,7 +54,7 @@ type Report struct {
 	// Figures are in the order of the page.
 	Figures []*figure.Figure
 
-	page page
+	page pageData
 }
 
 // New returns the report of a study. It omits figures and sections without data, but returns an error if
@@ -125,7 +125,7 @@ func (r *Report) HTML() string {
 	for _, s := range r.Sentences {
 		fmt.Fprintf(&b, "<li>%s</li>\n", html.EscapeString(s))
 	}
-	fmt.Fprintf(&b, "</ul>\n<p><small>%s; Save(ctx, \"report.html\") or Save(ctx, \"report.pdf\") writes the page.</small></p>\n", english.Count(len(r.Figures), "figure"))
+	fmt.Fprintf(&b, "</ul>\n<p><small>%s; Save(ctx, \"report.html\") or Save(ctx, \"report.pdf\") writes the page.</small></p>\n", english.FormatCount(len(r.Figures), "figure"))
 	return b.String()
 }
 

@@ -67,7 +67,7 @@ func SavePage(ctx context.Context, path string, render func(paper bool) string) 
 // saveAtomically creates a file with the content that fill writes, and missing folders. An error of fill
 // leaves an existing file unchanged.
 func saveAtomically(path string, fill func(f *os.File) error) error {
-	if err := wholefile.CheckOutput(path); err != nil {
+	if err := wholefile.CheckOverwrite(path); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -26,11 +26,11 @@ func (b *pageBuilder) analyzeClasses() (analysis, bool) {
 	}, true
 }
 
-// maxFinalRuns limits the runs whose final test the page shows.
-const maxFinalRuns = 50
+// maxFinalTestRuns limits the runs whose final test the page shows.
+const maxFinalTestRuns = 50
 
-// analyzeFinal shows the scores of complete test images, if the data have a test part.
-func (b *pageBuilder) analyzeFinal() (analysis, bool) {
+// analyzeFinalTest shows the scores of complete test images, if the data have a test part.
+func (b *pageBuilder) analyzeFinalTest() (analysis, bool) {
 	var rows [][]string
 	tested := 0
 	for _, r := range b.study.Runs {
@@ -38,7 +38,7 @@ func (b *pageBuilder) analyzeFinal() (analysis, bool) {
 		if t == nil {
 			continue
 		}
-		if tested++; tested > maxFinalRuns {
+		if tested++; tested > maxFinalTestRuns {
 			continue
 		}
 		name := filepath.Base(r.Dir)
@@ -59,12 +59,12 @@ func (b *pageBuilder) analyzeFinal() (analysis, bool) {
 		id: "final", title: "Test on complete images",
 		html: tableHTML([]string{"run", "class", "images", "IoU", "IoU of the constant predictor", "Dice", "loss"}, rows, texts) +
 			formatNote("Scored once, after the training. All other scores are of the validation images.") +
-			formatNote(describeOmitted(tested, maxFinalRuns, "runs", "run.json of each run folder")),
+			formatNote(describeOmitted(tested, maxFinalTestRuns, "runs", "run.json of each run folder")),
 	}, true
 }
 
-// analyzeImages shows the best, the median and the worst held-out image of each run.
-func (b *pageBuilder) analyzeImages() (analysis, bool) {
+// analyzeImageScores shows the best, the median and the worst held-out image of each run.
+func (b *pageBuilder) analyzeImageScores() (analysis, bool) {
 	var rows [][]string
 	notes, parts, scored := "", []string{}, 0
 	for _, r := range b.study.Runs {
@@ -100,7 +100,7 @@ func (b *pageBuilder) analyzeImages() (analysis, bool) {
 	}
 	const texts = 3
 	return analysis{
-		id: "images", title: "Best and worst " + english.List(parts) + " images",
+		id: "images", title: "Best and worst " + english.JoinAnd(parts) + " images",
 		html: tableHTML([]string{"run", "place", "image", "IoU", "Dice", "pixels"}, rows, texts) + notes +
 			formatNote("After the last epoch, of all tiles of an image together. With several classes, IoU and Dice are the means over those in the image's mask.") +
 			formatNote(describeOmitted(scored, maxImageRuns, "runs", "images.csv of each run folder")),

@@ -52,8 +52,8 @@ func (b *pageBuilder) columnsWithValues(points []scaling.Point, headline bool) [
 	})
 }
 
-// largestPoints returns, for each series, the point with the most workers that has runs.
-func (b *pageBuilder) largestPoints() []scaling.Point {
+// largestPointPerSeries returns, for each series, the point with the most workers that has runs.
+func (b *pageBuilder) largestPointPerSeries() []scaling.Point {
 	var out []scaling.Point
 	for _, p := range b.study.Points {
 		if n := len(out); n > 0 && out[n-1].Series == p.Series {
@@ -67,24 +67,24 @@ func (b *pageBuilder) largestPoints() []scaling.Point {
 	return out
 }
 
-// maxSettings limits the settings in the table of headlines. The table of settings shows all that differ.
-const maxSettings = 3
+// maxHeadlineSettings limits the settings in the table of headlines. The table of settings shows all that differ.
+const maxHeadlineSettings = 3
 
 // headlineTable returns the results of each series at its largest worker count, one row per series. Every
 // number links to its explanation.
-func (b *pageBuilder) headlineTable() table {
-	points := b.largestPoints()
+func (b *pageBuilder) headlineTable() pageTable {
+	points := b.largestPointPerSeries()
 	columns := b.columnsWithValues(points, true)
 	if len(columns) == 0 {
-		return table{}
+		return pageTable{}
 	}
 	// The speed-up of the baseline is always 1.
 	if !slices.ContainsFunc(points, func(p scaling.Point) bool { return p.Size > p.Baseline && p.Baseline > 0 }) {
 		columns = slices.DeleteFunc(columns, func(m metricColumn) bool { return m.metric == "speedup" || m.metric == "efficiency" })
 	}
-	t := table{Head: []string{"series", b.countedUnit() + "s"}}
+	t := pageTable{Head: []string{"series", b.sizeUnit() + "s"}}
 	settings := b.differingSettings().Rows
-	settings = settings[:min(len(settings), maxSettings)]
+	settings = settings[:min(len(settings), maxHeadlineSettings)]
 	for _, s := range settings {
 		t.Head = append(t.Head, s.Setting)
 	}
@@ -94,10 +94,10 @@ func (b *pageBuilder) headlineTable() table {
 	t.More = describeOmitted(len(points), maxSeries, "series", "lockstep scaling")
 	names := b.study.Series()
 	for _, p := range points[:min(len(points), maxSeries)] {
-		row := []cell{{Text: p.Series}, {Text: strconv.Itoa(p.Size), Number: true}}
+		row := []tableCell{{Text: p.Series}, {Text: strconv.Itoa(p.Size), Number: true}}
 		at := slices.Index(names, p.Series)
 		for _, s := range settings {
-			row = append(row, cell{Text: s.Values[at], Number: true})
+			row = append(row, tableCell{Text: s.Values[at], Number: true})
 		}
 		for _, m := range columns {
 			row = append(row, b.newMetricCell(p, m, true))
@@ -108,9 +108,9 @@ func (b *pageBuilder) headlineTable() table {
 }
 
 // newMetricCell returns the cell of point p in column m. If link is true, it links to the explanation.
-func (b *pageBuilder) newMetricCell(p scaling.Point, m metricColumn, link bool) cell {
+func (b *pageBuilder) newMetricCell(p scaling.Point, m metricColumn, link bool) tableCell {
 	v := m.span(p)
-	c := cell{Text: m.show(v.Value), Number: true}
+	c := tableCell{Text: m.show(v.Value), Number: true}
 	if m.metric == "throughput" && p.ThroughputUnit != m.title && isMeasured(v.Value) { // the series have different units
 		c.Text += " " + p.ThroughputUnit
 	}
@@ -157,15 +157,15 @@ func countColumns(points []scaling.Point) (columns []countColumn, same string) {
 }
 
 // resultTable has one row per series and worker count.
-func (b *pageBuilder) resultTable() table {
+func (b *pageBuilder) resultTable() pageTable {
 	points := b.study.Points
 	if len(points) == 0 {
-		return table{}
+		return pageTable{}
 	}
 	columns := b.columnsWithValues(points, false)
 	counts, same := countColumns(points)
 	interval := slices.ContainsFunc(points, func(p scaling.Point) bool { return isMeasured(p.Speedup.Low) && p.Size != p.Baseline })
-	t := table{Head: []string{"series"}}
+	t := pageTable{Head: []string{"series"}}
 	for _, c := range counts {
 		t.Head = append(t.Head, c.title)
 	}
@@ -177,14 +177,14 @@ func (b *pageBuilder) resultTable() table {
 	}
 	t.More = strings.TrimSpace(same + " " + describeOmitted(len(points), maxPoints, "rows", "lockstep scaling"))
 	for _, p := range points[:min(len(points), maxPoints)] {
-		row := []cell{{Text: p.Series}}
+		row := []tableCell{{Text: p.Series}}
 		for _, c := range counts {
 			row = append(row, newCountCell(c.of(p)))
 		}
 		for _, m := range columns {
 			row = append(row, b.newMetricCell(p, m, m.linked && p.Size != p.Baseline && len(b.sections) < maxExplanations))
 			if m.metric == "speedup" && interval {
-				row = append(row, cell{Text: speedupInterval(p), Number: true})
+				row = append(row, tableCell{Text: speedupInterval(p), Number: true})
 			}
 		}
 		t.Rows = append(t.Rows, row)
@@ -201,14 +201,14 @@ func speedupInterval(p scaling.Point) string {
 	return formatNumber(p.Speedup.Low) + " to " + formatNumber(p.Speedup.High)
 }
 
-// countedUnit returns the unit of a run's size in the study's rule: scaling.PerWorker or scaling.PerNode.
-func (b *pageBuilder) countedUnit() string {
+// sizeUnit returns the unit of a run's size in the study's rule: scaling.PerWorker or scaling.PerNode.
+func (b *pageBuilder) sizeUnit() string {
 	return cmp.Or(b.study.Rule.Per, scaling.PerWorker)
 }
 
 // runTable lists all runs, including those that do not count.
-func (b *pageBuilder) runTable(all []runs.Run) table {
-	t := table{Head: []string{"run", "kind", "series", "workers", "seed", "state", "batch per worker", "epochs", "median epoch in s", "last loss", "best IoU"}}
+func (b *pageBuilder) runTable(all []runs.Run) pageTable {
+	t := pageTable{Head: []string{"run", "kind", "series", "workers", "seed", "state", "batch per worker", "epochs", "median epoch in s", "last loss", "best IoU"}}
 	used := make([]bool, len(t.Head))
 	for _, r := range all {
 		var seconds []float64
@@ -227,7 +227,7 @@ func (b *pageBuilder) runTable(all []runs.Run) table {
 				loss = e.TrainLoss
 			}
 		}
-		row := []cell{
+		row := []tableCell{
 			{Text: b.shortenPaths(r.Dir)},
 			{Text: r.Kind},
 			{Text: r.Info.Series},
@@ -246,7 +246,7 @@ func (b *pageBuilder) runTable(all []runs.Run) table {
 	return t.removeUnusedColumns(used)
 }
 
-func (t table) removeUnusedColumns(used []bool) table {
+func (t pageTable) removeUnusedColumns(used []bool) pageTable {
 	for i, isUsed := range slices.Backward(used) {
 		if isUsed {
 			continue
@@ -260,11 +260,11 @@ func (t table) removeUnusedColumns(used []bool) table {
 }
 
 // newCountCell returns a cell with n, or a dash if n is 0, which means unknown.
-func newCountCell(n int) cell {
+func newCountCell(n int) tableCell {
 	if n == 0 {
-		return cell{Text: "–", Number: true}
+		return tableCell{Text: "–", Number: true}
 	}
-	return cell{Text: strconv.Itoa(n), Number: true}
+	return tableCell{Text: strconv.Itoa(n), Number: true}
 }
 
 func describeStatus(r runs.Run) string {
@@ -288,7 +288,7 @@ func median(v []float64) float64 {
 
 // fileKindTable has one row per kind of file, with the numbers of files, runs, records, lines and
 // problems.
-func (b *pageBuilder) fileKindTable() table {
+func (b *pageBuilder) fileKindTable() pageTable {
 	type sum struct{ files, runs, records, lines, used, problems int }
 	sums := map[string]*sum{}
 	var names []string
@@ -306,17 +306,17 @@ func (b *pageBuilder) fileKindTable() table {
 		s.lines, s.used, s.problems = s.lines+int(f.Lines), s.used+int(f.LinesUsed), s.problems+len(f.Unused)+f.UnusedMore
 	}
 	if len(names) == 0 {
-		return table{}
+		return pageTable{}
 	}
 	slices.SortFunc(names, func(x, y string) int {
 		return cmp.Or(strings.Compare(fmt.Sprint(x == "not read"), fmt.Sprint(y == "not read")), strings.Compare(x, y))
 	})
-	t := table{Head: []string{"kind", "files", "runs", "records", "lines", "lines used", "could not be used"}}
+	t := pageTable{Head: []string{"kind", "files", "runs", "records", "lines", "lines used", "could not be used"}}
 	for _, n := range names {
 		s := sums[n]
-		row := []cell{{Text: n}}
+		row := []tableCell{{Text: n}}
 		for _, v := range []int{s.files, s.runs, s.records, s.lines, s.used, s.problems} {
-			row = append(row, cell{Text: strconv.Itoa(v), Number: true})
+			row = append(row, tableCell{Text: strconv.Itoa(v), Number: true})
 		}
 		t.Rows = append(t.Rows, row)
 	}

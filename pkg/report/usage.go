@@ -63,10 +63,10 @@ func usageRow(run runs.Run) (row []string, ok bool) {
 	}
 	const mib, kilo = 1 << 20, 1e3
 	mean := func(all []usage.Summary, unit float64, value func(usage.Summary) float64) string {
-		return formatNumber(sumOf(all, value) / float64(len(all)) / unit)
+		return formatNumber(sumSummaries(all, value) / float64(len(all)) / unit)
 	}
 	sum := func(all []usage.Summary, unit float64, value func(usage.Summary) float64) string {
-		return formatNumber(sumOf(all, value) / unit)
+		return formatNumber(sumSummaries(all, value) / unit)
 	}
 	peak := func(value func(usage.Summary) float64) string {
 		largest := math.NaN()
@@ -78,7 +78,7 @@ func usageRow(run runs.Run) (row []string, ok bool) {
 		return formatNumber(largest / mib)
 	}
 	return []string{
-		filepath.Base(run.Dir), english.Count(len(workers), "worker") + " on " + english.Count(len(machines), "machine"),
+		filepath.Base(run.Dir), english.FormatCount(len(workers), "worker") + " on " + english.FormatCount(len(machines), "machine"),
 		mean(workers, 1, func(s usage.Summary) float64 { return s.CPUCores }),
 		mean(machines, 1, func(s usage.Summary) float64 { return s.MachineCPUCores }),
 		peak(func(s usage.Summary) float64 { return s.PeakMemoryBytes }),
@@ -93,8 +93,8 @@ func usageRow(run runs.Run) (row []string, ok bool) {
 	}, true
 }
 
-// sumOf returns the sum of a value, or NaN if it is NaN for any summary.
-func sumOf(all []usage.Summary, value func(usage.Summary) float64) float64 {
+// sumSummaries returns the sum of a value, or NaN if it is NaN for any summary.
+func sumSummaries(all []usage.Summary, value func(usage.Summary) float64) float64 {
 	sum := 0.0
 	for _, s := range all {
 		sum += value(s)

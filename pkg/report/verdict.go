@@ -22,7 +22,7 @@ type analysis struct {
 func (b *pageBuilder) analyze() []analysis {
 	var out []analysis
 	for _, of := range []func() (analysis, bool){
-		b.analyzeSettings, b.analyzeFits, b.analyzeComparisons, b.analyzeBottleneck, b.analyzeOverhead, b.analyzeCollective, b.analyzeTimeUse, b.analyzeStragglers, b.analyzeUsage, b.analyzeQuality, b.analyzeClasses, b.analyzeImages, b.analyzeFinal, b.analyzeCost, b.analyzeBudget,
+		b.analyzeSettings, b.analyzeFits, b.analyzeComparisons, b.analyzeBottleneck, b.analyzeOverhead, b.analyzeCollective, b.analyzeTimeUse, b.analyzeStragglers, b.analyzeUsage, b.analyzeQuality, b.analyzeClasses, b.analyzeImageScores, b.analyzeFinalTest, b.analyzeCost, b.analyzeBudget,
 	} {
 		if r, ok := of(); ok {
 			out = append(out, r)
@@ -51,12 +51,12 @@ func (b *pageBuilder) allConclusions(results []analysis) []conclusion {
 		for _, p := range b.study.Points {
 			failed, diverged = failed+p.Failed, diverged+p.Diverged
 		}
-		text := fmt.Sprintf("%s could not be used or must be known", english.Count(n, "thing"))
+		text := fmt.Sprintf("%s could not be used or must be known", english.FormatCount(n, "thing"))
 		if failed > 0 {
-			text += fmt.Sprintf("; %s failed or were cancelled and do not count", english.Count(failed, "run"))
+			text += fmt.Sprintf("; %s failed or were cancelled and do not count", english.FormatCount(failed, "run"))
 		}
 		if diverged > 0 {
-			text += fmt.Sprintf("; the loss of %s is no number", english.Count(diverged, "run"))
+			text += fmt.Sprintf("; the loss of %s is no number", english.FormatCount(diverged, "run"))
 		}
 		out = append(out, conclusion{"Problems", text + ".", "#read"})
 	}
@@ -102,25 +102,25 @@ func showOption(subject string) string {
 // speedConclusions states the speed of each series at its largest worker count.
 func (b *pageBuilder) speedConclusions() []conclusion {
 	var out []conclusion
-	for i, p := range b.largestPoints() {
+	for i, p := range b.largestPointPerSeries() {
 		v := conclusion{About: "Speed"}
 		switch {
 		case p.Baseline > 0 && p.Size > p.Baseline && isMeasured(p.Speedup.Value):
 			v.About = "Speed-up"
-			v.Text = fmt.Sprintf("%s is %s times as fast at %s as at %d", p.Series, formatNumber(p.Speedup.Value), english.Count(p.Size, b.countedUnit()), p.Baseline)
+			v.Text = fmt.Sprintf("%s is %s times as fast at %s as at %d", p.Series, formatNumber(p.Speedup.Value), english.FormatCount(p.Size, b.sizeUnit()), p.Baseline)
 			if isMeasured(p.Speedup.Low) {
 				v.Text += fmt.Sprintf(" (%s)", speedupInterval(p))
 			}
-			v.Text += ": " + describeIdeal(p) + "."
+			v.Text += ": " + describeEfficiency(p) + "."
 			if i < maxSeries { // the page shows no sentence about the others
 				v.Link = "#" + b.addExplanation(p.Series, "speedup", p.Workers)
 			}
 		case isMeasured(p.Throughput.Value) && p.ThroughputUnit != "samples/s":
-			v.Text = fmt.Sprintf("%s reaches %s %s at %s.", p.Series, formatNumber(p.Throughput.Value), p.ThroughputUnit, english.Count(p.Workers, "worker"))
+			v.Text = fmt.Sprintf("%s reaches %s %s at %s.", p.Series, formatNumber(p.Throughput.Value), p.ThroughputUnit, english.FormatCount(p.Workers, "worker"))
 		case isMeasured(p.Throughput.Value):
-			v.Text = fmt.Sprintf("%s trains on %s samples a second at %s.", p.Series, formatNumber(p.Throughput.Value), english.Count(p.Workers, "worker"))
+			v.Text = fmt.Sprintf("%s trains on %s samples a second at %s.", p.Series, formatNumber(p.Throughput.Value), english.FormatCount(p.Workers, "worker"))
 		case isMeasured(p.EpochSeconds.Value):
-			v.Text = fmt.Sprintf("%s takes %s s for an epoch at %s.", p.Series, formatNumber(p.EpochSeconds.Value), english.Count(p.Workers, "worker"))
+			v.Text = fmt.Sprintf("%s takes %s s for an epoch at %s.", p.Series, formatNumber(p.EpochSeconds.Value), english.FormatCount(p.Workers, "worker"))
 		default:
 			continue
 		}
@@ -129,9 +129,9 @@ func (b *pageBuilder) speedConclusions() []conclusion {
 	return out
 }
 
-// describeIdeal returns the efficiency of p as text. If its interval contains the ideal, the measured
+// describeEfficiency returns the efficiency of p as text. If its interval contains the ideal, the measured
 // ratio does not show whether the speed-up is above or below.
-func describeIdeal(p scaling.Point) string {
+func describeEfficiency(p scaling.Point) string {
 	if e := p.Efficiency; isMeasured(e.Low) && e.Low <= 1 && e.High >= 1 {
 		return "not distinguishable from the ideal " + formatNumber(float64(p.Size)/float64(p.Baseline))
 	}
@@ -187,7 +187,7 @@ func (b *pageBuilder) analyzeFits() (analysis, bool) {
 	var parts []string
 	for _, name := range b.study.Series() {
 		f, err := b.study.Fit(name)
-		if n := b.countsWithSpeed(name); errors.Is(err, scaling.ErrTooFew) && n > 1 {
+		if n := b.countMeasuredSizes(name); errors.Is(err, scaling.ErrTooFew) && n > 1 {
 			r.verdicts = append(r.verdicts, conclusion{About: "Law", Text: fmt.Sprintf("%s: %v: there are %d", name, scaling.ErrTooFew, n)})
 			parts = append(parts, "<p>"+html.EscapeString(err.Error())+"</p>")
 		}
@@ -207,8 +207,8 @@ func joinFirstSeries(parts []string, command string) string {
 	return strings.Join(parts[:min(len(parts), maxSeries)], "\n") + formatNote(describeOmitted(len(parts), maxSeries, "series", command))
 }
 
-// countsWithSpeed returns at how many worker counts a series has a speed.
-func (b *pageBuilder) countsWithSpeed(series string) int {
+// countMeasuredSizes returns at how many worker counts a series has a speed.
+func (b *pageBuilder) countMeasuredSizes(series string) int {
 	n := 0
 	for _, p := range b.study.Points {
 		if p.Series == series && (isMeasured(p.Throughput.Value) || isMeasured(p.EpochSeconds.Value) || isMeasured(p.WallSeconds.Value)) {
@@ -329,7 +329,7 @@ func (b *pageBuilder) analyzeTimeUse() (analysis, bool) {
 		}
 		share := func(s scaling.Estimate) string { return formatPercent(s.Value / row.Step.Value) }
 		text := fmt.Sprintf("a step of %s at %s takes %s ms: %s computes, %s waits for communication, %s for data",
-			row.Series, english.Count(row.Workers, "worker"), formatNumber(1000*row.Step.Value), share(row.Compute), share(row.Exposed), share(row.Data))
+			row.Series, english.FormatCount(row.Workers, "worker"), formatNumber(1000*row.Step.Value), share(row.Compute), share(row.Exposed), share(row.Data))
 		if row.Idle.Value > 0.005*row.Step.Value {
 			text += fmt.Sprintf(", %s is idle", share(row.Idle))
 		}

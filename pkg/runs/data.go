@@ -23,21 +23,21 @@ type Data struct {
 // samples and 2 held-out in 44 files of 123456 bytes, /data/cells)".
 func (w Worker) DescribeData() string {
 	d := w.Data
-	text := fmt.Sprintf("%s and %d held-out", english.Count(d.TrainingSamples, "training sample"), d.HeldOutSamples)
+	text := fmt.Sprintf("%s and %d held-out", english.FormatCount(d.TrainingSamples, "training sample"), d.HeldOutSamples)
 	switch {
 	case d.Files > 0:
-		text += fmt.Sprintf(" in %s of %d bytes, %s", english.Count(d.Files, "file"), d.Bytes, d.Path)
+		text += fmt.Sprintf(" in %s of %d bytes, %s", english.FormatCount(d.Files, "file"), d.Bytes, d.Path)
 	case d.Bytes > 0:
 		text += ", made by the program"
 	case d != Data{}:
 		text += ", generated"
 	default:
-		return clean.Text(ShortHash(w.DataHash))
+		return clean.EscapeText(ShortHash(w.DataHash))
 	}
 	if d.TestPath != "" {
 		text += " and " + d.TestPath
 	}
-	return clean.Text(ShortHash(w.DataHash) + " (" + text + ")")
+	return clean.EscapeText(ShortHash(w.DataHash) + " (" + text + ")")
 }
 
 // ShortHash returns the beginning of a fingerprint of data, with its version.

@@ -19,7 +19,7 @@ import (
 // other machines; these learn from the heartbeat in the folder that the owner is alive.
 type Lock struct {
 	dir     string
-	machine machine
+	machine lockEnvironment
 	file    *os.File
 	stat    os.FileInfo // of file when the lock was acquired
 	offset  int64       // of the owner's line in file
@@ -40,10 +40,10 @@ type Lock struct {
 // Create and Resume acquire the lock themselves. A caller that must read the folder first, for
 // example to find a checkpoint, acquires the lock and then calls Lock.Create or Lock.Resume.
 func Acquire(dir string, resume bool) (*Lock, error) {
-	return thisMachine().acquire(dir, resume)
+	return localLockEnvironment().acquire(dir, resume)
 }
 
-func (m machine) acquire(dir string, resume bool) (*Lock, error) {
+func (m lockEnvironment) acquire(dir string, resume bool) (*Lock, error) {
 	// Check before anything is created, so that a refused folder stays unchanged.
 	switch owner, alive, err := m.ownerOf(dir); {
 	case err != nil:
@@ -77,10 +77,10 @@ func (m machine) acquire(dir string, resume bool) (*Lock, error) {
 }
 
 // lockFolder acquires the lock of dir but does not make this process the owner.
-func (m machine) lockFolder(dir string) (*Lock, error) {
+func (m lockEnvironment) lockFolder(dir string) (*Lock, error) {
 	path := filepath.Join(dir, OwnersFile)
 	l := &Lock{dir: dir, machine: m, stop: make(chan struct{})}
-	f, _, err := openSeparate(path, os.O_RDWR|os.O_CREATE, func(f *os.File) (bool, error) {
+	f, _, err := openAndLock(path, os.O_RDWR|os.O_CREATE, func(f *os.File) (bool, error) {
 		l.file, l.notices = f, nil
 		return false, l.lock()
 	})
@@ -96,11 +96,11 @@ func (m machine) lockFolder(dir string) (*Lock, error) {
 	return l, nil
 }
 
-// openSeparate opens the file at path and locks it with the function lock, whose results it
+// openAndLock opens the file at path and locks it with the function lock, whose results it
 // returns. If the file has other names, as in a snapshot with hard links, these keep it, and
-// openSeparate locks a copy. f is nil if path cannot be opened. It is closed on exec, so that a
+// openAndLock locks a copy. f is nil if path cannot be opened. It is closed on exec, so that a
 // child does not inherit the lock.
-func openSeparate(path string, flag int, lock func(*os.File) (held bool, err error)) (f *os.File, held bool, err error) {
+func openAndLock(path string, flag int, lock func(*os.File) (held bool, err error)) (f *os.File, held bool, err error) {
 	for {
 		if f, err = os.OpenFile(path, flag, 0o644); err != nil {
 			return nil, false, err
@@ -109,7 +109,7 @@ func openSeparate(path string, flag int, lock func(*os.File) (held bool, err err
 		if held || err != nil && !errors.Is(err, errors.ErrUnsupported) {
 			return f, held, err
 		}
-		if serr := wholefile.Separate(path); serr != nil {
+		if serr := wholefile.BreakHardLinks(path); serr != nil {
 			return f, held, serr
 		}
 		// Separate may have replaced the file since it was opened, here or in another process. The
@@ -183,7 +183,7 @@ func (l *Lock) addOwner() error {
 	// If there are notices, the lock may not have kept out another machine: of two processes that
 	// get here at the same time, the last one to write is the owner.
 	time.Sleep(maxOwnerReads * ownerRetryPause)
-	return l.check()
+	return l.checkStillOwned()
 }
 
 // writeOwner writes the owner's line over its previous version. The new line is never shorter: its
@@ -203,10 +203,10 @@ func (l *Lock) writeOwner() error {
 func (l *Lock) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.check()
+	return l.checkStillOwned()
 }
 
-func (l *Lock) check() error {
+func (l *Lock) checkStillOwned() error {
 	switch stat, err := os.Stat(l.file.Name()); {
 	case errors.Is(err, fs.ErrNotExist):
 		return &LostError{l.file.Name()}
@@ -242,7 +242,7 @@ func (l *Lock) runHeartbeat() {
 func (l *Lock) renewHeartbeat() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.released || l.check() != nil {
+	if l.released || l.checkStillOwned() != nil {
 		return
 	}
 	l.owner.Heartbeat = l.machine.now().UTC().Truncate(time.Second)

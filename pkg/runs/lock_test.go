@@ -214,7 +214,7 @@ func TestTakenOver(t *testing.T) {
 
 // TestHeartbeat: the heartbeat is renewed in place, and the file stays readable.
 func TestHeartbeat(t *testing.T) {
-	m := thisMachine()
+	m := localLockEnvironment()
 	now := time.Now()
 	m.now = func() time.Time { return now }
 	dir := filepath.Join(t.TempDir(), "run")
@@ -235,7 +235,7 @@ func TestHeartbeat(t *testing.T) {
 // TestNoLocks: on a file system without locks, the heartbeat decides whether the owner is
 // alive and, on the owner's machine, whether its process exists.
 func TestNoLocks(t *testing.T) {
-	m := thisMachine()
+	m := localLockEnvironment()
 	unsupported := func(*os.File) (bool, error) { return false, errors.ErrUnsupported }
 	m.lock, m.query = unsupported, unsupported
 	dir := filepath.Join(t.TempDir(), "run")

@@ -35,10 +35,10 @@ func CheckNotLost(f *os.File) error {
 func (w *Writer) Check() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.checkFolder()
+	return w.checkFilesNotLost()
 }
 
-func (w *Writer) checkFolder() error {
+func (w *Writer) checkFilesNotLost() error {
 	if err := w.lock.Check(); err != nil {
 		return err
 	}

@@ -18,10 +18,10 @@ func IsRunFile(name string) bool {
 	case infoFile, epochsFile, classesFile, imagesFile, loadFileName, logFile, OwnersFile:
 		return true
 	}
-	_, isSteps := cutRank(name, "steps-", ".jsonl")
-	_, isRecord := cutRank(name, "collectives-", ".jsonl")
-	_, isStacks := cutRank(name, "stacks-", ".txt")
-	_, isUsage := cutRank(name, "usage-", ".csv")
+	_, isSteps := parseRankBetween(name, "steps-", ".jsonl")
+	_, isRecord := parseRankBetween(name, "collectives-", ".jsonl")
+	_, isStacks := parseRankBetween(name, "stacks-", ".txt")
+	_, isUsage := parseRankBetween(name, "usage-", ".csv")
 	return isSteps || isRecord || isStacks || isUsage
 }
 
@@ -50,10 +50,10 @@ func hasRunEpochs(dir string) bool {
 func WorkerLogName(rank int) string { return fmt.Sprintf("worker-%d.log", rank) }
 
 // WorkerLogRank returns the rank in a name that WorkerLogName returns. ok is false for other names.
-func WorkerLogRank(name string) (rank int, ok bool) { return cutRank(name, "worker-", ".log") }
+func WorkerLogRank(name string) (rank int, ok bool) { return parseRankBetween(name, "worker-", ".log") }
 
-// cutRank returns the rank between prefix and suffix. ok is false for another form or leading zeros.
-func cutRank(name, prefix, suffix string) (rank int, ok bool) {
+// parseRankBetween returns the rank between prefix and suffix. ok is false for another form or leading zeros.
+func parseRankBetween(name, prefix, suffix string) (rank int, ok bool) {
 	text, hasPrefix := strings.CutPrefix(name, prefix)
 	text, hasSuffix := strings.CutSuffix(text, suffix)
 	rank, err := strconv.Atoi(text)

@@ -90,7 +90,7 @@ func Assumptions(all []Run) []string {
 				}
 			}
 			if n > 0 {
-				sentences = append(sentences, string(property)+" of "+english.Count(n, "run")+" assumed "+source.words)
+				sentences = append(sentences, string(property)+" of "+english.FormatCount(n, "run")+" assumed "+source.words)
 			}
 		}
 	}

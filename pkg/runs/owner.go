@@ -86,7 +86,7 @@ func (o Owner) isSameAcquisition(p Owner) bool {
 // run. It does not acquire the lock, and dir may be read-only. The Owner is zero if dir does not
 // exist or never had one.
 func OwnerOf(dir string) (owner Owner, alive bool, err error) {
-	return thisMachine().ownerOf(dir)
+	return localLockEnvironment().ownerOf(dir)
 }
 
 // Owners returns all owners that the run folder dir ever had, oldest first. It returns none
@@ -113,20 +113,20 @@ func Owners(dir string) ([]Owner, []Problem, error) {
 	return owners, lines.problems, nil
 }
 
-// machine is what decides on this machine who owns a run. Tests replace parts of it.
-type machine struct {
+// lockEnvironment is what decides on this machine who owns a run. Tests replace parts of it.
+type lockEnvironment struct {
 	host, boot string // host name and boot id
 	now        func() time.Time
 	lock       func(*os.File) (held bool, err error)
 	query      func(*os.File) (held bool, err error)
 }
 
-func thisMachine() machine {
+func localLockEnvironment() lockEnvironment {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return machine{host: host, boot: process.BootID(), now: time.Now, lock: filelock.Lock, query: filelock.IsLocked}
+	return lockEnvironment{host: host, boot: process.BootID(), now: time.Now, lock: filelock.Lock, query: filelock.IsLocked}
 }
 
 // A process that has just acquired the lock may not have written its Owner yet. Readers therefore
@@ -136,7 +136,7 @@ const (
 	ownerRetryPause = 10 * time.Millisecond
 )
 
-func (m machine) ownerOf(dir string) (owner Owner, alive bool, err error) {
+func (m lockEnvironment) ownerOf(dir string) (owner Owner, alive bool, err error) {
 	path := filepath.Join(dir, OwnersFile)
 	for range maxOwnerReads {
 		f, err := safeopen.Open(dir, path)
@@ -168,7 +168,7 @@ func (m machine) ownerOf(dir string) (owner Owner, alive bool, err error) {
 
 // mayBeAlive reports whether owner may be alive although no process holds the run's lock, or the
 // lock cannot be queried. lockSupported is true if the file system has locks.
-func (m machine) mayBeAlive(owner Owner, lockSupported bool) bool {
+func (m lockEnvironment) mayBeAlive(owner Owner, lockSupported bool) bool {
 	sameBoot := m.boot != "" && owner.BootID == m.boot
 	switch {
 	case owner.Released:

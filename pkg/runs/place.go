@@ -39,11 +39,11 @@ const markerText = "Lockstep keeps the folders of its runs here. With this file,
 //     logs in the working directory or in its nearest parent that has one. A first
 //     element "logs" is dropped: logs/demo and demo are the same path.
 func ResolveLogs(path string) (string, error) {
-	return resolve(path, func(string) bool { return true })
+	return resolveLogs(path, func(string) bool { return true })
 }
 
-// resolve implements ResolveLogs. It takes a parent's folder logs only if accept returns true.
-func resolve(path string, accept func(logs string) bool) (string, error) {
+// resolveLogs implements ResolveLogs. It takes a parent's folder logs only if accept returns true.
+func resolveLogs(path string, accept func(logs string) bool) (string, error) {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path), nil
 	}
@@ -55,7 +55,7 @@ func resolve(path string, accept func(logs string) bool) (string, error) {
 		}
 		return abs, nil
 	}
-	rest := belowLogs(path)
+	rest := trimLogsPrefix(path)
 	if root := os.Getenv(logsVariable); root != "" {
 		abs, err := filepath.Abs(filepath.Join(root, rest))
 		if err != nil {
@@ -79,16 +79,16 @@ func resolve(path string, accept func(logs string) bool) (string, error) {
 	}
 }
 
-func belowLogs(path string) string {
+func trimLogsPrefix(path string) string {
 	if first, rest, _ := strings.Cut(filepath.ToSlash(path), "/"); first == "logs" {
 		return rest
 	}
 	return path
 }
 
-// isOurs reports whether a folder logs is for Lockstep's runs: Lockstep created it, it has a run of
+// isLockstepLogs reports whether a folder logs is for Lockstep's runs: Lockstep created it, it has a run of
 // Lockstep, or it belongs to Lockstep's sources. Other programs use this name too.
-func isOurs(logs string) bool {
+func isLockstepLogs(logs string) bool {
 	if _, err := os.Stat(filepath.Join(logs, markerName)); err == nil {
 		return true
 	}
@@ -109,7 +109,7 @@ func isOurs(logs string) bool {
 // Lockstep, or it belongs to Lockstep's sources. Otherwise it creates the folder logs in the
 // working directory and writes a message about it to w.
 func ResolveOrCreateLogs(path string, w io.Writer) (string, error) {
-	place, err := resolve(path, isOurs)
+	place, err := resolveLogs(path, isLockstepLogs)
 	if !errors.Is(err, errNoLogs) {
 		return place, err
 	}
@@ -124,21 +124,21 @@ func ResolveOrCreateLogs(path string, w io.Writer) (string, error) {
 		return "", fmt.Errorf("create logs folder: %w", err)
 	}
 	fmt.Fprintf(w, "created %s, the folder of all runs\n", dir)
-	return filepath.Join(dir, belowLogs(path)), nil
+	return filepath.Join(dir, trimLogsPrefix(path)), nil
 }
 
 // PlanLogs returns the path that ResolveOrCreateLogs would return. It creates nothing.
 func PlanLogs(path string) (string, error) {
-	place, err := resolve(path, isOurs)
+	place, err := resolveLogs(path, isLockstepLogs)
 	if !errors.Is(err, errNoLogs) {
 		return place, err
 	}
-	return filepath.Abs(filepath.Join("logs", belowLogs(path)))
+	return filepath.Abs(filepath.Join("logs", trimLogsPrefix(path)))
 }
 
 // LocateLogs returns the absolute path of existing logs: the path from ResolveLogs, or else path
 // relative to the working directory, or else, for ShippedLogs and the folders published and
-// recorded, the copy that placeShipped makes.
+// recorded, the copy that extractShippedLogs makes.
 func LocateLogs(path string) (string, error) {
 	place, err := ResolveLogs(path)
 	if err == nil {
@@ -153,9 +153,9 @@ func LocateLogs(path string) (string, error) {
 	if _, e := os.Stat(here); e == nil {
 		return here, nil
 	}
-	below := filepath.ToSlash(belowLogs(path))
+	below := filepath.ToSlash(trimLogsPrefix(path))
 	if folder, _, _ := strings.Cut(below, "/"); shippedLogs()[folder] != nil {
-		return placeShipped(below)
+		return extractShippedLogs(below)
 	}
 	switch {
 	case err != nil:
@@ -184,9 +184,9 @@ func ShippedLogs() []string {
 	return names
 }
 
-// placeShipped writes one folder of the shipped logs to the user's cache folder, unless it is there,
+// extractShippedLogs writes one folder of the shipped logs to the user's cache folder, unless it is there,
 // and returns the absolute path of name: the folder, or a path in it such as published/NAME.csv.
-func placeShipped(name string) (string, error) {
+func extractShippedLogs(name string) (string, error) {
 	folder, below, _ := strings.Cut(name, "/")
 	files := shippedLogs()[folder]
 	if _, err := fs.Stat(files, cmp.Or(below, ".")); err != nil {

@@ -93,7 +93,7 @@ func (r Run) explainCollectives() (all []Problem) {
 	}
 	var records []flight.Record
 	for _, e := range entries {
-		if _, ok := cutRank(e.Name(), "collectives-", ".jsonl"); !ok || len(records) == maxRecords {
+		if _, ok := parseRankBetween(e.Name(), "collectives-", ".jsonl"); !ok || len(records) == maxRecords {
 			continue
 		}
 		path := filepath.Join(r.Dir, e.Name())
@@ -179,10 +179,10 @@ func ReadInfo(dir string) (Info, error) {
 	text, err := safeopen.ReadFile(dir, path, maxInfo)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if part := findRunPart(dir); part != "" {
+		if part := findRunRecordFile(dir); part != "" {
 			return info, fmt.Errorf("read run %s: run.json is missing, although the folder contains %s; restore run.json from a copy, or delete the folder", dir, part)
 		}
-		if named := listRunsBelow(dir); named != "" {
+		if named := describeRunsBelow(dir); named != "" {
 			return info, fmt.Errorf("read run %s: not a run folder; it contains %s: name one of them", dir, named)
 		}
 		return info, fmt.Errorf("read run %s: not a run folder: %w", dir, err)
@@ -218,9 +218,9 @@ func ReadInfo(dir string) (Info, error) {
 	return info, nil
 }
 
-// listRunsBelow counts the run folders in dir, as in a study, and names up to five. It returns ""
+// describeRunsBelow counts the run folders in dir, as in a study, and names up to five. It returns ""
 // if there are none.
-func listRunsBelow(dir string) string {
+func describeRunsBelow(dir string) string {
 	paths, err := filepath.Glob(filepath.Join(dir, "*", infoFile))
 	if err != nil || len(paths) == 0 {
 		return ""
@@ -233,7 +233,7 @@ func listRunsBelow(dir string) string {
 	if len(names) < len(paths) {
 		names = append(names, "…")
 	}
-	return english.Count(len(paths), "run") + " (" + strings.Join(names, ", ") + ")"
+	return english.FormatCount(len(paths), "run") + " (" + strings.Join(names, ", ") + ")"
 }
 
 // findErrorLine returns the line of text, from 1, of encoding/json's error err.

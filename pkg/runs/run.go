@@ -332,7 +332,7 @@ type Problem struct {
 // String formats p on one line as "file:line: reason", with control characters escaped.
 func (p Problem) String() string {
 	if p.Line == 0 {
-		return clean.Text(p.File + ": " + p.Reason)
+		return clean.EscapeText(p.File + ": " + p.Reason)
 	}
-	return clean.Text(p.File + ":" + strconv.Itoa(p.Line) + ": " + p.Reason)
+	return clean.EscapeText(p.File + ":" + strconv.Itoa(p.Line) + ": " + p.Reason)
 }

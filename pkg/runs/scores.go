@@ -55,7 +55,7 @@ func (s *NamedScores) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &v); err != nil {
 		return err
 	}
-	*s = NamedScores{clean.Text(v.Name), float64(v.IoU), float64(v.Dice), v.Pixels}
+	*s = NamedScores{clean.EscapeText(v.Name), float64(v.IoU), float64(v.Dice), v.Pixels}
 	return nil
 }
 
@@ -77,7 +77,7 @@ func parseScores(cells []string) (s NamedScores, err error) {
 		}
 		return v
 	}
-	s = NamedScores{Name: clean.Text(cells[0]), IoU: number(cells[1]), Dice: number(cells[2])}
+	s = NamedScores{Name: clean.EscapeText(cells[0]), IoU: number(cells[1]), Dice: number(cells[2])}
 	var e error
 	if s.Pixels, e = strconv.ParseInt(cells[3], 10, 64); e != nil && err == nil {
 		err = fmt.Errorf("expected a number of pixels, got %.40q", cells[3])

@@ -37,7 +37,7 @@ var ErrStepsInUse = errors.New("file is in use by another process")
 // run is unlocked although the other ranks may still write for a moment.
 func OpenSteps(dir string, rank int, worker Worker) (*StepWriter, error) {
 	path := stepsPath(dir, rank)
-	f, held, err := openSeparate(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, filelock.Lock)
+	f, held, err := openAndLock(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, filelock.Lock)
 	if f == nil {
 		return nil, wrapWriteError("open", path, err)
 	}
@@ -396,7 +396,7 @@ func Ranks(dir string) ([]int, error) {
 	}
 	var found []int
 	for _, e := range entries {
-		if rank, ok := cutRank(e.Name(), "steps-", ".jsonl"); ok {
+		if rank, ok := parseRankBetween(e.Name(), "steps-", ".jsonl"); ok {
 			found = append(found, rank)
 		}
 	}

@@ -103,15 +103,15 @@ func (l *Lock) Create(info Info) (*Writer, error) {
 
 // checkNoRun returns an error if dir contains a run, or a part of one.
 func checkNoRun(dir string) error {
-	if name := findRunPart(dir); name != "" {
+	if name := findRunRecordFile(dir); name != "" {
 		return newRunExistsError(dir, name)
 	}
 	return nil
 }
 
-// findRunPart returns the name of a file in dir that records a run (run.json, epochs.csv or the
+// findRunRecordFile returns the name of a file in dir that records a run (run.json, epochs.csv or the
 // steps of a rank), or "".
-func findRunPart(dir string) string {
+func findRunRecordFile(dir string) string {
 	for _, name := range []string{infoFile, epochsFile} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
 			return name
@@ -233,7 +233,7 @@ func checkSafeToOpen(dir string) error {
 
 // openLog opens out.log and writes the notices of the lock to it. On failure it closes the open files.
 func (w *Writer) openLog() (err error) {
-	if err := wholefile.Separate(w.path(logFile)); err != nil {
+	if err := wholefile.BreakHardLinks(w.path(logFile)); err != nil {
 		return errors.Join(wrapWriteError("open", w.path(logFile), err), w.epochs.Close())
 	}
 	w.log, err = os.OpenFile(w.path(logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
@@ -263,7 +263,7 @@ func RemoveTemporary(dir string) error {
 	if _, err := os.Lstat(filepath.Join(dir, OwnersFile)); errors.Is(err, fs.ErrNotExist) {
 		return removeTemporary(dir) // the folder never had an owner
 	}
-	l, err := thisMachine().lockFolder(dir)
+	l, err := localLockEnvironment().lockFolder(dir)
 	if err != nil {
 		return err
 	}
@@ -298,7 +298,7 @@ func (w *Writer) Dir() string { return w.dir }
 func (w *Writer) AppendEpoch(e Epoch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.checkFolder(); err != nil {
+	if err := w.checkFilesNotLost(); err != nil {
 		return err
 	}
 	// The row and its line end are written in one call: if a kill tears the row, the line end is
@@ -371,7 +371,7 @@ func (w *Writer) Log(format string, a ...any) error {
 func (w *Writer) UpdateInfo(change func(*Info)) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.checkFolder(); err != nil {
+	if err := w.checkFilesNotLost(); err != nil {
 		return err
 	}
 	change(&w.info)
@@ -390,7 +390,7 @@ func (w *Writer) Finish(status string, failure error) error {
 	}
 	w.closed = true
 	var lost *LostError
-	if failure == nil && errors.As(w.checkFolder(), &lost) {
+	if failure == nil && errors.As(w.checkFilesNotLost(), &lost) {
 		status, failure = StatusFailed, lost
 	}
 	w.info.Status, w.info.Ended = status, time.Now()
@@ -465,7 +465,7 @@ func wrapWriteError(action, path string, err error) error {
 // line remains, it writes the header, unless that is empty. Other names of the file, as in a
 // snapshot with hard links, keep it as it is.
 func repairFile(path, header string) (err error) {
-	if err := wholefile.Separate(path); err != nil {
+	if err := wholefile.BreakHardLinks(path); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)

@@ -26,7 +26,7 @@ func booster() []runs.Run {
 		{128, 32, 4, 48.313},
 	} {
 		all = append(all, runs.Run{
-			Dir: english.Count(j.workers, "GPU"), Kind: "text log", WallSeconds: 60*j.minutes + j.second,
+			Dir: english.FormatCount(j.workers, "GPU"), Kind: "text log", WallSeconds: 60*j.minutes + j.second,
 			Info: runs.Info{Series: "booster", Workers: j.workers, Nodes: j.nodes, Status: runs.StatusDone},
 		})
 	}

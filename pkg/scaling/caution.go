@@ -16,7 +16,7 @@ import (
 func (s *Study) Cautions() []string { return s.cautionsAbout(s.Series()) }
 
 func (s *Study) cautionsAbout(series []string) []string {
-	out := s.unrealNotes(series)
+	out := s.noCommunicationNotes(series)
 	if text := s.describeSharedCores(series); text != "" {
 		out = append(out, text+"; their times say little about scaling: run at most one thread per core")
 	}
@@ -26,8 +26,8 @@ func (s *Study) cautionsAbout(series []string) []string {
 	return append(out, s.describeProcesses(series)...)
 }
 
-// inOneProcess returns the series that have runs with all workers in one process.
-func (s *Study) inOneProcess(series []string) []string {
+// seriesInOneProcess returns the series that have runs with all workers in one process.
+func (s *Study) seriesInOneProcess(series []string) []string {
 	return slices.DeleteFunc(slices.Clone(series), func(name string) bool {
 		return !slices.ContainsFunc(s.Runs, func(r runs.Run) bool {
 			return r.Info.Workers > 1 && r.Info.Processes == 1 && s.seriesName(r) == name
@@ -41,7 +41,7 @@ func (s *Study) SizeName() string {
 	switch {
 	case s.Rule.Per == PerNode:
 		return "nodes"
-	case len(s.inOneProcess(s.Series())) == len(s.Series()):
+	case len(s.seriesInOneProcess(s.Series())) == len(s.Series()):
 		return "workers in one process"
 	}
 	return "workers"
@@ -53,19 +53,19 @@ func (s *Study) describeProcesses(series []string) []string {
 	var profiled, out []string
 	for _, r := range s.Runs {
 		if name := s.seriesName(r); r.Info.Profiler != "" && slices.Contains(series, name) {
-			profiled = append(profiled, fmt.Sprintf("%s with %s, seed %d (%s)", name, english.Count(r.Info.Workers, "worker"), r.Info.Seed, r.Info.Profiler))
+			profiled = append(profiled, fmt.Sprintf("%s with %s, seed %d (%s)", name, english.FormatCount(r.Info.Workers, "worker"), r.Info.Seed, r.Info.Profiler))
 		}
 	}
-	if names := s.inOneProcess(series); len(names) > 0 {
-		out = append(out, fmt.Sprintf("the workers of %s are in one process", english.List(names)))
+	if names := s.seriesInOneProcess(series); len(names) > 0 {
+		out = append(out, fmt.Sprintf("the workers of %s are in one process", english.JoinAnd(names)))
 	}
 	if len(profiled) > 0 {
-		out = append(out, "times of profiled runs include the profiler's work: "+english.List(profiled))
+		out = append(out, "times of profiled runs include the profiler's work: "+english.JoinAnd(profiled))
 	}
 	return out
 }
 
-func cautionLines(cautions []string) []string {
+func formatCautions(cautions []string) []string {
 	var lines []string
 	for _, text := range cautions {
 		lines = append(lines, "caution: "+text)
@@ -73,9 +73,9 @@ func cautionLines(cautions []string) []string {
 	return lines
 }
 
-// unrealNotes returns one note for each series whose workers did not communicate, so that losses
+// noCommunicationNotes returns one note for each series whose workers did not communicate, so that losses
 // and scores are not real.
-func (s *Study) unrealNotes(series []string) []string {
+func (s *Study) noCommunicationNotes(series []string) []string {
 	reasons := map[string]string{}
 	for _, r := range s.Runs {
 		if r.Info.Unreal != "" {
@@ -128,7 +128,7 @@ func (s *Study) describeSharedCores(series []string) string {
 		}
 		var parts []string
 		for _, n := range cores {
-			part := fmt.Sprintf("%s workers shared %s", english.List(workers[n]), english.Count(n, "core"))
+			part := fmt.Sprintf("%s workers shared %s", english.JoinAnd(workers[n]), english.FormatCount(n, "core"))
 			if several[n] {
 				part += " of a machine"
 			}
@@ -176,10 +176,10 @@ func (s *Study) describeDisturbances(series []string, brief bool) string {
 		}
 	}
 	if brief && n == counted {
-		return fmt.Sprintf("%d of %s disturbed by other load", n, english.Count(counted, "run"))
+		return fmt.Sprintf("%d of %s disturbed by other load", n, english.FormatCount(counted, "run"))
 	}
 	if n > most {
 		texts = append(texts[:most], fmt.Sprintf("%d more", n-most))
 	}
-	return fmt.Sprintf("%d of %s disturbed by other load: %s", n, english.Count(counted, "run"), english.List(texts))
+	return fmt.Sprintf("%d of %s disturbed by other load: %s", n, english.FormatCount(counted, "run"), english.JoinAnd(texts))
 }

@@ -37,7 +37,7 @@ func (s *Study) Classes() *Classes {
 		var names []string
 		scores := map[string][]runs.NamedScores{}
 		for _, r := range s.cells[i].Runs {
-			for _, c := range finalClasses(r) {
+			for _, c := range finalClassScores(r) {
 				if scores[c.Name] == nil {
 					names = append(names, c.Name)
 				}
@@ -57,9 +57,9 @@ func (s *Study) Classes() *Classes {
 	return out
 }
 
-// finalClasses returns the scores of each class after training or, before its end, after the last
+// finalClassScores returns the scores of each class after training or, before its end, after the last
 // recorded epoch, or nil.
-func finalClasses(r runs.Run) []runs.NamedScores {
+func finalClassScores(r runs.Run) []runs.NamedScores {
 	if r.Info.Test != nil && r.Info.Test.Classes != nil {
 		return r.Info.Test.Classes
 	}
@@ -78,12 +78,12 @@ func finalClasses(r runs.Run) []runs.NamedScores {
 
 // HasClasses reports whether the IoU of any counted run is the mean over several classes.
 func (s *Study) HasClasses() bool {
-	return slices.ContainsFunc(s.cells, func(c observe.Cell) bool {
-		return slices.ContainsFunc(c.Runs, func(r runs.Run) bool { return finalClasses(r) != nil })
+	return slices.ContainsFunc(s.cells, func(c observe.RunGroup) bool {
+		return slices.ContainsFunc(c.Runs, func(r runs.Run) bool { return finalClassScores(r) != nil })
 	})
 }
 
-func (c *Classes) table(maxRows int) table {
+func (c *Classes) table(maxRows int) resultTable {
 	g := grid.Grid[ClassRow]{What: "classes", Rows: limitRows(c.Rows, maxRows), Columns: []grid.Column[ClassRow]{
 		{Name: "series", Brief: true, Text: func(r ClassRow) string { return r.Series }},
 		{Name: "workers", Brief: true, Count: func(r ClassRow) int { return r.Workers }},

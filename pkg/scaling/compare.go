@@ -113,7 +113,7 @@ func newComparisons(c *verdict.Comparisons, rule Rule, cautions []string) *Compa
 	return out
 }
 
-func (s *Study) verdictStudy() verdict.Study {
+func (s *Study) toVerdictStudy() verdict.Study {
 	out := verdict.Study{DisplayName: s.displayName(), By: s.estimator()}
 	for i, p := range s.Points {
 		out.Points = append(out.Points, verdict.Point{Series: p.Series, Workers: p.Workers, Diverged: p.Diverged, Cell: s.cells[i]})
@@ -128,7 +128,7 @@ func (s *Study) CompareSeries(a, b string) (*Comparisons, error) {
 			return nil, fmt.Errorf("compare: %w", err)
 		}
 	}
-	all := s.verdictStudy()
+	all := s.toVerdictStudy()
 	c, err := verdict.ComparePairs(all, all, []verdict.SeriesPair{{A: a, B: b, NameA: a, NameB: b}})
 	if err != nil {
 		return nil, err
@@ -142,15 +142,15 @@ func CompareStudies(a, b *Study) (*Comparisons, error) {
 	if a == nil || b == nil {
 		return nil, fmt.Errorf("compare: %w", errMissingStudy)
 	}
-	c, err := verdict.CompareStudies(a.verdictStudy(), b.verdictStudy())
+	c, err := verdict.CompareStudies(a.toVerdictStudy(), b.toVerdictStudy())
 	if err != nil {
 		return nil, err
 	}
-	return newComparisons(c, a.Rule, bothCautions(a, b)), nil
+	return newComparisons(c, a.Rule, mergeCautions(a, b)), nil
 }
 
-// bothCautions returns the cautions about two studies, with the study's name if they differ.
-func bothCautions(a, b *Study) []string {
+// mergeCautions returns the cautions about two studies, with the study's name if they differ.
+func mergeCautions(a, b *Study) []string {
 	if slices.Equal(a.Cautions(), b.Cautions()) {
 		return a.Cautions()
 	}
@@ -172,7 +172,7 @@ func (s *Study) displayName() string {
 	return s.Name()
 }
 
-func (c *Comparisons) table(maxRows int) table {
+func (c *Comparisons) table(maxRows int) resultTable {
 	g := grid.Grid[Comparison]{What: "comparison", Rows: limitRows(c.Rows, maxRows), Columns: []grid.Column[Comparison]{
 		{Name: "a", Brief: true, Text: func(c Comparison) string { return c.A }},
 		{Name: "b", Brief: true, Text: func(c Comparison) string { return c.B }},
@@ -185,12 +185,12 @@ func (c *Comparisons) table(maxRows int) table {
 	g.Columns = append(g.Columns,
 		grid.Column[Comparison]{
 			Name: "p", Brief: true, Optional: true, Value: func(c Comparison) float64 { return c.P },
-			Show: func(c Comparison) string { return english.PValue(c.P) },
+			Show: func(c Comparison) string { return english.FormatPValue(c.P) },
 		},
 		grid.Column[Comparison]{Name: "permutation_p", Value: func(c Comparison) float64 { return c.PermutationP }},
 		grid.Column[Comparison]{Name: "verdict", Brief: true, Text: func(c Comparison) string { return c.Verdict }},
 		grid.Column[Comparison]{Name: "sentence", Text: func(c Comparison) string { return c.Sentence }})
-	g.Remarks = cautionLines(c.cautions)
+	g.Remarks = formatCautions(c.cautions)
 	for _, p := range c.Pooled {
 		g.Remarks = append(g.Remarks, p.Sentence)
 	}

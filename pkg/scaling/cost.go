@@ -60,8 +60,8 @@ func unequalWorkNotes(series []string) []string {
 	return out
 }
 
-// growingWork returns the series whose samples per epoch grow with the workers.
-func (s *Study) growingWork() []string {
+// seriesWithGrowingWork returns the series whose samples per epoch grow with the workers.
+func (s *Study) seriesWithGrowingWork() []string {
 	return slices.DeleteFunc(s.Series(), func(name string) bool { return s.Mode(name).Samples != verdict.FixedPerWorker })
 }
 
@@ -74,14 +74,14 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 	if !(rate >= 0) || math.IsInf(rate, 0) {
 		return nil, fmt.Errorf("cost: invalid rate %g: use the price of a device-hour, 0 or more", rate)
 	}
-	basis, seconds := s.costBasis()
+	basis, seconds := s.chooseCostBasis()
 	if seconds == nil {
 		return nil, errors.New("cost: no counted run has a time")
 	}
 	c := &Cost{Rate: rate, rule: s.Rule}
 	perEpoch := basis != basisEpoch && !s.haveEqualEpochs()
 	if perEpoch {
-		if !s.knowsEpochs() {
+		if !s.hasAllEpochCounts() {
 			return nil, fmt.Errorf("cost: the runs trained different numbers of epochs, and not all logs contain a time per epoch or these numbers, so the times of %s cannot be compared: compare runs of equal length", map[string]string{basisWall: "the whole jobs", basisTrain: "the trainings"}[basis])
 		}
 		basis += ", per epoch"
@@ -89,7 +89,7 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 	for i, p := range s.Points {
 		hours := seconds(p).scale(1.0 / 3600)
 		if perEpoch {
-			hours = hours.scale(1 / s.trainedEpochs(i))
+			hours = hours.scale(1 / s.pointEpochs(i))
 		}
 		if math.IsNaN(hours.Value) {
 			continue
@@ -107,15 +107,15 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 			return a <= b && x <= y && (a < b || x < y)
 		})
 	}
-	c.growingWork = s.growingWork()
+	c.growingWork = s.seriesWithGrowingWork()
 	c.analysis = analysis{c}
 	c.Sentence = c.summarize()
 	return c, nil
 }
 
-// costBasis chooses the time from which the cost is computed. It returns its name, and a function
+// chooseCostBasis chooses the time from which the cost is computed. It returns its name, and a function
 // that returns the time of a point, or nil if no point has a time.
-func (s *Study) costBasis() (string, func(Point) Estimate) {
+func (s *Study) chooseCostBasis() (string, func(Point) Estimate) {
 	all := func(span func(Point) Estimate) bool {
 		return !slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 0 && math.IsNaN(span(p).Value) })
 	}
@@ -150,20 +150,22 @@ func (c *Cost) ParetoFront() []CostRow {
 
 func (c *Cost) summarize() string {
 	front := c.ParetoFront()
-	name := func(r CostRow) string { return fmt.Sprintf("%s at %s", r.Series, english.Count(r.Workers, "worker")) }
+	name := func(r CostRow) string {
+		return fmt.Sprintf("%s at %s", r.Series, english.FormatCount(r.Workers, "worker"))
+	}
 	fast, cheap := front[0], front[len(front)-1]
 	hours := func(r CostRow) string {
-		return fmt.Sprintf("%s h, %s device-hours", english.Number(r.Hours.Value), english.Number(r.DeviceHours.Value))
+		return fmt.Sprintf("%s h, %s device-hours", english.FormatNumber(r.Hours.Value), english.FormatNumber(r.DeviceHours.Value))
 	}
 	if len(front) == 1 {
 		return fmt.Sprintf("%s is the fastest and the cheapest (%s; basis: %s).", name(fast), hours(fast), fast.Basis)
 	}
 	return fmt.Sprintf("%s is the fastest (%s), and %s is the cheapest (%s); basis: %s. The fastest is %s times as fast and costs %s times as many device-hours.",
 		name(fast), hours(fast), name(cheap), hours(cheap), fast.Basis,
-		english.Number(cheap.Hours.Value/fast.Hours.Value), english.Number(fast.DeviceHours.Value/cheap.DeviceHours.Value))
+		english.FormatNumber(cheap.Hours.Value/fast.Hours.Value), english.FormatNumber(fast.DeviceHours.Value/cheap.DeviceHours.Value))
 }
 
-func (c *Cost) table(maxRows int) table {
+func (c *Cost) table(maxRows int) resultTable {
 	g := grid.Grid[CostRow]{What: "cost", Rows: limitRows(c.Rows, maxRows), Columns: []grid.Column[CostRow]{
 		{Name: "series", Brief: true, Text: func(r CostRow) string { return r.Series }},
 		{Name: "workers", Brief: true, Count: func(r CostRow) int { return r.Workers }},
@@ -229,11 +231,11 @@ func (s *Study) Budget(deviceHours float64, project ...Project) (*Budget, error)
 	if len(project) > 1 || plan.planned.Epochs < 0 || plan.planned.Seeds < 0 {
 		return nil, fmt.Errorf("budget: invalid project %v: use one project with 0 (as in the logs) or more epochs and seeds", project)
 	}
-	basis, seconds := s.costBasis()
+	basis, seconds := s.chooseCostBasis()
 	if seconds == nil {
 		return nil, errors.New("budget: no counted run has a time")
 	}
-	known := s.knowsEpochs()
+	known := s.hasAllEpochCounts()
 	if plan.planned.Epochs > 0 && basis != basisEpoch && !known {
 		if slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 0 && math.IsNaN(p.EpochSeconds.Value) }) {
 			return nil, fmt.Errorf("budget: the logs contain only the time of %s, and not how many epochs it trained: leave out the number of epochs, or add it to the logs", map[string]string{basisWall: "the whole job", basisTrain: "the training"}[basis])
@@ -242,7 +244,7 @@ func (s *Study) Budget(deviceHours float64, project ...Project) (*Budget, error)
 	}
 	plan.epochs, plan.seeds = float64(plan.planned.Epochs), plan.planned.Seeds
 	for _, c := range s.cells {
-		plan.addDefaults(c)
+		plan.fillFromRuns(c)
 	}
 	if basis == basisEpoch {
 		plan.epochs = max(plan.epochs, 1)
@@ -256,13 +258,13 @@ func (s *Study) Budget(deviceHours float64, project ...Project) (*Budget, error)
 		case basis == basisEpoch:
 			hours = hours.scale(plan.epochs)
 		case plan.epochs > 0:
-			hours = hours.scale(plan.epochs / s.trainedEpochs(i))
+			hours = hours.scale(plan.epochs / s.pointEpochs(i))
 		}
 		if !math.IsNaN(hours.Value) {
 			costs = append(costs, CostRow{Series: p.Series, Workers: p.Workers, Hours: hours, DeviceHours: hours.scale(float64(p.Workers))})
 		}
 	}
-	b := &Budget{DeviceHours: deviceHours, Basis: basis, growingWork: s.growingWork()}
+	b := &Budget{DeviceHours: deviceHours, Basis: basis, growingWork: s.seriesWithGrowingWork()}
 	var sentences []string
 	for _, series := range s.Series() {
 		rows := s.budgetRows(series, costs, plan)
@@ -288,8 +290,8 @@ func (s *Study) haveEqualEpochs() bool {
 	return len(epochs) < 2
 }
 
-// trainedEpochs returns the epochs of the i-th point's runs, or 0 if unknown or different.
-func (s *Study) trainedEpochs(i int) float64 {
+// pointEpochs returns the epochs of the i-th point's runs, or 0 if unknown or different.
+func (s *Study) pointEpochs(i int) float64 {
 	n := 0.0
 	for k, r := range s.cells[i].Runs {
 		one := observe.TrainedEpochs(r)
@@ -301,10 +303,10 @@ func (s *Study) trainedEpochs(i int) float64 {
 	return n
 }
 
-// knowsEpochs reports whether the number of epochs of every point with runs is known.
-func (s *Study) knowsEpochs() bool {
+// hasAllEpochCounts reports whether the number of epochs of every point with runs is known.
+func (s *Study) hasAllEpochCounts() bool {
 	for i := range s.cells {
-		if len(s.cells[i].Runs) > 0 && s.trainedEpochs(i) == 0 {
+		if len(s.cells[i].Runs) > 0 && s.pointEpochs(i) == 0 {
 			return false
 		}
 	}
@@ -318,9 +320,9 @@ type budgetPlan struct {
 	seeds   int
 }
 
-// addDefaults sets the numbers that the user did not state to the largest of the logs; cell is a
+// fillFromRuns sets the numbers that the user did not state to the largest of the logs; cell is a
 // part of them.
-func (p *budgetPlan) addDefaults(cell observe.Cell) {
+func (p *budgetPlan) fillFromRuns(cell observe.RunGroup) {
 	seeds := map[int64]bool{}
 	for _, r := range cell.Runs {
 		seeds[r.Info.Seed] = true
@@ -335,7 +337,7 @@ func (p *budgetPlan) addDefaults(cell observe.Cell) {
 
 // String describes the project, as in "200 epochs with each of 3 seeds, both assumed from the logs".
 func (p budgetPlan) String() string {
-	epochs, seeds := english.Count(int(math.Round(p.epochs)), "epoch"), english.Count(p.seeds, "seed")
+	epochs, seeds := english.FormatCount(int(math.Round(p.epochs)), "epoch"), english.FormatCount(p.seeds, "seed")
 	if p.seeds > 1 {
 		seeds = "each of " + seeds
 	}
@@ -344,7 +346,7 @@ func (p budgetPlan) String() string {
 	case p.epochs == 0 && p.seeds == 1:
 		return "1 run as in the logs"
 	case p.epochs == 0:
-		return english.Count(p.seeds, "run") + " as in the logs, one per seed"
+		return english.FormatCount(p.seeds, "run") + " as in the logs, one per seed"
 	case ofLogs && p.planned.Seeds == 0:
 		return epochs + " with " + seeds + ", both assumed from the logs"
 	case ofLogs:
@@ -378,11 +380,11 @@ func (s *Study) budgetRows(series string, all []CostRow, plan budgetPlan) []Budg
 	if best.Workers == 0 {
 		best.Hours, best.DeviceHours = math.NaN(), math.NaN()
 		best.Sentence = fmt.Sprintf("%s: %s device-hours are not enough: the cheapest measured worker count, %s, needs %s for %s.",
-			series, english.Number(plan.budget), english.Count(cheapest.Workers, "worker"), english.Number(cheapest.DeviceHours.Value), plan)
+			series, english.FormatNumber(plan.budget), english.FormatCount(cheapest.Workers, "worker"), english.FormatNumber(cheapest.DeviceHours.Value), plan)
 		return []BudgetRow{best}
 	}
 	best.Sentence = fmt.Sprintf("%s: with %s device-hours, use %s (measured: %s h, %s device-hours) for %s.",
-		series, english.Number(plan.budget), english.Count(best.Workers, "worker"), english.Number(best.Hours), english.Number(best.DeviceHours), plan)
+		series, english.FormatNumber(plan.budget), english.FormatCount(best.Workers, "worker"), english.FormatNumber(best.Hours), english.FormatNumber(best.DeviceHours), plan)
 	rows := []BudgetRow{best}
 	if p, ok := s.predictBudgetRow(series, cheapest, best, plan.budget); ok {
 		rows = append(rows, p)
@@ -416,11 +418,11 @@ func (s *Study) predictBudgetRow(series string, from CostRow, measured BudgetRow
 		return p, false
 	}
 	p.Sentence = fmt.Sprintf("According to %s, %s would take %s h and %s device-hours.",
-		law.SentenceName(fit.Law), english.Count(p.Workers, "worker"), english.Number(p.Hours), english.Number(p.DeviceHours))
+		law.SentenceName(fit.Law), english.FormatCount(p.Workers, "worker"), english.FormatNumber(p.Hours), english.FormatNumber(p.DeviceHours))
 	return p, true
 }
 
-func (b *Budget) table(maxRows int) table {
+func (b *Budget) table(maxRows int) resultTable {
 	g := grid.Grid[BudgetRow]{What: "budget", Rows: limitRows(b.Rows, maxRows), Columns: []grid.Column[BudgetRow]{
 		{Name: "series", Brief: true, Text: func(r BudgetRow) string { return r.Series }},
 		{Name: "workers", Brief: true, Count: func(r BudgetRow) int { return r.Workers }},

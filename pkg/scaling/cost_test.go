@@ -211,7 +211,7 @@ func TestCollective(t *testing.T) {
 	dir := t.TempDir()
 	for _, n := range []int{1, 2, 4, 8} {
 		for seed := range 2 {
-			writeSteps(t, filepath.Join(dir, "ddp-n"+english.Count(n, "w")+english.Count(seed, "s")), n, seed, runs.Info{Parameters: parameters}, func(rank, step int) runs.Step {
+			writeSteps(t, filepath.Join(dir, "ddp-n"+english.FormatCount(n, "w")+english.FormatCount(seed, "s")), n, seed, runs.Info{Parameters: parameters}, func(rank, step int) runs.Step {
 				f := float64(n)
 				x := 2*(f-1)*alpha + 2*(f-1)/f*4*parameters*beta
 				if rank == 0 { // came first, and waits

@@ -83,7 +83,7 @@ func (s *Study) Curve(metric, axis string) (*CurveSet, error) {
 			if observe.HasFailed(r) {
 				continue
 			}
-			lines, why := curve.Lines(r, metric, axis)
+			lines, why := curve.MetricLines(r, metric, axis)
 			if len(lines) == 0 {
 				set.Problems = append(set.Problems, runs.Problem{File: r.Dir, Reason: why})
 				continue
@@ -168,7 +168,7 @@ func (c curveTables) Write(w io.Writer, format string) error {
 	return c.points.Write(w, format)
 }
 
-func (c *CurveSet) table(maxRows int) table {
+func (c *CurveSet) table(maxRows int) resultTable {
 	best := slices.Max[[]float64, float64]
 	if curve.LowerIsBetter(c.Metric) {
 		best = slices.Min[[]float64, float64]

@@ -154,10 +154,10 @@ func newSpread(values []float64, share float64) Spread {
 }
 
 func (r Rule) spreadNote() string {
-	return fmt.Sprintf("spread: the middle %s of the counted epochs of all runs of a point; it is not a confidence interval, because it does not show how much another run would differ", english.Percent(r.confidenceLevel()))
+	return fmt.Sprintf("spread: the middle %s of the counted epochs of all runs of a point; it is not a confidence interval, because it does not show how much another run would differ", english.FormatPercent(r.confidenceLevel()))
 }
 
-func (e *EpochSpreads) table(maxRows int) table {
+func (e *EpochSpreads) table(maxRows int) resultTable {
 	g := grid.Grid[EpochSpread]{What: "epoch spreads", Rows: limitRows(e.Rows, maxRows), Columns: []grid.Column[EpochSpread]{
 		{Name: "series", Brief: true, Text: func(r EpochSpread) string { return r.Series }},
 		{Name: "workers", Brief: true, Count: func(r EpochSpread) int { return r.Workers }},

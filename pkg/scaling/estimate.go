@@ -26,7 +26,7 @@ func unknownEstimate() Estimate { return Estimate(stats.UnknownEstimate()) }
 func (e Estimate) String() string { return stats.Estimate(e).String() }
 
 // formatInterval returns text such as "[11.52, 12.40]", or "-" without an interval.
-func (e Estimate) formatInterval() string { return english.Interval(e.Low, e.High) }
+func (e Estimate) formatInterval() string { return english.FormatInterval(e.Low, e.High) }
 
 func (e Estimate) scale(by float64) Estimate { return Estimate(stats.Estimate(e).Scale(by)) }
 
@@ -49,9 +49,9 @@ func (e Estimate) NotDrawnReason() string {
 // formatWithDeviation formats the value and its standard deviation, as in "12.30 ± 0.21".
 func (e Estimate) formatWithDeviation() string {
 	if math.IsNaN(e.Std) {
-		return english.Number(e.Value)
+		return english.FormatNumber(e.Value)
 	}
-	digits := english.Decimals(e.Value)
+	digits := english.DecimalPlaces(e.Value)
 	for e.Std > 0 && digits < 6 && e.Std < math.Pow(10, 1-float64(digits)) { // two significant digits of the deviation
 		digits++
 	}
@@ -71,7 +71,7 @@ func (s *Study) estimate(values []float64, logScale bool) Estimate {
 // IntervalNote describes in a sentence how the intervals of the study are computed.
 func (s *Study) IntervalNote() string {
 	return fmt.Sprintf("intervals: %s, smoothed bootstrap over repeated runs (%d resamples; for ratios, numerator and baseline independently), widened by Student's t; no interval if a side has a single run",
-		english.Percent(s.Rule.confidenceLevel()), stats.Resamples)
+		english.FormatPercent(s.Rule.confidenceLevel()), stats.Resamples)
 }
 
 // estimateColumns returns the columns of one Estimate of each row, which the function estimate

@@ -68,7 +68,7 @@ func (s *Study) Explain(metric string, workers int) (*Explanation, error) {
 	}
 	if len(e.Items) == 0 {
 		there := observe.Distinct(s.Points, func(p Point) string { return strconv.Itoa(p.Workers) })
-		return nil, fmt.Errorf("explain %s: no series has a run at %s; the study has runs at %s", metric, english.Count(workers, "worker"), english.List(there))
+		return nil, fmt.Errorf("explain %s: no series has a run at %s; the study has runs at %s", metric, english.FormatCount(workers, "worker"), english.JoinAnd(there))
 	}
 	return e, nil
 }
@@ -103,10 +103,10 @@ func (s *Study) ExplainSeries(series, metric string, workers int) (*Explanation,
 		return nil, fmt.Errorf("explain %s: %w", metric, err)
 	}
 	if p := s.Points[i]; p.Failed > 0 {
-		x.Notes = append(x.Notes, fmt.Sprintf("%s at %s failed or were canceled, and do not count", english.Count(p.Failed, "run"), english.Count(workers, "worker")))
+		x.Notes = append(x.Notes, fmt.Sprintf("%s at %s failed or were canceled, and do not count", english.FormatCount(p.Failed, "run"), english.FormatCount(workers, "worker")))
 	}
 	if !math.IsNaN(x.Result.Low) && x.Result.N > 1 {
-		x.Notes = append(x.Notes, fmt.Sprintf("%s interval %s; %s", english.Percent(s.Rule.confidenceLevel()), x.Result.formatInterval(), s.IntervalNote()))
+		x.Notes = append(x.Notes, fmt.Sprintf("%s interval %s; %s", english.FormatPercent(s.Rule.confidenceLevel()), x.Result.formatInterval(), s.IntervalNote()))
 	}
 	e := &Explanation{Items: []ExplainedNumber{x}}
 	e.analysis = analysis{e}
@@ -137,7 +137,7 @@ func (s *Study) explainRatio(x *ExplainedNumber, i int) error {
 		}
 	}
 	if !ok || b < 0 || p.Baseline == 0 {
-		return fmt.Errorf("series %s has no speed-up at %s: no run counts there or at the baseline (%s)", p.Series, english.Count(p.Workers, "worker"), s.Rule.describeBaseline())
+		return fmt.Errorf("series %s has no speed-up at %s: no run counts there or at the baseline (%s)", p.Series, english.FormatCount(p.Workers, "worker"), s.Rule.describeBaseline())
 	}
 	values := func(k int) float64 {
 		v := m.PositiveValues(s.cells[k])
@@ -152,10 +152,10 @@ func (s *Study) explainRatio(x *ExplainedNumber, i int) error {
 		symbol, top, bottom, topValue, bottomValue = "t", p.Baseline, p.Size, base, at
 	}
 	x.Formula = fmt.Sprintf("S(%d) = %s(%d) / %s(%d), where %s is the %s", p.Size, symbol, top, symbol, bottom, symbol, m.Words)
-	x.Substituted = fmt.Sprintf("%s %s / %s %s = %s", english.Exact(topValue), m.Unit(s.cells[i]), english.Exact(bottomValue), m.Unit(s.cells[b]), english.Number(p.Speedup.Value))
+	x.Substituted = fmt.Sprintf("%s %s / %s %s = %s", english.FormatExact(topValue), m.Unit(s.cells[i]), english.FormatExact(bottomValue), m.Unit(s.cells[b]), english.FormatNumber(p.Speedup.Value))
 	if x.Metric == "efficiency" {
 		x.Formula += fmt.Sprintf("; E(%d) = S(%d)·%d/%d", p.Size, p.Size, p.Baseline, p.Size)
-		x.Substituted += fmt.Sprintf("; %s · %d/%d = %s", english.Number(p.Speedup.Value), p.Baseline, p.Size, english.Number(p.Efficiency.Value))
+		x.Substituted += fmt.Sprintf("; %s · %d/%d = %s", english.FormatNumber(p.Speedup.Value), p.Baseline, p.Size, english.FormatNumber(p.Efficiency.Value))
 	}
 	x.Inputs = append(x.Inputs, s.speedInputs("N = "+s.Rule.formatSize(p.Size), i, m.Name)...)
 	if b != i {
@@ -187,7 +187,7 @@ func (s *Study) explainEpochMetric(x *ExplainedNumber, i int) {
 		}
 	}
 	if p.Runs > 1 {
-		x.Formula += fmt.Sprintf(", then the %s over %s", s.Rule.repeatsStatistic(), english.Count(p.Runs, "run"))
+		x.Formula += fmt.Sprintf(", then the %s over %s", s.Rule.statisticOverRuns(), english.FormatCount(p.Runs, "run"))
 	}
 	var each []string
 	for _, m := range s.cells[i].Measured {
@@ -195,11 +195,11 @@ func (s *Study) explainEpochMetric(x *ExplainedNumber, i int) {
 		if name == "epoch_seconds" {
 			v = m.Seconds
 		}
-		each = append(each, english.Exact(v))
+		each = append(each, english.FormatExact(v))
 	}
 	x.Substituted = strings.Join(each, ", ")
 	if len(each) != 1 || x.Metric == "per_worker" {
-		x.Substituted += " → " + english.Number(x.Result.Value)
+		x.Substituted += " → " + english.FormatNumber(x.Result.Value)
 	}
 	x.Inputs = s.speedInputs(fmt.Sprintf("N = %d", p.Workers), i, name)
 }
@@ -210,14 +210,14 @@ func (s *Study) explainRunMetric(x *ExplainedNumber, i int) {
 	p := s.Points[i]
 	x.Formula = x.Metric + " of the run"
 	if p.Runs > 1 {
-		x.Formula = fmt.Sprintf("%s over %s", s.Rule.repeatsStatistic(), english.Count(p.Runs, "run"))
+		x.Formula = fmt.Sprintf("%s over %s", s.Rule.statisticOverRuns(), english.FormatCount(p.Runs, "run"))
 	}
 	var each []string
 	for k, r := range s.cells[i].Runs {
 		in := Input(observe.NewInput(x.Metric, r, s.cells[i].Measured[k]))
 		in.Role, in.Run = fmt.Sprintf("N = %d", p.Workers), r.Dir
 		if in.Counted = !math.IsNaN(in.Value); in.Counted {
-			each = append(each, english.Exact(in.Value))
+			each = append(each, english.FormatExact(in.Value))
 		} else if in.Why == "" {
 			in.Why = "the log does not contain it"
 		}
@@ -225,7 +225,7 @@ func (s *Study) explainRunMetric(x *ExplainedNumber, i int) {
 	}
 	x.Substituted = strings.Join(each, ", ")
 	if len(each) > 1 {
-		x.Substituted += " → " + english.Number(x.Result.Value)
+		x.Substituted += " → " + english.FormatNumber(x.Result.Value)
 	}
 }
 
@@ -249,4 +249,4 @@ func (r Rule) describeEpochs() string {
 	return "epoch " + r.Epochs
 }
 
-func (r Rule) repeatsStatistic() string { return cmp.Or(r.Repeats, Median) }
+func (r Rule) statisticOverRuns() string { return cmp.Or(r.Repeats, Median) }

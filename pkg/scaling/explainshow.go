@@ -27,7 +27,7 @@ func (in Input) format() string {
 	if in.Epoch > 0 {
 		s = fmt.Sprintf("epoch %d %s", in.Epoch, s)
 	}
-	s = fmt.Sprintf("%s = %s", s, english.Exact(in.Value))
+	s = fmt.Sprintf("%s = %s", s, english.FormatExact(in.Value))
 	if in.Unit != "" {
 		s += " " + in.Unit
 	}
@@ -43,7 +43,7 @@ func (in Input) format() string {
 // String formats the explanation as text for a terminal.
 func (x ExplainedNumber) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s of %s at %s: %s\n", x.Metric, x.Series, english.Count(x.Workers, "worker"), x.Result)
+	fmt.Fprintf(&b, "%s of %s at %s: %s\n", x.Metric, x.Series, english.FormatCount(x.Workers, "worker"), x.Result)
 	fmt.Fprintf(&b, "  formula: %s\n", x.Formula)
 	if x.Substituted != "" {
 		fmt.Fprintf(&b, "  numbers: %s\n", x.Substituted)
@@ -75,14 +75,14 @@ func (x ExplainedNumber) String() string {
 func (x ExplainedNumber) HTML() string {
 	var b strings.Builder
 	e := html.EscapeString
-	fmt.Fprintf(&b, "<div id=\"%s\">\n<h4>%s of %s at %s: %s</h4>\n", e(x.ID), e(x.Metric), e(x.Series), english.Count(x.Workers, "worker"), e(x.Result.String()))
+	fmt.Fprintf(&b, "<div id=\"%s\">\n<h4>%s of %s at %s: %s</h4>\n", e(x.ID), e(x.Metric), e(x.Series), english.FormatCount(x.Workers, "worker"), e(x.Result.String()))
 	fmt.Fprintf(&b, "<p>%s<br>%s</p>\n", e(x.Formula), e(x.Substituted))
 	fmt.Fprintf(&b, "<p><small>rule: %s</small></p>\n", e(x.Rule))
 	for _, n := range x.Notes {
 		fmt.Fprintf(&b, "<p><small>%s</small></p>\n", e(n))
 	}
 	// The classic notebook's styles would hide the triangle that opens the section.
-	fmt.Fprintf(&b, "<details><summary style=\"display: list-item\">%s</summary>\n<table>\n<tr><th>role</th><th>epoch</th><th>name</th><th>value</th><th>counts</th><th>where</th></tr>\n", english.Count(len(x.Inputs), "input"))
+	fmt.Fprintf(&b, "<details><summary style=\"display: list-item\">%s</summary>\n<table>\n<tr><th>role</th><th>epoch</th><th>name</th><th>value</th><th>counts</th><th>where</th></tr>\n", english.FormatCount(len(x.Inputs), "input"))
 	for _, in := range x.Inputs {
 		epoch, counts := "", "yes"
 		if in.Epoch > 0 {
@@ -95,7 +95,7 @@ func (x ExplainedNumber) HTML() string {
 			counts += ": " + in.Why
 		}
 		fmt.Fprintf(&b, "<tr><td>%s</td><td>%s</td><td>%s</td><td>%s %s</td><td>%s</td><td>%s</td></tr>\n",
-			e(in.Role), epoch, e(in.Name), english.Exact(in.Value), e(in.Unit), e(counts), e(in.Location()))
+			e(in.Role), epoch, e(in.Name), english.FormatExact(in.Value), e(in.Unit), e(counts), e(in.Location()))
 	}
 	b.WriteString("</table>\n</details>\n</div>\n")
 	return b.String()
@@ -139,7 +139,7 @@ func (e explanationTables) Write(w io.Writer, format string) error {
 	return nil
 }
 
-func (e *Explanation) table(maxRows int) table {
+func (e *Explanation) table(maxRows int) resultTable {
 	g := grid.Grid[inputRow]{What: "explanation", Columns: []grid.Column[inputRow]{
 		{Name: "metric", Text: func(r inputRow) string { return r.x.Metric }},
 		{Name: "series", Text: func(r inputRow) string { return r.x.Series }},

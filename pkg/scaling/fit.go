@@ -87,7 +87,7 @@ func (s *Study) Fit(series string) (*Fits, error) {
 		return nil, fmt.Errorf("fit: no counted run of series %s has a time or a throughput", name)
 	}
 	data, base := s.collectThroughputs(name, m)
-	fits, err := law.FitLaws(law.Series{Name: name, Unit: s.Rule.unit(), Runs: data, Base: base, By: s.estimator()})
+	fits, err := law.FitLaws(law.Series{Name: name, Unit: s.Rule.sizeUnit(), Runs: data, Base: base, By: s.estimator()})
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +207,7 @@ type fitRow struct {
 	Parameter
 }
 
-func (f *Fits) table(maxRows int) table {
+func (f *Fits) table(maxRows int) resultTable {
 	g := grid.Grid[fitRow]{What: "fits", Columns: []grid.Column[fitRow]{
 		{Name: "series", Text: func(fitRow) string { return f.Series }},
 		{Name: "law", Brief: true, Text: func(r fitRow) string { return r.Law }},
@@ -216,7 +216,7 @@ func (f *Fits) table(maxRows int) table {
 		{Name: "value", Brief: true, Value: func(r fitRow) float64 { return r.Value }},
 		{
 			Name: "interval", Brief: true, People: true, Value: func(r fitRow) float64 { return r.Low },
-			Show: func(r fitRow) string { return english.Interval(r.Low, r.High) },
+			Show: func(r fitRow) string { return english.FormatInterval(r.Low, r.High) },
 		},
 		{Name: "low", Value: func(r fitRow) float64 { return r.Low }},
 		{Name: "high", Value: func(r fitRow) float64 { return r.High }},
@@ -232,7 +232,7 @@ func (f *Fits) table(maxRows int) table {
 		}
 	}
 	g.Remarks = append(g.Remarks, f.Sentence, fmt.Sprintf("series %s: least squares of the logarithm of %s over %s; chosen by AICc; %s intervals by the delta method",
-		f.Series, rateDescriptions[f.Measure], english.Count(f.Runs, "run"), english.Percent(f.rule.confidenceLevel())))
+		f.Series, rateDescriptions[f.Measure], english.FormatCount(f.Runs, "run"), english.FormatPercent(f.rule.confidenceLevel())))
 	for _, r := range f.Rows {
 		g.Remarks = append(g.Remarks, r.Law+": "+r.Formula)
 	}
@@ -306,7 +306,7 @@ func (s *Study) Collective(series string) (*CollectiveFit, error) {
 				c.Problems = append(c.Problems, runs.Problem{File: r.Dir, Reason: "its batch norms are synchronized (sync_batchnorm), so its all_reduce_seconds include more than the gradients"})
 				continue
 			}
-			steps, problems := steptime.ReadSpans(r, s.Rule.toObserveRule()).CompleteSteps()
+			steps, problems := steptime.ReadCountedSteps(r, s.Rule.toObserveRule()).CompleteSteps()
 			c.Problems = append(c.Problems, problems...)
 			if shortest := steptime.AllReduceTimes(steps); len(shortest) > 0 {
 				rows = append(rows, law.AllReduceTime{
@@ -327,7 +327,7 @@ func (s *Study) Collective(series string) (*CollectiveFit, error) {
 	return c, nil
 }
 
-func (c *CollectiveFit) table(maxRows int) table {
+func (c *CollectiveFit) table(maxRows int) resultTable {
 	g := grid.Grid[CollectiveRow]{What: "collective", Rows: limitRows(c.Rows, maxRows), Columns: []grid.Column[CollectiveRow]{
 		{Name: "run", Brief: true, Text: func(r CollectiveRow) string { return r.Run }},
 		{Name: "workers", Brief: true, Count: func(r CollectiveRow) int { return r.Workers }},
@@ -337,7 +337,7 @@ func (c *CollectiveFit) table(maxRows int) table {
 	}}
 	g.Remarks = []string{
 		c.Sentence,
-		fmt.Sprintf("α = %s s, β = %s s/byte (%s intervals)", c.Alpha, c.Beta, english.Percent(c.level)),
+		fmt.Sprintf("α = %s s, β = %s s/byte (%s intervals)", c.Alpha, c.Beta, english.FormatPercent(c.level)),
 		"model: t = 2(N−1)·α + 2(N−1)/N·bytes·β (ring all-reduce); the time of a step is that of the rank that arrives last, and the time of a run is the median over its steps",
 	}
 	g.Remarks = append(g.Remarks, problemLines(c.Problems)...)

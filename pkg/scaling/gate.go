@@ -54,11 +54,11 @@ func Gate(baseline, candidate *Study, maxRegression float64) (*GateResult, error
 	if baseline == nil || candidate == nil {
 		return nil, fmt.Errorf("gate: %w", errMissingStudy)
 	}
-	found, err := verdict.Gate(baseline.verdictStudy(), candidate.verdictStudy(), maxRegression)
+	found, err := verdict.EvaluateGate(baseline.toVerdictStudy(), candidate.toVerdictStudy(), maxRegression)
 	if err != nil {
 		return nil, fmt.Errorf("gate: %w", err)
 	}
-	g := &GateResult{Limit: maxRegression, Outcome: found.Outcome, Problems: found.Problems, Sentence: found.Sentence, rule: candidate.Rule, cautions: bothCautions(baseline, candidate)}
+	g := &GateResult{Limit: maxRegression, Outcome: found.Outcome, Problems: found.Problems, Sentence: found.Sentence, rule: candidate.Rule, cautions: mergeCautions(baseline, candidate)}
 	g.analysis = analysis{g}
 	for _, r := range found.Rows {
 		g.Rows = append(g.Rows, GateRow{
@@ -69,7 +69,7 @@ func Gate(baseline, candidate *Study, maxRegression float64) (*GateResult, error
 	return g, nil
 }
 
-func (g *GateResult) table(maxRows int) table {
+func (g *GateResult) table(maxRows int) resultTable {
 	out := grid.Grid[GateRow]{What: "gate", Rows: limitRows(g.Rows, maxRows), Columns: []grid.Column[GateRow]{
 		{Name: "series", Brief: true, Text: func(r GateRow) string { return r.Series }},
 		{Name: "workers", Brief: true, Count: func(r GateRow) int { return r.Workers }},
@@ -81,7 +81,7 @@ func (g *GateResult) table(maxRows int) table {
 		grid.Column[GateRow]{Name: "outcome", Brief: true, Text: func(r GateRow) string { return r.Outcome }},
 		grid.Column[GateRow]{Name: "runs_needed", Brief: true, Optional: true, Count: func(r GateRow) int { return r.RunsNeeded }},
 		grid.Column[GateRow]{Name: "sentence", Text: func(r GateRow) string { return r.Sentence }})
-	out.Remarks = cautionLines(g.cautions)
+	out.Remarks = formatCautions(g.cautions)
 	for _, r := range out.Rows {
 		out.Remarks = append(out.Remarks, r.Sentence)
 	}

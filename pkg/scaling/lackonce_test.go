@@ -19,7 +19,7 @@ func TestUnknownWorkersAreOneProblem(t *testing.T) {
 	check(t, err)
 	var about []string
 	for _, p := range s.Problems {
-		if strings.Contains(p.Reason, workersUnknown) {
+		if strings.Contains(p.Reason, unknownWorkersPrefix) {
 			about = append(about, p.String())
 		}
 	}

@@ -10,30 +10,30 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// workersUnknown begins logread's problem for a log without a number of workers, which a study
+// unknownWorkersPrefix begins logread's problem for a log without a number of workers, which a study
 // reports once for all of its runs.
-const workersUnknown = "the number of workers is unknown"
+const unknownWorkersPrefix = "the number of workers is unknown"
 
-type lack struct {
+type missingData struct {
 	reason string   // what is missing and what to do
 	dirs   []string // of the runs
 }
 
-func (s *Study) addLack(r runs.Run, reason string) {
-	i := slices.IndexFunc(s.lacks, func(l lack) bool { return l.reason == reason })
+func (s *Study) addMissingData(r runs.Run, reason string) {
+	i := slices.IndexFunc(s.lacks, func(l missingData) bool { return l.reason == reason })
 	if i < 0 {
-		i, s.lacks = len(s.lacks), append(s.lacks, lack{reason: reason})
+		i, s.lacks = len(s.lacks), append(s.lacks, missingData{reason: reason})
 	}
 	s.lacks[i].dirs = append(s.lacks[i].dirs, r.Dir)
 }
 
-// addLackProblems adds one problem for each lack: the first run, the reason, and the other runs.
-func (s *Study) addLackProblems() {
+// reportMissingData adds one problem for each lack: the first run, the reason, and the other runs.
+func (s *Study) reportMissingData() {
 	const most = 3 // other runs that are named
 	for _, l := range s.lacks {
 		text, others := l.reason, l.dirs[1:]
 		if n := len(others); n > 0 {
-			text += fmt.Sprintf("; likewise %s: %s", english.Count(n, "more run"), strings.Join(others[:min(n, most)], ", "))
+			text += fmt.Sprintf("; likewise %s: %s", english.FormatCount(n, "more run"), strings.Join(others[:min(n, most)], ", "))
 			if n > most {
 				text += fmt.Sprintf(" and %d more", n-most)
 			}
@@ -57,16 +57,16 @@ func groupProblems(all []runs.Problem) (grouped []runs.Problem) {
 			grouped = append(grouped, p)
 		case n > few:
 			counts[p.Reason] = -1 // listed
-			p.Reason += "; likewise " + english.Count(n-1, "more file")
+			p.Reason += "; likewise " + english.FormatCount(n-1, "more file")
 			grouped = append(grouped, p)
 		}
 	}
 	return grouped
 }
 
-// describeUncounted returns why no epoch of a run counts, and what to do. The run has n epochs,
+// explainUncountedRun returns why no epoch of a run counts, and what to do. The run has n epochs,
 // some of them with a time.
-func (r Rule) describeUncounted(n int) string {
+func (r Rule) explainUncountedRun(n int) string {
 	text := fmt.Sprintf("0 of %d epochs count by the rule (%s)", n, r.describeCounting())
 	_, err := strconv.Atoi(r.Epochs)
 	switch {

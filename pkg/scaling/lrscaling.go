@@ -127,7 +127,7 @@ func (s *Study) ScalingRule(measure string) (*LRScaling, error) {
 	return o, nil
 }
 
-func (o *LRScaling) table(maxRows int) table {
+func (o *LRScaling) table(maxRows int) resultTable {
 	rate := func(name string, value func(RateRow) float64) grid.Column[RateRow] {
 		return grid.Column[RateRow]{Name: name, Brief: true, Value: value, Show: func(r RateRow) string { return lrscaling.FormatRate(value(r)) }}
 	}
@@ -174,7 +174,7 @@ func (o *LRScaling) table(maxRows int) table {
 	g.Remarks = append(g.Remarks,
 		fmt.Sprintf("best lr: the rate with the best %s, interpolated between the rates tried; none, sqrt, linear: the rates that these rules derive from batch %d; change: of the %s at the best rate tried, relative to batch %d",
 			o.Measure, o.Rows[0].GlobalBatch, o.Measure, o.Rows[0].GlobalBatch),
-		fmt.Sprintf("%s intervals: smoothed bootstrap over the runs of each batch and rate (%d resamples), widened by Student's t", english.Percent(o.rule.confidenceLevel()), stats.Resamples))
+		fmt.Sprintf("%s intervals: smoothed bootstrap over the runs of each batch and rate (%d resamples), widened by Student's t", english.FormatPercent(o.rule.confidenceLevel()), stats.Resamples))
 	for _, p := range o.Problems {
 		g.Remarks = append(g.Remarks, "note: "+p)
 	}

@@ -61,7 +61,7 @@ func (s *Study) Mode(series string) Mode {
 	return Mode{Series: series, Scaling: ScalingUnknown, Batch: verdict.FixedUnknown, Samples: verdict.FixedUnknown, Why: "there is no such series"}
 }
 
-func (m *Modes) table(maxRows int) table {
+func (m *Modes) table(maxRows int) resultTable {
 	g := grid.Grid[Mode]{What: "modes", Rows: limitRows(m.Rows, maxRows), Columns: []grid.Column[Mode]{
 		{Name: "series", Brief: true, Text: func(m Mode) string { return m.Series }},
 		{Name: "scaling", Brief: true, Text: func(m Mode) string { return m.Scaling }},
@@ -99,14 +99,14 @@ type Settings struct {
 func (s *Study) Settings() *Settings {
 	out := &Settings{Series: s.Series()}
 	out.analysis = analysis{out}
-	for _, row := range verdict.Settings(s.groupBySeries()) {
+	for _, row := range verdict.DifferingSettings(s.groupBySeries()) {
 		out.Rows = append(out.Rows, SettingRow(row))
 	}
 	return out
 }
 
-// table returns the settings with a column for each of the first maxSeries series.
-func (s *Settings) table(maxSeries int) table {
+// resultTable returns the settings with a column for each of the first maxSeries series.
+func (s *Settings) table(maxSeries int) resultTable {
 	g := grid.Grid[SettingRow]{What: "settings", Rows: s.Rows, Columns: []grid.Column[SettingRow]{
 		{Name: "setting", Brief: true, Text: func(r SettingRow) string { return r.Setting }},
 	}}

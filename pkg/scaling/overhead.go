@@ -45,9 +45,9 @@ type Overhead struct {
 // both series have trials SYNTHETIC, it compares these, because loading data hides communication.
 func (s *Study) Overhead(with, without string) (*Overhead, error) {
 	compared := ""
-	if only := s.onlyTrial(TrialSynthetic, with, without); only != nil {
+	if only := s.newTrialStudy(TrialSynthetic, with, without); only != nil {
 		compared = "the trials SYNTHETIC, which train on data in memory"
-		if left := s.countsWithout(only, with, without); len(left) > 0 {
+		if left := s.workerCountsMissingIn(only, with, without); len(left) > 0 {
 			compared += "; not compared at " + verdict.FormatWorkers(left) + ", where a series lacks them"
 		}
 		s = only
@@ -57,7 +57,7 @@ func (s *Study) Overhead(with, without string) (*Overhead, error) {
 		return nil, fmt.Errorf("compute overhead: %w", err)
 	}
 	o := &Overhead{With: with, Without: without, Compared: compared, rule: s.Rule}
-	var cells []observe.Cell
+	var cells []observe.RunGroup
 	for _, r := range c.Rows {
 		i, err := s.findPoint(with, r.Workers)
 		if err != nil {
@@ -76,7 +76,7 @@ func (s *Study) Overhead(with, without string) (*Overhead, error) {
 			row.With, row.Without = invert(a.WallSeconds), invert(b.WallSeconds)
 		}
 		o.Measure = r.Measure
-		row.Overhead = Estimate(stats.Estimate(r.Ratio).LostShare())
+		row.Overhead = Estimate(stats.Estimate(r.Ratio).Complement())
 		o.Rows = append(o.Rows, row)
 		cells = append(cells, s.cells[i], s.cells[j])
 	}
@@ -86,8 +86,8 @@ func (s *Study) Overhead(with, without string) (*Overhead, error) {
 	return o, nil
 }
 
-// countsWithout returns the worker counts at which both series have points, but not in the other study.
-func (s *Study) countsWithout(other *Study, a, b string) (counts []string) {
+// workerCountsMissingIn returns the worker counts at which both series have points, but not in the other study.
+func (s *Study) workerCountsMissingIn(other *Study, a, b string) (counts []string) {
 	has := func(s *Study, series string, workers int) bool {
 		_, err := s.findPoint(series, workers)
 		return err == nil
@@ -107,7 +107,7 @@ func (s *Study) Overheads(pairs ...[2]string) ([]*Overhead, error) {
 		pairs = s.CommunicationPairs()
 	}
 	if len(pairs) == 0 {
-		return nil, fmt.Errorf("compute overhead: no series is known to be without communication, neither by run.json (strategy.no_communication) nor by its name, such as \"A, no communication\"; name two with lockstep scaling --show overhead=WITH:WITHOUT or lockstep plot --pair WITH:WITHOUT, in a notebook with figure.Options.Pairs; the series are %s", english.Quote(s.Series()))
+		return nil, fmt.Errorf("compute overhead: no series is known to be without communication, neither by run.json (strategy.no_communication) nor by its name, such as \"A, no communication\"; name two with lockstep scaling --show overhead=WITH:WITHOUT or lockstep plot --pair WITH:WITHOUT, in a notebook with figure.Options.Pairs; the series are %s", english.QuoteNames(s.Series()))
 	}
 	var all []*Overhead
 	for _, p := range pairs {
@@ -121,10 +121,10 @@ func (s *Study) Overheads(pairs ...[2]string) ([]*Overhead, error) {
 }
 
 // describeMeasure describes the measure of speed that was compared or, of a logged throughput, its source.
-func describeMeasure(measure string, cells []observe.Cell) string {
+func describeMeasure(measure string, cells []observe.RunGroup) string {
 	all := observe.SpeedMeasures()
 	words := all[slices.IndexFunc(all, func(m observe.SpeedMeasure) bool { return m.Name == measure })].Words
-	return english.Either(observe.Distinct(cells, func(c observe.Cell) string {
+	return english.JoinOr(observe.Distinct(cells, func(c observe.RunGroup) string {
 		if source := c.RateSource(); measure == "throughput" && source != "" {
 			return source
 		}
@@ -136,22 +136,22 @@ func describeMeasure(measure string, cells []observe.Cell) string {
 // above 1.
 func (o *Overhead) summarize() string {
 	last := o.Rows[len(o.Rows)-1]
-	text := fmt.Sprintf("communication costs %s of the speed at %s", english.Percent(last.Overhead.Value), o.rule.formatSize(last.Size))
+	text := fmt.Sprintf("communication costs %s of the speed at %s", english.FormatPercent(last.Overhead.Value), o.rule.formatSize(last.Size))
 	if last.Overhead.Value < 0 {
-		text = fmt.Sprintf("communication costs no speed at %s: with it the series is %s faster than without", o.rule.formatSize(last.Size), english.Percent(-last.Overhead.Value))
+		text = fmt.Sprintf("communication costs no speed at %s: with it the series is %s faster than without", o.rule.formatSize(last.Size), english.FormatPercent(-last.Overhead.Value))
 	}
 	switch {
 	case math.IsNaN(last.Overhead.Low):
 	case last.Overhead.Low <= 0 && last.Overhead.High >= 0:
-		text += fmt.Sprintf(" (%s to %s: the runs do not show that it costs anything)", english.Percent(last.Overhead.Low), english.Percent(last.Overhead.High))
+		text += fmt.Sprintf(" (%s to %s: the runs do not show that it costs anything)", english.FormatPercent(last.Overhead.Low), english.FormatPercent(last.Overhead.High))
 	default:
-		text += fmt.Sprintf(" (%s to %s)", english.Percent(last.Overhead.Low), english.Percent(last.Overhead.High))
+		text += fmt.Sprintf(" (%s to %s)", english.FormatPercent(last.Overhead.Low), english.FormatPercent(last.Overhead.High))
 	}
 	// A single worker does not communicate.
 	if i := slices.IndexFunc(o.Rows, func(r OverheadRow) bool { return r.Workers > 1 }); i >= 0 && i < len(o.Rows)-1 {
 		share := "none"
 		if v := o.Rows[i].Overhead.Value; v >= 0 {
-			share = english.Percent(v)
+			share = english.FormatPercent(v)
 		}
 		text += fmt.Sprintf(", and %s at %s", share, o.rule.formatSize(o.Rows[i].Size))
 	}
@@ -160,7 +160,7 @@ func (o *Overhead) summarize() string {
 
 func invert(e Estimate) Estimate { return Estimate(stats.Estimate(e).Inverse()) }
 
-func (o *Overhead) table(maxRows int) table {
+func (o *Overhead) table(maxRows int) resultTable {
 	g := grid.Grid[OverheadRow]{What: "overhead", Rows: limitRows(o.Rows, maxRows), Columns: []grid.Column[OverheadRow]{
 		{Name: "workers", Brief: true, Count: func(r OverheadRow) int { return r.Workers }},
 		{Name: "size", Count: func(r OverheadRow) int { return r.Size }},
@@ -176,9 +176,9 @@ func (o *Overhead) table(maxRows int) table {
 	return g
 }
 
-// withoutCommunication matches the part of a series name that says so, such as ", no communication"
+// noCommunicationPattern matches the part of a series name that says so, such as ", no communication"
 // or "_noddp".
-var withoutCommunication = sync.OnceValue(func() *regexp.Regexp {
+var noCommunicationPattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)[\s,;:()_-]*(?:\b|_)(?:(?:no|without)[\s_-]+(?:communication|comm|all-?reduce|sync)|no[\s_-]?ddp)\b[)]?`)
 })
 
@@ -190,15 +190,15 @@ func (s *Study) CommunicationPairs() [][2]string {
 	groups := s.groupBySeries()
 	var pairs [][2]string
 	for _, g := range groups {
-		communicates, stated := statesCommunication(g)
+		communicates, stated := readCommunicationSetting(g)
 		if stated && communicates {
 			continue
 		}
 		partner := ""
 		if stated {
-			partner = findPartner(g, groups)
+			partner = findCommunicatingSeries(g, groups)
 		}
-		if with := withoutCommunication().ReplaceAllString(g.Name, ""); partner == "" && with != g.Name && slices.ContainsFunc(groups, func(o observe.Series) bool { return o.Name == with }) {
+		if with := noCommunicationPattern().ReplaceAllString(g.Name, ""); partner == "" && with != g.Name && slices.ContainsFunc(groups, func(o observe.Series) bool { return o.Name == with }) {
 			partner = with
 		}
 		if partner != "" {
@@ -208,9 +208,9 @@ func (s *Study) CommunicationPairs() [][2]string {
 	return pairs
 }
 
-// statesCommunication reports whether the workers of a series communicate. stated is false unless
+// readCommunicationSetting reports whether the workers of a series communicate. stated is false unless
 // all of its runs name the same strategy in run.json.
-func statesCommunication(g observe.Series) (communicates, stated bool) {
+func readCommunicationSetting(g observe.Series) (communicates, stated bool) {
 	for i, r := range g.Runs {
 		options, _ := r.Info.Config["strategy"].(map[string]any) // only the name, or nothing, if all are the defaults
 		without, _ := options["no_communication"].(bool)
@@ -222,16 +222,16 @@ func statesCommunication(g observe.Series) (communicates, stated bool) {
 	return communicates, len(g.Runs) > 0
 }
 
-// findPartner returns the series that communicates and otherwise has the same work and the fewest
+// findCommunicatingSeries returns the series that communicates and otherwise has the same work and the fewest
 // other settings than g, or "" if there is none, or several.
-func findPartner(g observe.Series, groups []observe.Series) string {
+func findCommunicatingSeries(g observe.Series, groups []observe.Series) string {
 	fewest, partner := math.MaxInt, ""
 	for _, o := range groups {
-		if communicates, stated := statesCommunication(o); !stated || !communicates || !haveCommonCount(g, o) {
+		if communicates, stated := readCommunicationSetting(o); !stated || !communicates || !haveCommonCount(g, o) {
 			continue
 		}
-		differences := slices.DeleteFunc(verdict.Settings([]observe.Series{g, o}), func(d verdict.Setting) bool { return d.Setting == "strategy.no_communication" })
-		if slices.ContainsFunc(differences, isOtherWork) {
+		differences := slices.DeleteFunc(verdict.DifferingSettings([]observe.Series{g, o}), func(d verdict.Setting) bool { return d.Setting == "strategy.no_communication" })
+		if slices.ContainsFunc(differences, isWorkSetting) {
 			continue
 		}
 		switch n := len(differences); {
@@ -244,7 +244,7 @@ func findPartner(g observe.Series, groups []observe.Series) string {
 	return partner
 }
 
-func isOtherWork(d verdict.Setting) bool {
+func isWorkSetting(d verdict.Setting) bool {
 	return slices.Contains([]string{"strategy", "batch per worker", "the number of parameters", "the number of threads per worker"}, d.Setting) || strings.HasPrefix(d.Setting, "model.")
 }
 

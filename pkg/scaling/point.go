@@ -80,19 +80,19 @@ func (s *Study) addSeries(g observe.Series) {
 		s.Points, s.cells = append(s.Points, p), append(s.cells, c)
 	}
 	s.setSpeedups(g.Name, s.Points[first:], s.cells[first:])
-	s.explainDashes(g, s.Points[first:])
+	s.noteMissingSpeeds(g, s.Points[first:])
 	s.notePadding(g.Name, s.Points[first:], s.cells[first:])
-	mode := Mode(verdict.DetermineMode(g))
+	mode := Mode(verdict.DetermineScalingMode(g))
 	s.modes = append(s.modes, mode)
 	for i := range s.Points[first:] {
 		s.Points[first+i].Scaling = mode.Scaling
 	}
-	s.Notes = append(s.Notes, verdict.UnfairnessNotes(g, verdict.Mode(mode))...)
+	s.Notes = append(s.Notes, verdict.UnfairnessNotes(g, verdict.ScalingMode(mode))...)
 }
 
-// explainDashes adds notes: why the points of a series have neither a time per epoch, a throughput nor
+// noteMissingSpeeds adds notes: why the points of a series have neither a time per epoch, a throughput nor
 // a speed-up, and what would help; or that the rule leaves out the first epochs, which the logs lack.
-func (s *Study) explainDashes(g observe.Series, points []Point) {
+func (s *Study) noteMissingSpeeds(g observe.Series, points []Point) {
 	late := 0
 	var curves []string
 	epochs, counted := 0, 0
@@ -122,9 +122,9 @@ func (s *Study) explainDashes(g observe.Series, points []Point) {
 		return // or the rule counts no epoch, as addRunProblems says
 	}
 	const most = 4
-	what := english.Count(epochs, "epoch") + " without times"
+	what := english.FormatCount(epochs, "epoch") + " without times"
 	if n := len(curves); n > 0 {
-		list := "the curves " + english.List(curves[:min(n, most)])
+		list := "the curves " + english.JoinAnd(curves[:min(n, most)])
 		if n > most {
 			list += fmt.Sprintf(" and %d more", n-most)
 		}
@@ -136,7 +136,7 @@ func (s *Study) explainDashes(g observe.Series, points []Point) {
 }
 
 // notePadding adds a note if more than 1 % of the samples of a point are padding.
-func (s *Study) notePadding(series string, points []Point, cells []observe.Cell) {
+func (s *Study) notePadding(series string, points []Point, cells []observe.RunGroup) {
 	var shares []string
 	for i, c := range cells {
 		most := 0.0
@@ -144,11 +144,11 @@ func (s *Study) notePadding(series string, points []Point, cells []observe.Cell)
 			most = max(most, observe.PaddingShare(r))
 		}
 		if most > 0.01 {
-			shares = append(shares, fmt.Sprintf("%s at %s", english.Percent(math.Round(1000*most)/1000), english.Count(points[i].Workers, "worker")))
+			shares = append(shares, fmt.Sprintf("%s at %s", english.FormatPercent(math.Round(1000*most)/1000), english.FormatCount(points[i].Workers, "worker")))
 		}
 	}
 	if len(shares) > 0 {
-		s.addNote("series %s: samples that repeat others to fill a batch or a shard are no work and do not count in the throughput: %s", series, english.List(shares))
+		s.addNote("series %s: samples that repeat others to fill a batch or a shard are no work and do not count in the throughput: %s", series, english.JoinAnd(shares))
 	}
 }
 
@@ -163,9 +163,9 @@ func (s *Study) addSeriesNote(series, text string) {
 	s.addNote("series %s: %s", series, text)
 }
 
-func (s *Study) newPoint(series string, n int, all []runs.Run) (Point, observe.Cell) {
+func (s *Study) newPoint(series string, n int, all []runs.Run) (Point, observe.RunGroup) {
 	p := Point{Series: series, Workers: n, Size: n}
-	var c observe.Cell
+	var c observe.RunGroup
 	for _, r := range all {
 		if observe.HasFailed(r) {
 			p.Failed++
@@ -186,7 +186,7 @@ func (s *Study) newPoint(series string, n int, all []runs.Run) (Point, observe.C
 			p.Disturbed++
 			s.disturbed = append(s.disturbed, disturbedRun{series, filepath.Base(r.Dir), why})
 		}
-		if cores := observe.SharedCores(r); cores > 0 && (p.SharedCores == 0 || cores < p.SharedCores) {
+		if cores := observe.CountSharedCores(r); cores > 0 && (p.SharedCores == 0 || cores < p.SharedCores) {
 			p.SharedCores = cores
 		}
 	}
@@ -216,7 +216,7 @@ func (s *Study) newPoint(series string, n int, all []runs.Run) (Point, observe.C
 
 // setRunMetrics sets the fields of p that have one value per run: times of the complete run,
 // energy, metrics and losses.
-func (s *Study) setRunMetrics(p *Point, c observe.Cell) {
+func (s *Study) setRunMetrics(p *Point, c observe.RunGroup) {
 	over := func(logs bool, value func(i int) float64) Estimate {
 		v := make([]float64, len(c.Runs))
 		for i := range c.Runs {
@@ -237,19 +237,19 @@ func (s *Study) setRunMetrics(p *Point, c observe.Cell) {
 func (s *Study) addRunProblems(r runs.Run, m observe.Measurements) {
 	switch r.Info.Status {
 	case runs.StatusRunning:
-		s.addProblem(r, "the run has not ended; counted so far: %s", english.Count(len(r.Epochs), "epoch"))
+		s.addProblem(r, "the run has not ended; counted so far: %s", english.FormatCount(len(r.Epochs), "epoch"))
 	case runs.StatusKilled:
-		s.addProblem(r, "the run was killed; counted until then: %s", english.Count(len(r.Epochs), "epoch"))
+		s.addProblem(r, "the run was killed; counted until then: %s", english.FormatCount(len(r.Epochs), "epoch"))
 	}
 	switch {
 	case m.Epochs > 0:
 	case observe.HasEpochTimes(r):
-		s.addLack(r, s.Rule.describeUncounted(len(r.Epochs)))
+		s.addMissingData(r, s.Rule.explainUncountedRun(len(r.Epochs)))
 	case m.Wall > 0 || m.Rate > 0 || len(r.Curves)+len(r.Spans)+len(r.Trials)+len(r.AllReduces) > 0: // the run has other measurements
 	case len(r.Epochs) == 0:
-		s.addLack(r, "the run has no epochs")
+		s.addMissingData(r, "the run has no epochs")
 	default:
-		s.addLack(r, "the log has no time per epoch")
+		s.addMissingData(r, "the log has no time per epoch")
 	}
 	if where := m.Last.Diverged; where != "" {
 		s.addProblem(r, "%s is not a finite number: the run diverged; its time counts, its loss does not", where)
@@ -278,9 +278,9 @@ func (s *Study) findPoint(series string, workers int) (int, error) {
 		}
 	}
 	if len(there) == 0 {
-		return 0, fmt.Errorf("unknown series %q: use one of %s", series, english.Quote(s.Series()))
+		return 0, fmt.Errorf("unknown series %q: use one of %s", series, english.QuoteNames(s.Series()))
 	}
-	return 0, fmt.Errorf("series %s has no run at %s; it has runs at %s", series, english.Count(workers, "worker"), english.List(there))
+	return 0, fmt.Errorf("series %s has no run at %s; it has runs at %s", series, english.FormatCount(workers, "worker"), english.JoinAnd(there))
 }
 
 // resolveSeries returns name if it is a series or, if name is "", the only series of the study.
@@ -292,9 +292,9 @@ func (s *Study) resolveSeries(name string) (string, error) {
 	case name == "" && len(all) == 1:
 		return all[0], nil
 	case name == "":
-		return "", fmt.Errorf("the study has several series: name one of %s", english.Quote(all))
+		return "", fmt.Errorf("the study has several series: name one of %s", english.QuoteNames(all))
 	}
-	return "", fmt.Errorf("unknown series %q: use one of %s", name, english.Quote(all))
+	return "", fmt.Errorf("unknown series %q: use one of %s", name, english.QuoteNames(all))
 }
 
 // describeDisturbance describes the load that disturbed a run during the epochs that the rule

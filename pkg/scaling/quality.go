@@ -95,8 +95,8 @@ func (s *Study) Quality() *Quality {
 
 // estimateChange estimates the center of a quantity in cell a minus its center in cell b. value
 // returns the quantity of a run.
-func (s *Study) estimateChange(a, b observe.Cell, value func(runs.Run) float64) Estimate {
-	values := func(c observe.Cell) []float64 {
+func (s *Study) estimateChange(a, b observe.RunGroup, value func(runs.Run) float64) Estimate {
+	values := func(c observe.RunGroup) []float64 {
 		var v []float64
 		for _, r := range c.Runs {
 			if x := value(r); observe.IsFinite(x) {
@@ -140,33 +140,33 @@ func (q *Quality) summarize(rows []QualityRow, higher bool, measureOf func(Quali
 		previous, last = i, i
 	}
 	at := func(r QualityRow) string {
-		text := english.Count(r.Workers, "worker")
+		text := english.FormatCount(r.Workers, "worker")
 		if r.GlobalBatch > 0 {
 			text += fmt.Sprintf(" (global batch %d)", r.GlobalBatch)
 		}
 		return text
 	}
 	if first == last {
-		return fmt.Sprintf("%s: %s %s at %s", rows[first].Series, q.Measure, english.Number(measureOf(rows[first]).Value), at(rows[first]))
+		return fmt.Sprintf("%s: %s %s at %s", rows[first].Series, q.Measure, english.FormatNumber(measureOf(rows[first]).Value), at(rows[first]))
 	}
 	change := rows[last].Change
 	text := fmt.Sprintf("%s: %s goes from %s at %s to %s at %s", rows[first].Series, q.Measure,
-		english.Number(measureOf(rows[first]).Value), at(rows[first]), english.Number(measureOf(rows[last]).Value), at(rows[last]))
+		english.FormatNumber(measureOf(rows[first]).Value), at(rows[first]), english.FormatNumber(measureOf(rows[last]).Value), at(rows[last]))
 	switch {
 	case math.IsNaN(change.Low):
 		text += " (single runs: no interval; different seeds alone may differ as much)"
 	case change.Low <= 0 && change.High >= 0:
-		text += fmt.Sprintf(", a change of %s %s that may be due to chance", english.Number(change.Value), change.formatInterval())
+		text += fmt.Sprintf(", a change of %s %s that may be due to chance", english.FormatNumber(change.Value), change.formatInterval())
 	default:
-		text += fmt.Sprintf(", a change of %s %s", english.Number(change.Value), change.formatInterval())
+		text += fmt.Sprintf(", a change of %s %s", english.FormatNumber(change.Value), change.formatInterval())
 	}
 	if from >= 0 {
-		text += fmt.Sprintf("; the largest loss is from %d to %s (%s to %s)", rows[from].Workers, english.Count(rows[to].Workers, "worker"), english.Number(measureOf(rows[from]).Value), english.Number(measureOf(rows[to]).Value))
+		text += fmt.Sprintf("; the largest loss is from %d to %s (%s to %s)", rows[from].Workers, english.FormatCount(rows[to].Workers, "worker"), english.FormatNumber(measureOf(rows[from]).Value), english.FormatNumber(measureOf(rows[to]).Value))
 	}
 	return text
 }
 
-func (q *Quality) table(maxRows int) table {
+func (q *Quality) table(maxRows int) resultTable {
 	g := grid.Grid[QualityRow]{What: "quality", Rows: limitRows(q.Rows, maxRows), Columns: []grid.Column[QualityRow]{
 		{Name: "series", Brief: true, Text: func(r QualityRow) string { return r.Series }},
 		{Name: "workers", Brief: true, Count: func(r QualityRow) int { return r.Workers }},
@@ -202,7 +202,7 @@ func (q *Quality) table(maxRows int) table {
 		}
 	}
 	if q.Measure != "" {
-		g.Remarks = append(g.Remarks, fmt.Sprintf("change: of %s, relative to the fewest workers of the series; %s intervals over repeated runs", q.Measure, english.Percent(q.level)))
+		g.Remarks = append(g.Remarks, fmt.Sprintf("change: of %s, relative to the fewest workers of the series; %s intervals over repeated runs", q.Measure, english.FormatPercent(q.level)))
 	}
 	return g
 }

@@ -17,7 +17,7 @@ const (
 	FormatLaTeX    = grid.FormatLaTeX
 )
 
-type table interface {
+type resultTable interface {
 	Table() dataframe.DataFrame
 	String() string
 	HTML() string
@@ -29,15 +29,15 @@ type table interface {
 // a copy of the result was modified.
 type analysis struct {
 	result interface {
-		// table returns the table, limited to the first maxRows rows.
-		table(maxRows int) table
+		// resultTable returns the table, limited to the first maxRows rows.
+		table(maxRows int) resultTable
 	}
 }
 
 // unlimitedRows is a value of maxRows that exceeds the rows of any table.
 const unlimitedRows = 1<<31 - 1
 
-func (a analysis) buildTable(maxRows int) table {
+func (a analysis) buildTable(maxRows int) resultTable {
 	if a.result == nil { // a result that the caller constructed
 		return grid.Grid[struct{}]{What: "an empty result"}
 	}

@@ -57,8 +57,8 @@ type Rule struct {
 func DefaultRule() Rule { return Rule{DropFirst: 1, Epochs: Mean, Repeats: Median} }
 
 func (r Rule) withDefaults() Rule {
-	r.Epochs, r.Repeats = cmp.Or(r.Epochs, Mean), r.repeatsStatistic()
-	r.Baseline, r.Per, r.Confidence = cmp.Or(r.Baseline, BaselineSmallest), r.unit(), r.confidenceLevel()
+	r.Epochs, r.Repeats = cmp.Or(r.Epochs, Mean), r.statisticOverRuns()
+	r.Baseline, r.Per, r.Confidence = cmp.Or(r.Baseline, BaselineSmallest), r.sizeUnit(), r.confidenceLevel()
 	return r
 }
 
@@ -106,11 +106,11 @@ func (r Rule) describeCounting() string {
 	default:
 		s += ","
 	}
-	return fmt.Sprintf("%s %s over repeated runs", s, r.repeatsStatistic())
+	return fmt.Sprintf("%s %s over repeated runs", s, r.statisticOverRuns())
 }
 
 func (r Rule) describeBaseline() string {
-	unit := r.unit()
+	unit := r.sizeUnit()
 	switch r.Baseline {
 	case "", BaselineSmallest:
 		return fmt.Sprintf("baseline: the fewest %ss of a series", unit)
@@ -120,11 +120,11 @@ func (r Rule) describeBaseline() string {
 	return fmt.Sprintf("baseline: %s %ss", r.Baseline, unit)
 }
 
-func (r Rule) unit() string {
+func (r Rule) sizeUnit() string {
 	return cmp.Or(r.Per, PerWorker)
 }
 
-func (r Rule) formatSize(n int) string { return english.Count(n, r.unit()) }
+func (r Rule) formatSize(n int) string { return english.FormatCount(n, r.sizeUnit()) }
 
 // confidenceLevel returns Confidence or, if it is 0, 0.95.
 func (r Rule) confidenceLevel() float64 {

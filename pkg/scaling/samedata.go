@@ -39,7 +39,7 @@ func listDataUses(all []runs.Run) []dataUse {
 	return uses
 }
 
-func (s *Study) dataNotes() []string {
+func (s *Study) differentDataNotes() []string {
 	var studies []string
 	byStudy := map[string][]runs.Run{}
 	for _, r := range s.Runs {
@@ -65,7 +65,7 @@ func describeDataUses(uses []dataUse) string {
 		if n := len(names) - maxListedRuns; n > 0 {
 			names = append(slices.Clone(names[:maxListedRuns]), fmt.Sprintf("%d more", n))
 		}
-		parts = append(parts, fmt.Sprintf("%s on %s", english.List(names), u.worker.DescribeData()))
+		parts = append(parts, fmt.Sprintf("%s on %s", english.JoinAnd(names), u.worker.DescribeData()))
 	}
 	if n := len(uses) - maxListedDataUses; n > 0 {
 		parts = append(parts, fmt.Sprintf("the others on %d more data sets", n))

@@ -15,7 +15,7 @@ func TestSettings(t *testing.T) {
 		var all []runs.Run
 		for _, n := range workers {
 			r := weak(n, 1, 20, 10, 10)
-			r.Dir, r.Info.Series, r.Info.BatchPerWorker = name+english.Count(n, "w"), name, batch
+			r.Dir, r.Info.Series, r.Info.BatchPerWorker = name+english.FormatCount(n, "w"), name, batch
 			r.Info.Config = map[string]any{
 				"optimizer": map[string]any{"name": optimizer, "learning_rate": rate}, "schedule": map[string]any{"scaling": scaling},
 				"seed": 1.0, "name": name, "epochs": 3.0, "loader": map[string]any{"pinned": true},

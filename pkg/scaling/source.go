@@ -37,14 +37,14 @@ func (s *Study) Sources() []string {
 			case n == len(g.Runs):
 				names = append(names, g.Name)
 			case n > 0:
-				names = append(names, fmt.Sprintf("%d of %s of %s", n, english.Count(len(g.Runs), "run"), g.Name))
+				names = append(names, fmt.Sprintf("%d of %s of %s", n, english.FormatCount(len(g.Runs), "run"), g.Name))
 			}
 		}
 		if n := len(names) - most; n > 1 {
 			names = append(names[:most], fmt.Sprintf("%d more series", n))
 		}
 		if source != "" && len(names) > 0 {
-			phrases = append(phrases, english.List(names)+": "+source)
+			phrases = append(phrases, english.JoinAnd(names)+": "+source)
 		}
 	}
 	return phrases
@@ -65,5 +65,5 @@ func (s *Study) SourceKind() string {
 	if kinds == nil {
 		return ""
 	}
-	return partly + english.List(kinds)
+	return partly + english.JoinAnd(kinds)
 }

@@ -10,13 +10,13 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-func (s *Study) setSpeedups(series string, points []Point, cells []observe.Cell) {
+func (s *Study) setSpeedups(series string, points []Point, cells []observe.RunGroup) {
 	for i := range points {
 		points[i].Speedup, points[i].Efficiency = unknownEstimate(), unknownEstimate()
 	}
 	m, ok := observe.ChooseSpeedMeasure(cells)
-	if epochs := observe.JobEpochs(cells, false); len(epochs) > 1 && (!ok || m.Name != "wall_seconds") {
-		s.addNote("series %s: of some runs, the logs contain only the time of the whole job, and these trained %s epochs, so their times are not compared", series, english.List(epochs))
+	if epochs := observe.DistinctJobEpochs(cells, false); len(epochs) > 1 && (!ok || m.Name != "wall_seconds") {
+		s.addNote("series %s: of some runs, the logs contain only the time of the whole job, and these trained %s epochs, so their times are not compared", series, english.JoinAnd(epochs))
 	}
 	if !ok {
 		return
@@ -43,7 +43,7 @@ func (s *Study) setSpeedups(series string, points []Point, cells []observe.Cell)
 // findBaseline returns the index of the point against which speed-up is computed, and whether a run
 // counts there. It adds a note if the baseline that Rule.Baseline selects is not measured, is not
 // the smallest worker count of the series, or is larger than one.
-func (s *Study) findBaseline(series string, points []Point, cells []observe.Cell, m observe.SpeedMeasure) (int, bool) {
+func (s *Study) findBaseline(series string, points []Point, cells []observe.RunGroup, m observe.SpeedMeasure) (int, bool) {
 	if s.Rule.Per == PerNode && slices.ContainsFunc(points, func(p Point) bool { return p.Size == 0 }) {
 		s.addNote("series %s: the logs do not contain the number of nodes of the runs at %s, so these have no speed-up per node", series, s.workersWithoutSize(points))
 	}
@@ -71,7 +71,7 @@ func (s *Study) findBaseline(series string, points []Point, cells []observe.Cell
 		return 0, false
 	case want > 0:
 	case !m.HasValue(cells[0]):
-		s.addNote("series %s: no run counts at %s, so the baseline of the speed-up is %s", series, english.Count(points[0].Workers, "worker"), s.Rule.formatSize(points[found].Size))
+		s.addNote("series %s: no run counts at %s, so the baseline of the speed-up is %s", series, english.FormatCount(points[0].Workers, "worker"), s.Rule.formatSize(points[found].Size))
 	case points[found].Size > 1:
 		s.addNote("series %s: the baseline of the speed-up is %s, the smallest measured size", series, s.Rule.formatSize(points[found].Size))
 	}
@@ -86,13 +86,13 @@ func (s *Study) workersWithoutSize(points []Point) string {
 			there = append(there, strconv.Itoa(p.Workers))
 		}
 	}
-	return english.List(there) + " workers"
+	return english.JoinAnd(there) + " workers"
 }
 
 // ThroughputUnit returns the units of all points' throughput, joined by "or", such as "samples/s",
 // which is also the default.
 func (s *Study) ThroughputUnit() string {
-	return cmp.Or(english.Either(s.throughputUnits()), observe.DefaultRateUnit)
+	return cmp.Or(english.JoinOr(s.throughputUnits()), observe.DefaultRateUnit)
 }
 
 // throughputUnits returns the distinct units of all points' throughput, sorted.
@@ -133,17 +133,17 @@ func (s *Study) addMeasureNotes() {
 	}
 	if found := byTime("wall_seconds"); found != "" {
 		text := "the logs contain only the time of the whole job, so the speed-up is t(baseline)/t(N) with this time, including start-up and validation"
-		if s.lacksJobEpochs() {
+		if s.hasUnknownJobEpochs() {
 			text += "; this assumes that every job trains the same number of epochs"
 		}
 		s.addNote("series %s: %s", found, text)
 	}
 }
 
-// lacksJobEpochs reports whether the number of epochs is unknown for any run whose logs have only
+// hasUnknownJobEpochs reports whether the number of epochs is unknown for any run whose logs have only
 // the time of the whole job.
-func (s *Study) lacksJobEpochs() bool {
-	return slices.ContainsFunc(s.cells, func(c observe.Cell) bool {
+func (s *Study) hasUnknownJobEpochs() bool {
+	return slices.ContainsFunc(s.cells, func(c observe.RunGroup) bool {
 		return slices.ContainsFunc(c.Measured, func(m observe.Measurements) bool { return m.Job > 0 && m.JobEpochs == 0 })
 	})
 }

@@ -75,7 +75,7 @@ func (s *Study) Breakdown() *Breakdown {
 				b.addProblem(r, "the run has no step spans (steps-<rank>.jsonl); lockstep train writes them")
 				continue
 			}
-			spans := steptime.ReadSpans(r, s.Rule.toObserveRule())
+			spans := steptime.ReadCountedSteps(r, s.Rule.toObserveRule())
 			b.Problems = append(b.Problems, spans.Problems...)
 			if !totals[r.Info.Workers].Add(r, spans) {
 				b.addProblem(r, "no step of the run counts by the rule (%s)", s.Rule)
@@ -115,8 +115,8 @@ func stepColumns() []struct {
 	}
 }
 
-// table returns the breakdown in milliseconds if it is displayed and in seconds in files.
-func (b *Breakdown) table(maxRows int) table {
+// resultTable returns the breakdown in milliseconds if it is displayed and in seconds in files.
+func (b *Breakdown) table(maxRows int) resultTable {
 	g := grid.Grid[StepTime]{What: "breakdown", Rows: limitRows(b.Rows, maxRows), Remarks: b.remarks(), Columns: []grid.Column[StepTime]{
 		{Name: "series", Brief: true, Text: func(t StepTime) string { return t.Series }},
 		{Name: "workers", Brief: true, Count: func(t StepTime) int { return t.Workers }},
@@ -127,7 +127,7 @@ func (b *Breakdown) table(maxRows int) table {
 	for _, c := range stepColumns() {
 		g.Columns = append(g.Columns, grid.Column[StepTime]{
 			Name: c.name + "_seconds", Title: c.name + "_ms", Brief: true, Value: c.value,
-			Show: func(t StepTime) string { return english.Number(1000 * c.value(t)) },
+			Show: func(t StepTime) string { return english.FormatNumber(1000 * c.value(t)) },
 		})
 	}
 	g.Columns = append(g.Columns, grid.Column[StepTime]{
@@ -220,7 +220,7 @@ func (s *Study) TimeUse() *TimeUse {
 	return t
 }
 
-func (t *TimeUse) table(maxRows int) table {
+func (t *TimeUse) table(maxRows int) resultTable {
 	g := grid.Grid[TimeUseRow]{What: "time use", Rows: limitRows(t.Rows, maxRows), Columns: []grid.Column[TimeUseRow]{
 		{Name: "series", Brief: true, Text: func(r TimeUseRow) string { return r.Series }},
 		{Name: "workers", Brief: true, Count: func(r TimeUseRow) int { return r.Workers }},
@@ -245,7 +245,7 @@ func (t *TimeUse) table(maxRows int) table {
 			Value: func(r TimeUseRow) float64 { return part.span(r).Value },
 			Show: func(r TimeUseRow) string {
 				v := part.span(r)
-				text := english.Number(1000 * v.Value)
+				text := english.FormatNumber(1000 * v.Value)
 				if half := 500 * (v.High - v.Low); half > 0 {
 					text += " ±" + strconv.FormatFloat(half, 'g', 2, 64)
 				}
@@ -260,7 +260,7 @@ func (t *TimeUse) table(maxRows int) table {
 	}
 	g.Remarks = append(g.Remarks,
 		"step = data + compute + exposed + idle; exposed is communication without compute at the same time, hidden is communication during compute",
-		fmt.Sprintf("±: %s interval of the mean over the recorded steps (moving-block bootstrap), not over seeds", english.Percent(t.level)))
+		fmt.Sprintf("±: %s interval of the mean over the recorded steps (moving-block bootstrap), not over seeds", english.FormatPercent(t.level)))
 	g.Remarks = append(g.Remarks, problemLines(t.Problems)...)
 	return g
 }

@@ -61,11 +61,11 @@ func (s *Study) Stragglers() *Stragglers {
 	for _, r := range ranks {
 		out.Rows = append(out.Rows, StragglerRow(r))
 	}
-	out.Sentence = steptime.WorstStraggler(ranks)
+	out.Sentence = steptime.DescribeWorstStraggler(ranks)
 	return out
 }
 
-func (s *Stragglers) table(maxRows int) table {
+func (s *Stragglers) table(maxRows int) resultTable {
 	g := grid.Grid[StragglerRow]{What: "stragglers", Rows: limitRows(s.Rows, maxRows), Columns: []grid.Column[StragglerRow]{
 		{Name: "series", Brief: true, Text: func(r StragglerRow) string { return r.Series }},
 		{Name: "workers", Brief: true, Count: func(r StragglerRow) int { return r.Workers }},
@@ -76,14 +76,14 @@ func (s *Stragglers) table(maxRows int) table {
 		{Name: "last", Count: func(r StragglerRow) int { return r.Last }},
 		{Name: "last_share", Brief: true, Value: func(r StragglerRow) float64 { return r.LastShare }},
 		{Name: "expected_share", Brief: true, Value: func(r StragglerRow) float64 { return r.Expected }},
-		{Name: "p", Brief: true, Value: func(r StragglerRow) float64 { return r.P }, Show: func(r StragglerRow) string { return english.PValue(r.P) }},
+		{Name: "p", Brief: true, Value: func(r StragglerRow) float64 { return r.P }, Show: func(r StragglerRow) string { return english.FormatPValue(r.P) }},
 		{
 			Name: "late_seconds", Title: "late_ms", Brief: true, Value: func(r StragglerRow) float64 { return r.LateSeconds },
-			Show: func(r StragglerRow) string { return english.Number(1000 * r.LateSeconds) },
+			Show: func(r StragglerRow) string { return english.FormatNumber(1000 * r.LateSeconds) },
 		},
 		{
 			Name: "cost_seconds", Title: "cost_ms", Brief: true, Value: func(r StragglerRow) float64 { return r.CostSeconds },
-			Show: func(r StragglerRow) string { return english.Number(1000 * r.CostSeconds) },
+			Show: func(r StragglerRow) string { return english.FormatNumber(1000 * r.CostSeconds) },
 		},
 		{Name: "cost_share", Brief: true, Value: func(r StragglerRow) float64 { return r.CostShare }},
 		{Name: "straggler", Brief: true, Flag: func(r StragglerRow) bool { return r.Straggler }},
@@ -152,7 +152,7 @@ func (s *Study) Bottleneck() (*Bottleneck, error) {
 	return b, nil
 }
 
-func (b *Bottleneck) table(maxRows int) table {
+func (b *Bottleneck) table(maxRows int) resultTable {
 	g := grid.Grid[BottleneckRow]{What: "bottleneck", Rows: limitRows(b.Rows, maxRows), Columns: []grid.Column[BottleneckRow]{
 		{Name: "series", Brief: true, Text: func(r BottleneckRow) string { return r.Series }},
 		{Name: "workers", Brief: true, Count: func(r BottleneckRow) int { return r.Workers }},

@@ -38,12 +38,12 @@ type Study struct {
 	fileProblems    []runs.Problem                  // problems of files that contain no run
 	readNotes       []string                        // remarks about how the runs were read
 	measures        map[string]observe.SpeedMeasure // the measure that each series' speed-up is computed from, by name of the series
-	cells           []observe.Cell                  // the counted runs of each element of Points
+	cells           []observe.RunGroup              // the counted runs of each element of Points
 	modes           []Mode                          // one per series
 	multipleStudies bool                            // the runs are from more than one study
 	order           []string                        // order of the series; nil for the natural order of their names
 	indices         map[string]int                  // see SeriesIndex
-	lacks           []lack                          // what some runs lack, in the order in which it was found
+	lacks           []missingData                   // what some runs lack, in the order in which it was found
 	disturbed       []disturbedRun
 	draws           *stats.DrawCache
 	losses          func() []LossCurve // computes them once; nil in a Study that a caller constructed
@@ -63,12 +63,12 @@ func ReadWith(ctx context.Context, options logread.Options, paths ...string) (*S
 	if err != nil || !notebook.InNotebook() || len(s.ReadingNotes()) == 0 {
 		return s, err
 	}
-	lines := cautionLines(s.Cautions())
+	lines := formatCautions(s.Cautions())
 	for _, n := range s.ReadingNotes()[len(lines):] {
 		lines = append(lines, "note: "+n)
 	}
 	s.shownIn = notebook.Context().Done()
-	return s, notebook.Display(clean.Lines(strings.Join(lines, "\n")))
+	return s, notebook.Display(clean.EscapeMultiline(strings.Join(lines, "\n")))
 }
 
 // read implements ReadWith without showing the notes.
@@ -135,7 +135,7 @@ func (s *Study) Only(series ...string) (*Study, error) {
 		}
 	}
 	if len(kept) == 0 {
-		return nil, fmt.Errorf("choose series: no name given: use one or more of %s", english.Quote(s.Series()))
+		return nil, fmt.Errorf("choose series: no name given: use one or more of %s", english.QuoteNames(s.Series()))
 	}
 	out, err := s.withRuns(kept, s.Rule, series)
 	if err != nil {
@@ -170,17 +170,17 @@ func newOrderedStudy(all []runs.Run, problems []runs.Problem, notes []string, ru
 		return nil, errors.New("create study: no runs given")
 	}
 	all = cleanNames(all)
-	removeUnrealScores(all)
+	removeInvalidScores(all)
 	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, readNotes: notes, measures: map[string]observe.SpeedMeasure{}, draws: stats.NewDrawCache()}
 	s.losses = sync.OnceValue(s.computeLossCurves)
-	lacking := map[string]bool{} // files with a run whose number of workers is unknown, which addLack reports
+	lacking := map[string]bool{} // files with a run whose number of workers is unknown, which addMissingData reports
 	for _, r := range all {
 		lacking[r.File] = lacking[r.File] || r.Info.Workers < 1
 	}
 	for _, r := range all {
 		s.multipleStudies = s.multipleStudies || r.Info.Study != all[0].Info.Study
 		for _, p := range r.Problems {
-			if !lacking[r.File] || !strings.HasPrefix(p.Reason, workersUnknown) {
+			if !lacking[r.File] || !strings.HasPrefix(p.Reason, unknownWorkersPrefix) {
 				s.Problems = append(s.Problems, p)
 			}
 		}
@@ -189,13 +189,13 @@ func newOrderedStudy(all []runs.Run, problems []runs.Problem, notes []string, ru
 			if r.Info.Nodes > 0 {
 				hint = "'NAME_{nodes}.EXT=workers:{nodes}*N', where N is the number of workers per node"
 			}
-			s.addLack(r, workersUnknown+", so the run is in no table; set it with --as "+hint)
+			s.addMissingData(r, unknownWorkersPrefix+", so the run is in no table; set it with --as "+hint)
 		}
 	}
 	for _, series := range s.groupBySeries() {
 		s.addSeries(series)
 	}
-	s.addLackProblems()
+	s.reportMissingData()
 	s.Problems = groupProblems(s.Problems)
 	s.addMeasureNotes()
 	s.Notes = append(s.ReadingNotes(), s.Notes...)
@@ -212,22 +212,22 @@ func cleanNames(all []runs.Run) []runs.Run {
 	for i := range all {
 		r := &all[i]
 		for _, name := range []*string{&r.Info.Study, &r.Info.Series, &r.Info.Source, &r.Info.Host.Name, &r.Info.Accelerator, &r.Kind} {
-			*name = clean.Text(*name)
+			*name = clean.EscapeText(*name)
 		}
 		r.Curves, r.Trials = slices.Clone(r.Curves), slices.Clone(r.Trials)
 		for k := range r.Curves {
-			r.Curves[k].Name = clean.Text(r.Curves[k].Name)
+			r.Curves[k].Name = clean.EscapeText(r.Curves[k].Name)
 		}
 		for k := range r.Trials {
-			r.Trials[k].Name = clean.Text(r.Trials[k].Name)
+			r.Trials[k].Name = clean.EscapeText(r.Trials[k].Name)
 		}
 	}
 	return all
 }
 
-// removeUnrealScores removes losses and scores that are not real, so that no table, figure or
+// removeInvalidScores removes losses and scores that are not real, so that no table, figure or
 // comparison shows them. It does not change the runs' own slices.
-func removeUnrealScores(all []runs.Run) {
+func removeInvalidScores(all []runs.Run) {
 	for i := range all {
 		r := &all[i]
 		if r.Info.Unreal == "" {
@@ -275,16 +275,16 @@ func (s *Study) seriesName(r runs.Run) string {
 	switch study := r.Info.Study; {
 	case !s.multipleStudies || study == "":
 		return name
-	case isSameName(study, name):
+	case equalIgnoringSeparators(study, name):
 		return study
 	default:
 		return study + " " + name
 	}
 }
 
-// isSameName reports whether the names of a study and of a series differ only in separators: a
+// equalIgnoringSeparators reports whether the names of a study and of a series differ only in separators: a
 // series named after its folder unet_b32 is called unet-b32.
-func isSameName(study, series string) bool {
+func equalIgnoringSeparators(study, series string) bool {
 	equal := strings.NewReplacer("_", "-", " ", "-", ".", "-")
 	return equal.Replace(study) == equal.Replace(series)
 }
@@ -302,11 +302,11 @@ func (s *Study) ReadingNotes() []string {
 	if assumed := s.Assumptions(); assumed != nil {
 		notes = append(notes, strings.Join(assumed, "; ")+"; --strict refuses assumptions, and lockstep read --explain shows each of them")
 	}
-	return append(notes, s.dataNotes()...)
+	return append(notes, s.differentDataNotes()...)
 }
 
-// notesToShow returns the study's notes without those that Read has shown in the current cell.
-func (s *Study) notesToShow() []string {
+// unshownNotes returns the study's notes without those that Read has shown in the current cell.
+func (s *Study) unshownNotes() []string {
 	if s.shownIn == nil || !notebook.InNotebook() || s.shownIn != notebook.Context().Done() {
 		return s.Notes
 	}

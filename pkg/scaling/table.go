@@ -60,7 +60,7 @@ func (f pointField) hasDeviation() bool {
 	return !slices.Contains([]string{"speedup", "efficiency", "iou_constant", "iou_untrained", "dice_constant", "dice_untrained"}, f.name)
 }
 
-func (s *Study) grid() grid.Grid[*Point] {
+func (s *Study) pointGrid() grid.Grid[*Point] {
 	rows := make([]*Point, len(s.Points))
 	for i := range s.Points {
 		rows[i] = &s.Points[i]
@@ -149,7 +149,7 @@ func (s *Study) showThroughputUnit(c *grid.Column[*Point]) {
 	case len(units) > 1:
 		show := c.Show
 		if show == nil {
-			show = func(p *Point) string { return english.Number(p.Throughput.Value) }
+			show = func(p *Point) string { return english.FormatNumber(p.Throughput.Value) }
 		}
 		c.Show = func(p *Point) string { return show(p) + " " + p.ThroughputUnit }
 		c.Half = nil
@@ -193,19 +193,19 @@ func (s *Study) showThroughputUnit(c *grid.Column[*Point]) {
 //
 // If there are any, the human-readable table also has the columns disturbed, the number of counted runs
 // that were disturbed by other load, and shared cores, the number of cores on which more threads ran.
-func (s *Study) Table() dataframe.DataFrame { return s.grid().Table() }
+func (s *Study) Table() dataframe.DataFrame { return s.pointGrid().Table() }
 
 // Write writes the table as "table" (human-readable: the main columns, rounded, then the rule,
 // notes and problems), "csv" (every column, exact numbers, an empty cell if nothing was measured),
 // "json" (an array of objects with the same names, null if nothing was measured), or for a paper as
 // "markdown" or "latex" (the main columns with units, intervals as ±, with the package booktabs;
 // LaTeX has the notes as comments).
-func (s *Study) Write(w io.Writer, format string) error { return s.grid().Write(w, format) }
+func (s *Study) Write(w io.Writer, format string) error { return s.pointGrid().Write(w, format) }
 
 // WriteCSV writes the table to a CSV file, as Write does. It returns an error if the file is one of
 // the logs that the study was read from.
 func (s *Study) WriteCSV(path string) error {
-	if err := wholefile.CheckOutput(path, s.paths...); err != nil {
+	if err := wholefile.CheckOverwrite(path, s.paths...); err != nil {
 		return fmt.Errorf("write study: %w", err)
 	}
 	err := wholefile.Write(path, 0o644, func(f *os.File) error { return s.Write(f, FormatCSV) })
@@ -216,17 +216,17 @@ func (s *Study) WriteCSV(path string) error {
 }
 
 // String returns the human-readable table, with the rule, the notes and the problems.
-func (s *Study) String() string { return s.grid().String() }
+func (s *Study) String() string { return s.pointGrid().String() }
 
 // HTML returns the human-readable table as HTML for a notebook.
-func (s *Study) HTML() string { return s.grid().HTML() }
+func (s *Study) HTML() string { return s.pointGrid().HTML() }
 
 // remarks returns the lines below the table: the cautions, the rule, how intervals are computed,
 // the scaling mode of each series, the other notes and the problems.
 func (s *Study) remarks() []string {
-	notes := s.notesToShow()
+	notes := s.unshownNotes()
 	cautions := slices.DeleteFunc(s.Cautions(), func(text string) bool { return !slices.Contains(notes, text) })
-	lines := cautionLines(cautions)
+	lines := formatCautions(cautions)
 	lines = append(lines, "rule: "+s.Rule.String())
 	if slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 1 }) {
 		lines = append(lines, s.IntervalNote())

@@ -113,7 +113,7 @@ func (t *TimeTo) summarize() string {
 		sign = "≤"
 	}
 	reached := slices.DeleteFunc(slices.Clone(t.Rows), func(r TargetTime) bool { return !r.Reached })
-	text := fmt.Sprintf("%s %s %s: reached by %d of %s", t.Metric, sign, english.Number(t.Target), len(reached), english.Count(len(t.Rows), "run"))
+	text := fmt.Sprintf("%s %s %s: reached by %d of %s", t.Metric, sign, english.FormatNumber(t.Target), len(reached), english.FormatCount(len(t.Rows), "run"))
 	var soonest *PointTargetTime
 	for i, p := range t.Points {
 		if !math.IsNaN(p.Seconds.Value) && (soonest == nil || p.Seconds.Value < soonest.Seconds.Value) {
@@ -123,17 +123,17 @@ func (t *TimeTo) summarize() string {
 	if soonest == nil {
 		return text
 	}
-	return text + fmt.Sprintf(", soonest by %s at %s: %s", soonest.Series, english.Count(soonest.Workers, "worker"), soonest.format())
+	return text + fmt.Sprintf(", soonest by %s at %s: %s", soonest.Series, english.FormatCount(soonest.Workers, "worker"), soonest.format())
 }
 
 func (p PointTargetTime) format() string {
 	switch {
 	case p.Reached < p.Runs:
-		return fmt.Sprintf("reached by %d of %s", p.Reached, english.Count(p.Runs, "run"))
+		return fmt.Sprintf("reached by %d of %s", p.Reached, english.FormatCount(p.Runs, "run"))
 	case math.IsNaN(p.Seconds.Value):
 		return "reached, but the logs have no time"
 	}
-	text := english.Number(p.Seconds.Value) + " s"
+	text := english.FormatNumber(p.Seconds.Value) + " s"
 	if !math.IsNaN(p.Seconds.Low) {
 		text += " " + p.Seconds.formatInterval()
 	}
@@ -148,7 +148,7 @@ func (x TargetTime) trainOrWallSeconds() float64 {
 	return x.Seconds
 }
 
-func (t *TimeTo) table(maxRows int) table {
+func (t *TimeTo) table(maxRows int) resultTable {
 	g := grid.Grid[TargetTime]{What: "time to target", Rows: limitRows(t.Rows, maxRows), Columns: []grid.Column[TargetTime]{
 		{Name: "series", Brief: true, Text: func(r TargetTime) string { return r.Series }},
 		{Name: "workers", Brief: true, Count: func(r TargetTime) int { return r.Workers }},
@@ -166,7 +166,7 @@ func (t *TimeTo) table(maxRows int) table {
 	}}
 	g.Remarks = []string{t.Sentence}
 	for _, p := range t.Points {
-		g.Remarks = append(g.Remarks, fmt.Sprintf("%s at %s: %s", p.Series, english.Count(p.Workers, "worker"), p.format()))
+		g.Remarks = append(g.Remarks, fmt.Sprintf("%s at %s: %s", p.Series, english.FormatCount(p.Workers, "worker"), p.format()))
 	}
 	g.Remarks = append(g.Remarks, "seconds are training time; wall_seconds also include validation if the log contains it")
 	for _, p := range t.Problems {

@@ -33,7 +33,7 @@ func (s *Study) SplitTrials() *Study {
 			if len(groups) > 1 {
 				name = g.Name + ", " + trial
 			}
-			if measured := runsOfTrial(g, trial, name); len(measured) > 0 {
+			if measured := selectTrialRuns(g, trial, name); len(measured) > 0 {
 				parts = append(parts, observe.Series{Name: name, Runs: measured})
 			}
 		}
@@ -53,16 +53,16 @@ func (s *Study) SplitTrials() *Study {
 	return out
 }
 
-// onlyTrial returns a study of two series in which the throughput is the rate of a trial, or nil if
+// newTrialStudy returns a study of two series in which the throughput is the rate of a trial, or nil if
 // there is no worker count at which both series have the trial.
-func (s *Study) onlyTrial(trial, a, b string) *Study {
+func (s *Study) newTrialStudy(trial, a, b string) *Study {
 	var all []runs.Run
 	counts := map[string]map[int]bool{a: {}, b: {}}
 	for _, g := range s.groupBySeries() {
 		if counts[g.Name] == nil {
 			continue
 		}
-		for _, r := range runsOfTrial(g, trial, g.Name) {
+		for _, r := range selectTrialRuns(g, trial, g.Name) {
 			counts[g.Name][r.Info.Workers] = true
 			all = append(all, r)
 		}
@@ -76,8 +76,8 @@ func (s *Study) onlyTrial(trial, a, b string) *Study {
 	return nil
 }
 
-// runsOfTrial returns the runs of a series that have a trial, reduced to its rate, as series name.
-func runsOfTrial(g observe.Series, trial, name string) []runs.Run {
+// selectTrialRuns returns the runs of a series that have a trial, reduced to its rate, as series name.
+func selectTrialRuns(g observe.Series, trial, name string) []runs.Run {
 	nan := math.NaN()
 	var out []runs.Run
 	for _, r := range renameSeries(g.Runs, name) {

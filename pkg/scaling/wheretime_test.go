@@ -113,7 +113,7 @@ func TestWeakScalingPublished(t *testing.T) {
 		if math.Abs(last.Overhead.Value-want) > 0.005 || last.Size != 32 || len(o.Rows) != 6 {
 			t.Errorf("%s: overhead %.3f at %d nodes, published %.2f", series, last.Overhead.Value, last.Size, want)
 		}
-		wantLine(t, []string{o.Sentence}, "communication costs "+english.Percent(math.Round(1000*last.Overhead.Value)/1000), "at 32 nodes", "at 1 node.")
+		wantLine(t, []string{o.Sentence}, "communication costs "+english.FormatPercent(math.Round(1000*last.Overhead.Value)/1000), "at 32 nodes", "at 1 node.")
 		if o.Table().Err != nil || !strings.Contains(o.HTML(), "overhead") {
 			t.Error(o)
 		}

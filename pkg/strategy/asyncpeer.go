@@ -22,13 +22,13 @@ const NameAsyncPeer = "async_peer"
 // arXiv:1710.06952): each worker updates its own parameters by its own gradients, and pairs of
 // workers average their parameters; server.Peer describes how.
 type asyncPeer struct {
-	*queue
+	*bucketQueue
 	shard shard.Shard // all parameters of this worker
 	core  *server.Peer
 }
 
 func newAsyncPeer(ctx context.Context, _ Config, _ *engine.Accelerator, group collective.Group) (Strategy, error) {
-	a := &asyncPeer{queue: newQueue(ctx, group, nil), core: server.NewPeer(group)}
+	a := &asyncPeer{bucketQueue: newBucketQueue(ctx, group, nil), core: server.NewPeer(group)}
 	a.silent = true // workers are in different steps, so each normalizes its own batch
 	return a, nil
 }
@@ -48,7 +48,7 @@ func (a *asyncPeer) Start(ctx context.Context, exe engine.Executable, saved map[
 	if err := startSharded(ctx, exe, a.group, &a.shard, all, own); err != nil {
 		return err
 	}
-	a.core.Start(&a.shard)
+	a.core.UseShard(&a.shard)
 	return nil
 }
 
@@ -56,22 +56,22 @@ func (a *asyncPeer) Start(ctx context.Context, exe engine.Executable, saved map[
 // an optimizer step, it updates the parameters, which may have been averaged meanwhile, and
 // an active worker averages them with a random passive one.
 func (a *asyncPeer) Step(ctx context.Context, exe engine.Executable, s Step) (t engine.Timing, err error) {
-	a.core.Begin(a.ctx, s.Update)
+	a.core.BeginEpoch(a.ctx, s.Update)
 	if s.Batch <= 1 {
-		a.core.Read(ctx)
+		a.core.ReadParameters(ctx)
 	}
-	if t, err = a.run(ctx, exe, a.queue, s, nil); err != nil || !s.isLast() {
+	if t, err = a.runBatch(ctx, exe, a.bucketQueue, s, nil); err != nil || !s.isLast() {
 		return t, err
 	}
 	begin := time.Now()
-	staleness, err := a.core.Apply(ctx, s.Update)
+	staleness, err := a.core.ApplyGradients(ctx, s.Update)
 	if err != nil {
 		return t, err
 	}
 	t.Optimizer += time.Since(begin)
 	sent := 0
-	waited, err := a.measure(func() (err error) {
-		sent, err = a.core.Average(s.Update.Step)
+	waited, err := a.measureExchange(func() (err error) {
+		sent, err = a.core.AverageWithPassivePeer(s.Update.Step)
 		return err
 	})
 	t.Wait += waited
@@ -85,12 +85,12 @@ func (a *asyncPeer) Step(ctx context.Context, exe engine.Executable, s Step) (t 
 // Equalize waits until all workers have finished the epoch, and sets the parameters of all to
 // their mean.
 func (a *asyncPeer) Equalize(context.Context, engine.Executable) error {
-	weights, ended, err := a.core.Finish()
+	weights, ended, err := a.core.FinishEpoch()
 	if err != nil || !ended {
 		return err
 	}
 	if a.group.Size() > 1 {
-		if err := a.operate(weights.Bytes(), func(ctx context.Context) error { return averageBuffer(ctx, a.group, weights) }); err != nil {
+		if err := a.exchangeBetweenSteps(weights.Bytes(), func(ctx context.Context) error { return averageBuffer(ctx, a.group, weights) }); err != nil {
 			return fmt.Errorf("average parameters: %w", err)
 		}
 	}
@@ -105,7 +105,7 @@ func (a *asyncPeer) State(context.Context, engine.Executable) (map[string][]floa
 	if err != nil || n == 1 {
 		return all, err
 	}
-	err = a.operate(0, func(ctx context.Context) error {
+	err = a.exchangeBetweenSteps(0, func(ctx context.Context) error {
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			v := all[name]
 			values := make([]float64, n*len(v)) // the shard of rank r has len(v) values
@@ -126,7 +126,7 @@ func (a *asyncPeer) State(context.Context, engine.Executable) (map[string][]floa
 }
 
 func (a *asyncPeer) Close() error {
-	err := a.queue.Close() // ends the context of the core
+	err := a.bucketQueue.Close() // ends the context of the core
 	a.core.Close()
 	return err
 }

@@ -16,16 +16,16 @@ import (
 // Package server describes the exchange. The servers run from the first step of an epoch until
 // Equalize.
 type asyncServer struct {
-	*queue
+	*bucketQueue
 	servers int
 	shard   shard.Shard // what this rank's server updates
-	core    *server.Async
+	core    *server.AsyncExchange
 }
 
 // newAsyncServer creates the strategy of one worker.
 func newAsyncServer(ctx context.Context, c Config, group collective.Group) *asyncServer {
-	a := &asyncServer{queue: newQueue(ctx, group, nil), servers: c.serverCount()}
-	a.core = server.NewAsync(group, a.servers, c.MaxStaleness)
+	a := &asyncServer{bucketQueue: newBucketQueue(ctx, group, nil), servers: c.serverCount()}
+	a.core = server.NewAsyncExchange(group, a.servers, c.MaxStaleness)
 	a.silent = true // workers are in different steps, so each normalizes its own batch
 	return a
 }
@@ -33,33 +33,33 @@ func newAsyncServer(ctx context.Context, c Config, group collective.Group) *asyn
 // Start copies rank 0's parameters and running statistics to all ranks, and restores the
 // servers' optimizer slots.
 func (a *asyncServer) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
-	if err := startSharded(ctx, exe, a.group, &a.shard, ownedByServer(a.servers, a.group.Rank()), saved); err != nil {
+	if err := startSharded(ctx, exe, a.group, &a.shard, serverShardRange(a.servers, a.group.Rank()), saved); err != nil {
 		return err
 	}
-	a.core.Start(&a.shard)
+	a.core.UseShard(&a.shard)
 	return nil
 }
 
 // Step reads the servers' parameters, computes the gradients of one batch and, after the last
 // batch of an optimizer step, sends them to the servers.
 func (a *asyncServer) Step(ctx context.Context, exe engine.Executable, s Step) (t engine.Timing, err error) {
-	if err := a.core.Begin(a.ctx, s.Update); err != nil {
+	if err := a.core.BeginEpoch(a.ctx, s.Update); err != nil {
 		return t, err
 	}
 	read := time.Duration(0)
 	if s.Batch <= 1 {
-		if read, err = a.measure(a.core.Read); err != nil {
+		if read, err = a.measureExchange(a.core.ReadParameters); err != nil {
 			return t, err
 		}
 	}
-	if t, err = a.run(ctx, exe, a.queue, s, nil); err != nil {
+	if t, err = a.runBatch(ctx, exe, a.bucketQueue, s, nil); err != nil {
 		return t, err
 	}
 	t.Wait += read
 	if !s.isLast() {
 		return t, nil
 	}
-	sent, err := a.measure(func() error { return a.push(s.Update) })
+	sent, err := a.measureExchange(func() error { return a.push(s.Update) })
 	t.Wait += sent
 	return t, err
 }
@@ -83,10 +83,10 @@ func (a *asyncServer) push(u optim.Update) error {
 // Equalize waits until all workers have finished the epoch, ends the servers, and copies their
 // parameters to all workers.
 func (a *asyncServer) Equalize(context.Context, engine.Executable) error {
-	if ended, err := a.core.Finish(); err != nil || !ended {
+	if ended, err := a.core.FinishEpoch(); err != nil || !ended {
 		return err
 	}
-	return a.operate(0, a.core.Broadcast)
+	return a.exchangeBetweenSteps(0, a.core.Broadcast)
 }
 
 // State returns the servers' optimizer slots on rank 0.
@@ -104,7 +104,7 @@ func (a *asyncServer) OptimizerBytes(u optim.Update) (own, replicated int64) {
 
 // Close ends the exchange and all goroutines. It does not close the group.
 func (a *asyncServer) Close() error {
-	err := a.queue.Close() // ends the context of the core
+	err := a.bucketQueue.Close() // ends the context of the core
 	a.core.Close()
 	return err
 }

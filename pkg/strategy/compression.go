@@ -16,8 +16,8 @@ import (
 // their length.
 const CompressionPrefix = "compression."
 
-// restPrefix is the prefix of the names of a worker's rests, before the name of the parameter.
-const restPrefix = CompressionPrefix + "rest."
+// residualPrefix is the prefix of the names of a worker's rests, before the name of the parameter.
+const residualPrefix = CompressionPrefix + "rest."
 
 // compressedDDP is a DDP whose workers exchange compressed gradients. Each worker keeps the rest
 // of its gradients that it has not sent, and adds it to the next ones.
@@ -38,8 +38,8 @@ type compressedBucket struct {
 // newCompressedDDP creates the strategy of one worker.
 func newCompressedDDP(ctx context.Context, c Config, group collective.Group) *compressedDDP {
 	d := &compressedDDP{method: c.GradientCompression}
-	q := newNegotiatingQueue(ctx, group, func(q *queue) ([]exchange, error) { return exchangeFirst(q, d.exchangeBucket) })
-	d.DDP = &DDP{queue: q, replicas: replicas{group}, broadcasts: c.BroadcastBuffers}
+	q := newNegotiatingQueue(ctx, group, func(q *bucketQueue) ([]completedExchange, error) { return exchangeFirstBucket(q, d.exchangeBucket) })
+	d.DDP = &DDP{bucketQueue: q, equalReplicas: equalReplicas{group}, broadcasts: c.BroadcastBuffers}
 	return d
 }
 
@@ -53,23 +53,23 @@ func (d *compressedDDP) Start(ctx context.Context, exe engine.Executable, saved 
 	for _, b := range memory.Buckets() {
 		d.buckets = append(d.buckets, compressedBucket{b.Parameters, shard.NewStaging([]engine.BucketMemory{b})})
 	}
-	if err := d.restore(saved); err != nil {
+	if err := d.restoreResiduals(saved); err != nil {
 		return err
 	}
-	return d.replicas.Start(ctx, exe, saved)
+	return d.equalReplicas.Start(ctx, exe, saved)
 }
 
 // exchangeBucket replaces one bucket by the mean of all workers' compressed gradients, and returns
 // the number of bytes that this worker contributes.
-func (d *compressedDDP) exchangeBucket(q *queue, b bucket) (sent int, err error) {
+func (d *compressedDDP) exchangeBucket(q *bucketQueue, b bucket) (sent int, err error) {
 	if b.index >= len(d.buckets) {
 		return 0, fmt.Errorf("got bucket %d of %d: call Start first", b.index, len(d.buckets))
 	}
 	own := &d.buckets[b.index]
 	if b.buffer.F64 != nil {
-		sent, err = compress.Half(q.ctx, q.group, d.method, b.buffer.F64, own.rest.F64)
+		sent, err = compress.AverageHalfPrecision(q.ctx, q.group, d.method, b.buffer.F64, own.rest.F64)
 	} else {
-		sent, err = compress.Half(q.ctx, q.group, d.method, b.buffer.F32, own.rest.F32)
+		sent, err = compress.AverageHalfPrecision(q.ctx, q.group, d.method, b.buffer.F32, own.rest.F32)
 	}
 	if d.forgets {
 		clear(own.rest.F32)
@@ -78,11 +78,11 @@ func (d *compressedDDP) exchangeBucket(q *queue, b bucket) (sent int, err error)
 	return sent, err
 }
 
-// forEachRest calls f with the name, the parameter and the rest of each parameter's gradient.
-func (d *compressedDDP) forEachRest(f func(name, param string, rest device.Buffer) error) error {
+// forEachResidual calls f with the name, the parameter and the rest of each parameter's gradient.
+func (d *compressedDDP) forEachResidual(f func(name, param string, rest device.Buffer) error) error {
 	for _, b := range d.buckets {
 		for _, p := range b.parameters {
-			if err := f(restPrefix+p.Name, p.Name, b.rest.Slice(p.Offset, p.Offset+p.Weights.Len())); err != nil {
+			if err := f(residualPrefix+p.Name, p.Name, b.rest.Slice(p.Offset, p.Offset+p.Weights.Len())); err != nil {
 				return err
 			}
 		}
@@ -90,10 +90,10 @@ func (d *compressedDDP) forEachRest(f func(name, param string, rest device.Buffe
 	return nil
 }
 
-// restore restores this worker's rest from a checkpoint, if it has one.
-func (d *compressedDDP) restore(saved map[string][]float64) error {
-	return d.forEachRest(func(name, param string, rest device.Buffer) error {
-		v, ok := saved[RankPrefix(d.queue.group.Rank())+name]
+// restoreResiduals restores this worker's rest from a checkpoint, if it has one.
+func (d *compressedDDP) restoreResiduals(saved map[string][]float64) error {
+	return d.forEachResidual(func(name, param string, rest device.Buffer) error {
+		v, ok := saved[RankPrefix(d.bucketQueue.group.Rank())+name]
 		if !ok {
 			return nil
 		}
@@ -106,20 +106,20 @@ func (d *compressedDDP) restore(saved map[string][]float64) error {
 
 // State returns, on rank 0, the rest of every worker.
 func (d *compressedDDP) State(context.Context, engine.Executable) (map[string][]float64, error) {
-	n, rank := d.queue.group.Size(), d.queue.group.Rank()
+	n, rank := d.bucketQueue.group.Size(), d.bucketQueue.group.Rank()
 	if n == 1 {
 		return nil, nil
 	}
 	all := map[string][]float64{}
-	err := d.operate(0, func(ctx context.Context) error {
-		return d.forEachRest(func(name, param string, rest device.Buffer) error {
+	err := d.exchangeBetweenSteps(0, func(ctx context.Context) error {
+		return d.forEachResidual(func(name, param string, rest device.Buffer) error {
 			own, err := d.memory.Unpack(param, rest)
 			if err != nil {
 				return err
 			}
 			values := make([]float64, n*len(own))
 			copy(values[rank*len(own):], own)
-			if err := d.queue.group.AllGather(ctx, device.Buffer{F64: values}); err != nil {
+			if err := d.bucketQueue.group.AllGather(ctx, device.Buffer{F64: values}); err != nil {
 				return fmt.Errorf("collect %s: %w", name, err)
 			}
 			for r := range n {
@@ -139,7 +139,7 @@ func (d *compressedDDP) State(context.Context, engine.Executable) (map[string][]
 func (d *compressedDDP) SentBytes(float64) float64 {
 	sum := 0.0
 	for _, b := range d.buckets {
-		sum += allReduceBytes(d.queue.group.Size(), float64(compress.HalfBytes(b.rest.Len())))
+		sum += allReduceBytes(d.bucketQueue.group.Size(), float64(compress.HalfPrecisionBytes(b.rest.Len())))
 	}
 	return sum
 }

@@ -158,8 +158,8 @@ func (c Config) Lossy() bool {
 // noCompression is the value of gradient_compression for gradients that are not compressed.
 const noCompression = "none"
 
-// compressionInEffect returns the value of gradient_compression with defaults.
-func (c Config) compressionInEffect() string {
+// compressionMethod returns the value of gradient_compression with defaults.
+func (c Config) compressionMethod() string {
 	return cmp.Or(c.GradientCompression, noCompression)
 }
 
@@ -181,25 +181,25 @@ func Parse(text string) (Config, error) {
 		}
 	}
 	var c struct{ Strategy Config }
-	if err := strictyaml.Set(&c, "strategy="+document+"}", func() any { return struct{ Strategy Config }{} }); err != nil {
+	if err := strictyaml.SetField(&c, "strategy="+document+"}", func() any { return struct{ Strategy Config }{} }); err != nil {
 		return Config{}, err
 	}
 	return c.Strategy, c.Strategy.Validate()
 }
 
-// option is an option of a Config that only some strategies have.
-type option struct {
+// strategyOption is an option of a Config that only some strategies have.
+type strategyOption struct {
 	name  string // in YAML
 	set   bool
 	value any // value that is in effect
 }
 
 // options returns all options of c.
-func (c Config) options() []option {
-	return []option{
+func (c Config) options() []strategyOption {
+	return []strategyOption{
 		{"broadcast_buffers", c.BroadcastBuffers, c.BroadcastBuffers},
 		{"no_communication", c.NoCommunication, c.NoCommunication},
-		{"gradient_compression", c.Lossy(), c.compressionInEffect()},
+		{"gradient_compression", c.Lossy(), c.compressionMethod()},
 		{"steps", c.Steps != 0, float64(c.localSteps())},
 		{"average_optimizer", c.AverageOptimizer, c.AverageOptimizer},
 		{"servers", c.Servers != 0, float64(c.serverCount())},
@@ -275,7 +275,7 @@ func (c Config) CheckWorkers(workers int) error {
 
 // isDefault reports whether c is NameDDP without options.
 func (c Config) isDefault() bool {
-	return cmp.Or(c.Name, NameDDP) == NameDDP && !slices.ContainsFunc(c.options(), func(o option) bool { return o.set })
+	return cmp.Or(c.Name, NameDDP) == NameDDP && !slices.ContainsFunc(c.options(), func(o strategyOption) bool { return o.set })
 }
 
 // IsZero reports whether c is NameDDP without options, which run.json omits.
@@ -311,14 +311,14 @@ func (c Config) YAML() string {
 // the types that json.Unmarshal produces.
 func (c Config) Settings() map[string]any {
 	settings := map[string]any{"strategy": cmp.Or(c.Name, NameDDP)}
-	for name, v := range c.values() {
+	for name, v := range c.optionValues() {
 		settings["strategy."+name] = v
 	}
 	return settings
 }
 
-// values returns the values of the strategy's options, including defaults, by name.
-func (c Config) values() map[string]any {
+// optionValues returns the values of the strategy's options, including defaults, by name.
+func (c Config) optionValues() map[string]any {
 	values := map[string]any{}
 	k, err := c.findKind()
 	for _, o := range c.options() {
@@ -332,7 +332,7 @@ func (c Config) values() map[string]any {
 // MarshalJSON encodes c as its name, if it is NameDDP without options or a strategy that has
 // no options, else as an object with the values of all options, including defaults.
 func (c Config) MarshalJSON() ([]byte, error) {
-	values := c.values()
+	values := c.optionValues()
 	if c.isDefault() || len(values) == 0 {
 		return json.Marshal(cmp.Or(c.Name, NameDDP))
 	}

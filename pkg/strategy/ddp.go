@@ -15,15 +15,15 @@ import (
 // over all ranks while the backward pass goes on, and every worker's optimizer applies the
 // same update. It is also an engine.GradSync, for callers that run an executable themselves.
 type DDP struct {
-	*queue
-	replicas
+	*bucketQueue
+	equalReplicas
 	broadcasts bool // copy rank 0's running statistics to all ranks before each batch
 }
 
 // NewDDP returns a DDP that exchanges through group. If ctx is canceled, operations in
 // progress are canceled too. In a group of one rank, DDP exchanges nothing.
 func NewDDP(ctx context.Context, group collective.Group) *DDP {
-	return &DDP{queue: newQueue(ctx, group, averageBucket), replicas: replicas{group}}
+	return &DDP{bucketQueue: newBucketQueue(ctx, group, averageBucket), equalReplicas: equalReplicas{group}}
 }
 
 // Step implements Strategy. The executable updates its parameters by the mean gradient.
@@ -31,22 +31,22 @@ func (d *DDP) Step(ctx context.Context, exe engine.Executable, s Step) (engine.T
 	var broadcast time.Duration
 	if d.broadcasts {
 		begin := time.Now()
-		if err := d.broadcastStates(exe); err != nil {
+		if err := d.broadcastRunningStatistics(exe); err != nil {
 			return engine.Timing{}, err
 		}
 		broadcast = time.Since(begin)
 	}
-	if d.queue.group.Size() == 1 && s.Batches <= 1 && !exe.Program().HasSyncBatchNorm() {
+	if d.bucketQueue.group.Size() == 1 && s.Batches <= 1 && !exe.Program().HasSyncBatchNorm() {
 		return exe.Step(ctx, nil, &s.Update) // without an exchange, engines can update weights during the backward pass
 	}
-	t, err := d.run(ctx, exe, d.queue, s, &s.Update)
+	t, err := d.runBatch(ctx, exe, d.bucketQueue, s, &s.Update)
 	t.Wait += broadcast
 	return t, err
 }
 
-func (d *DDP) broadcastStates(exe engine.Executable) error {
+func (d *DDP) broadcastRunningStatistics(exe engine.Executable) error {
 	p := exe.Program()
-	if d.queue.group.Size() == 1 || len(p.States) == 0 {
+	if d.bucketQueue.group.Size() == 1 || len(p.States) == 0 {
 		return nil
 	}
 	names, size := make([]string, len(p.States)), 0
@@ -54,7 +54,7 @@ func (d *DDP) broadcastStates(exe engine.Executable) error {
 		names[i] = p.Tensors[id].Name
 		size += 8 * p.Tensors[id].Elements()
 	}
-	return d.operate(size, func(ctx context.Context) error { return BroadcastTensors(ctx, exe, d.queue.group, names) })
+	return d.exchangeBetweenSteps(size, func(ctx context.Context) error { return BroadcastTensors(ctx, exe, d.bucketQueue.group, names) })
 }
 
 // newDDPOrNCCL returns an *NCCL if every rank has a separate GPU and the NCCL library, else
@@ -62,7 +62,7 @@ func (d *DDP) broadcastStates(exe engine.Executable) error {
 func newDDPOrNCCL(ctx context.Context, c Config, gpu *engine.Accelerator, group collective.Group) (Strategy, error) {
 	switch {
 	case c.NoCommunication:
-		return newUncoupled(ctx, group), nil
+		return newNoCommunication(ctx, group), nil
 	case c.Lossy():
 		return newCompressedDDP(ctx, c, group), nil
 	case c.BroadcastBuffers:
@@ -83,25 +83,25 @@ func newDDPOrNCCL(ctx context.Context, c Config, gpu *engine.Accelerator, group 
 	return n, nil
 }
 
-// replicas is for workers with equal parameters and optimizer slots after each step.
-type replicas struct{ group collective.Group }
+// equalReplicas is for workers with equal parameters and optimizer slots after each step.
+type equalReplicas struct{ group collective.Group }
 
 // Start restores saved tensors and copies rank 0's persistent tensors to all ranks.
-func (r replicas) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
+func (r equalReplicas) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
 	if err := restoreTensors(exe, saved, exe.Names()); err != nil {
 		return err
 	}
 	return BroadcastState(ctx, exe, r.group)
 }
 
-func (replicas) Equalize(context.Context, engine.Executable) error { return nil }
+func (equalReplicas) Equalize(context.Context, engine.Executable) error { return nil }
 
 // State returns nil, because rank 0's executable has the complete state.
-func (replicas) State(context.Context, engine.Executable) (map[string][]float64, error) {
+func (equalReplicas) State(context.Context, engine.Executable) (map[string][]float64, error) {
 	return nil, nil
 }
 
-func averageBucket(q *queue, b bucket) error { return averageBuffer(q.ctx, q.group, b.buffer) }
+func averageBucket(q *bucketQueue, b bucket) error { return averageBuffer(q.ctx, q.group, b.buffer) }
 
 func averageBuffer(ctx context.Context, group collective.Group, b device.Buffer) error {
 	if err := group.AllReduce(ctx, b); err != nil {

@@ -30,22 +30,22 @@ const (
 // decides, and every worker's optimizer then applies the same update. Package horovod
 // describes the exchange.
 type horovodStrategy struct {
-	*queue
-	replicas
+	*bucketQueue
+	equalReplicas
 	controller *horovod.Controller
 	timeline   *horovod.Timeline
 	names      []string // of the tensors, by bucket
 }
 
 func newHorovod(ctx context.Context, c Config, _ *engine.Accelerator, group collective.Group) (Strategy, error) {
-	h := &horovodStrategy{replicas: replicas{group}}
+	h := &horovodStrategy{equalReplicas: equalReplicas{group}}
 	h.controller = horovod.New(group, horovod.Options{
 		CycleTime:     time.Duration(c.cycleMilliseconds() * float64(time.Millisecond)),
 		FusionBytes:   int(c.fusionMiB() * (1 << 20)),
 		CacheCapacity: c.cacheCapacity(),
 		Reduce:        func(ctx context.Context, b device.Buffer) error { return averageBuffer(ctx, group, b) },
 	})
-	h.queue = newNegotiatingQueue(ctx, group, h.cycle)
+	h.bucketQueue = newNegotiatingQueue(ctx, group, h.runCycle)
 	return h, nil
 }
 
@@ -55,7 +55,7 @@ func (c Config) fusionMiB() float64 { return cmp.Or(c.FusionThreshold, defaultFu
 
 func (c Config) cacheCapacity() int { return cmp.Or(c.CacheCapacity, defaultCacheCapacity) }
 
-func checkHorovod(c Config) error {
+func checkHorovodOptions(c Config) error {
 	switch {
 	case !(c.CycleTime >= 0 && c.CycleTime <= 1e6):
 		return fmt.Errorf("strategy.cycle_time is %g: use milliseconds, more than 0, or 0 for %d", c.CycleTime, defaultCycleMilliseconds)
@@ -86,7 +86,7 @@ type TimelineWriter interface {
 }
 
 func (h *horovodStrategy) StartTimeline(path string) (err error) {
-	if h.queue.group.Size() == 1 || h.queue.group.Rank() != 0 {
+	if h.bucketQueue.group.Size() == 1 || h.bucketQueue.group.Rank() != 0 {
 		return nil
 	}
 	h.timeline, err = horovod.CreateTimeline(path)
@@ -96,7 +96,7 @@ func (h *horovodStrategy) StartTimeline(path string) (err error) {
 
 func (h *horovodStrategy) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
 	h.names = tensorNames(exe.Program())
-	return h.replicas.Start(ctx, exe, saved)
+	return h.equalReplicas.Start(ctx, exe, saved)
 }
 
 // tensorNames returns, for each bucket, the name of its parameter.
@@ -113,12 +113,12 @@ func tensorNames(p *plan.Program) []string {
 }
 
 func (h *horovodStrategy) Step(ctx context.Context, exe engine.Executable, s Step) (engine.Timing, error) {
-	return h.run(ctx, exe, h.queue, s, &s.Update)
+	return h.runBatch(ctx, exe, h.bucketQueue, s, &s.Update)
 }
 
-func (h *horovodStrategy) cycle(q *queue) ([]exchange, error) {
+func (h *horovodStrategy) runCycle(q *bucketQueue) ([]completedExchange, error) {
 	operations, err := h.controller.Cycle(q.ctx, func() (tensors []horovod.Tensor, complete bool) {
-		waiting, complete := q.snapshot()
+		waiting, complete := q.waitingBuckets()
 		for _, b := range waiting {
 			name := fmt.Sprintf("bucket %d", b.index)
 			if b.index < len(h.names) {
@@ -128,16 +128,16 @@ func (h *horovodStrategy) cycle(q *queue) ([]exchange, error) {
 		}
 		return tensors, complete
 	})
-	var done []exchange
+	var done []completedExchange
 	for _, o := range operations {
-		done = append(done, exchange{buckets: o.Tensors, begin: o.Begin, took: o.Took, bytes: o.Bytes})
+		done = append(done, completedExchange{buckets: o.Tensors, begin: o.Begin, took: o.Took, bytes: o.Bytes})
 	}
 	return done, err
 }
 
 // Close ends all goroutines and completes the timeline.
 func (h *horovodStrategy) Close() error {
-	err := h.queue.Close()
+	err := h.bucketQueue.Close()
 	if h.timeline != nil {
 		err = errors.Join(err, h.timeline.Close())
 		h.timeline = nil

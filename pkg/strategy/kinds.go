@@ -63,7 +63,7 @@ func Kinds() []Kind {
 		},
 		Options: []string{"broadcast_buffers", "no_communication", "gradient_compression"},
 		Exact:   true,
-		check:   checkDDP,
+		check:   checkDDPOptions,
 		new:     newDDPOrNCCL,
 	}, {
 		Name: NameHorovod,
@@ -74,10 +74,10 @@ func Kinds() []Kind {
 			"timeline writes Horovod's timeline to trace-horovod.json in the run folder, for lockstep read and Chrome (chrome://tracing).",
 		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
 		Bytes:     "2·(N−1)/N·P + 8+⌈T/64⌉·8 per cycle; rank 0 sends these to each other worker",
-		SentBytes: sendAllReduce,
+		SentBytes: allReduceSentBytes,
 		Options:   []string{"cycle_time", "fusion_threshold", "cache_capacity", "timeline"},
 		Exact:     true,
-		check:     checkHorovod,
+		check:     checkHorovodOptions,
 		new:       newHorovod,
 	}, {
 		Name: NameMirrored,
@@ -86,7 +86,7 @@ func Kinds() []Kind {
 			"TensorFlow's is the global batch, which is N times as large. lockstep launch starts one process with N replicas. With lockstep train, --replicas chooses how many devices (shares of the cores) are used; by default all.",
 		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
 		Bytes:     "2·(N−1)/N·P, in memory",
-		SentBytes: sendAllReduce,
+		SentBytes: allReduceSentBytes,
 		Exact:     true,
 		new:       newMirrored,
 	}, {
@@ -97,10 +97,10 @@ func Kinds() []Kind {
 		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
 		Bytes:     "2·(R−1)/R·P in memory, 2·(N−R)/N·P/R across processes",
 		// The sum of both.
-		SentBytes: sendAllReduce,
+		SentBytes: allReduceSentBytes,
 		Options:   []string{"replicas"},
 		Exact:     true,
-		check:     checkReplicas, checkWorkers: checkNodes,
+		check:     checkReplicas, checkWorkers: checkWorkersPerProcess,
 		new: newMirrored,
 	}, {
 		Name: NameLocalSGD,
@@ -126,7 +126,7 @@ func Kinds() []Kind {
 			"every worker updates its part of the parameters, and the parts are all-gathered. Each worker needs memory for 1/N of the optimizer's state.",
 		Guarantee: "equal to one worker with an N-fold batch, up to rounding",
 		Bytes:     "2·(N−1)/N·P",
-		SentBytes: sendAllReduce,
+		SentBytes: allReduceSentBytes,
 		Exact:     true,
 		new:       newZeRO1,
 	}, {
@@ -141,11 +141,11 @@ func Kinds() []Kind {
 			"Batch norms then use each worker's own batch, there are no checkpoints within an epoch, and all workers wait for each other at its end.",
 		Guarantee:    "equal to one worker with an N-fold batch, up to rounding; with max_staleness an approximation that differs between two runs: old gradients",
 		Bytes:        "a worker P; a server's process (N−1)/S·P + (S−1)/S·P; on average 2·(N−1)/N·P",
-		SentBytes:    sendAllReduce,
+		SentBytes:    allReduceSentBytes,
 		Options:      []string{"servers", "max_staleness"},
 		Exact:        true,
 		check:        checkServerOptions,
-		checkWorkers: checkServers,
+		checkWorkers: checkServerCount,
 		new:          newParamServer,
 	}, {
 		Name: NameAsyncPeer,
@@ -156,7 +156,7 @@ func Kinds() []Kind {
 		Guarantee: "an approximation that differs between two runs: the workers' parameters differ between two averages, and gradients are old",
 		Bytes:     "an active worker P; a passive one P for each active one that averages with it; on average 2·A/N·P with A = N−⌊N/2⌋ active workers",
 		SentBytes: func(_ Config, workers int, parameterBytes float64) float64 {
-			active := workers - server.PassivePeers(workers)
+			active := workers - server.PassivePeerCount(workers)
 			return 2 * float64(active) / float64(workers) * parameterBytes
 		},
 		new: newAsyncPeer,
@@ -183,9 +183,9 @@ func Kinds() []Kind {
 	}}
 }
 
-// sendAllReduce is Kind.SentBytes of a strategy whose workers send what an all-reduce of all gradients
+// allReduceSentBytes is Kind.SentBytes of a strategy whose workers send what an all-reduce of all gradients
 // sends, in whatever number of parts.
-func sendAllReduce(_ Config, workers int, parameterBytes float64) float64 {
+func allReduceSentBytes(_ Config, workers int, parameterBytes float64) float64 {
 	return allReduceBytes(workers, parameterBytes)
 }
 
@@ -205,9 +205,9 @@ func checkServerOptions(c Config) error {
 	return nil
 }
 
-// checkDDP returns an error if c exchanges buffers but nothing else, or if it compresses gradients
+// checkDDPOptions returns an error if c exchanges buffers but nothing else, or if it compresses gradients
 // by an unknown method or does not exchange them.
-func checkDDP(c Config) error {
+func checkDDPOptions(c Config) error {
 	if c.NoCommunication && c.BroadcastBuffers {
 		return errors.New("strategy.no_communication and strategy.broadcast_buffers are both true: leave one of them out")
 	}
@@ -217,8 +217,8 @@ func checkDDP(c Config) error {
 	if c.NoCommunication {
 		return errors.New("strategy.no_communication and strategy.gradient_compression are both set: leave one of them out")
 	}
-	if m := c.GradientCompression; !slices.Contains(compress.Names(), m) {
-		return fmt.Errorf("strategy.gradient_compression: unknown method %q%s: use %s", m, nearest.Hint(m, compress.Names()), english.Either(compress.Names()))
+	if m := c.GradientCompression; !slices.Contains(compress.MethodNames(), m) {
+		return fmt.Errorf("strategy.gradient_compression: unknown method %q%s: use %s", m, nearest.Hint(m, compress.MethodNames()), english.JoinOr(compress.MethodNames()))
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ const defaultLocalSteps = 8
 // localSGD is local SGD (Stich 2019, arXiv:1805.09767): every worker updates its own
 // parameters by its own gradients, and every few steps the parameters are averaged.
 type localSGD struct {
-	*queue
+	*bucketQueue
 	every         int  // optimizer steps between two averages; 0: the parameters are never averaged
 	averagesSlots bool // also average the optimizer's slots
 	slots         []string
@@ -32,13 +32,13 @@ type localSGD struct {
 }
 
 func newLocalSGD(ctx context.Context, c Config, _ *engine.Accelerator, group collective.Group) (Strategy, error) {
-	return &localSGD{queue: newQueue(ctx, group, nil), every: c.localSteps(), averagesSlots: c.AverageOptimizer}, nil
+	return &localSGD{bucketQueue: newBucketQueue(ctx, group, nil), every: c.localSteps(), averagesSlots: c.AverageOptimizer}, nil
 }
 
-// newUncoupled creates the strategy of a worker that never communicates during training. Its
+// newNoCommunication creates the strategy of a worker that never communicates during training. Its
 // loss is not that of any training with several workers.
-func newUncoupled(ctx context.Context, group collective.Group) *localSGD {
-	l := &localSGD{queue: newQueue(ctx, group, nil)}
+func newNoCommunication(ctx context.Context, group collective.Group) *localSGD {
+	l := &localSGD{bucketQueue: newBucketQueue(ctx, group, nil)}
 	l.silent = true
 	return l
 }
@@ -52,7 +52,7 @@ func (l *localSGD) Start(ctx context.Context, exe engine.Executable, saved map[s
 	}
 	l.buckets = memory.Buckets()
 	l.staging = shard.NewStaging(l.buckets)
-	if err := (replicas{l.group}).Start(ctx, exe, saved); err != nil {
+	if err := (equalReplicas{l.group}).Start(ctx, exe, saved); err != nil {
 		return err
 	}
 	own := map[string][]float64{}
@@ -75,7 +75,7 @@ func (l *localSGD) Start(ctx context.Context, exe engine.Executable, saved map[s
 
 // Step averages the parameters of all ranks after every l.every optimizer steps.
 func (l *localSGD) Step(ctx context.Context, exe engine.Executable, s Step) (engine.Timing, error) {
-	t, err := l.run(ctx, exe, l.queue, s, &s.Update)
+	t, err := l.runBatch(ctx, exe, l.bucketQueue, s, &s.Update)
 	if err != nil || !s.isLast() {
 		return t, err
 	}
@@ -103,7 +103,7 @@ func (l *localSGD) Equalize(_ context.Context, exe engine.Executable) error {
 	if l.averagesSlots {
 		size += len(l.slots) * size
 	}
-	return l.operate(size, func(ctx context.Context) error {
+	return l.exchangeBetweenSteps(size, func(ctx context.Context) error {
 		for i, b := range l.buckets {
 			if err := l.averageParameters(ctx, b); err != nil {
 				return fmt.Errorf("average parameters of bucket %d: %w", i, err)
@@ -182,7 +182,7 @@ func (l *localSGD) State(_ context.Context, exe engine.Executable) (map[string][
 		return nil, nil
 	}
 	all := map[string][]float64{}
-	err := l.operate(0, func(ctx context.Context) error {
+	err := l.exchangeBetweenSteps(0, func(ctx context.Context) error {
 		for _, name := range names {
 			v, err := exe.Get(name)
 			if err != nil {

@@ -43,10 +43,10 @@ func checkReplicas(c Config) error {
 	return nil
 }
 
-// checkNodes returns an error if the workers cannot be divided evenly among processes.
-func checkNodes(c Config, workers int) error {
+// checkWorkersPerProcess returns an error if the workers cannot be divided evenly among processes.
+func checkWorkersPerProcess(c Config, workers int) error {
 	if n := c.ReplicasPerProcess(workers); workers%n != 0 {
-		return fmt.Errorf("strategy %s: %s cannot be divided among processes with %d replicas each: use a multiple of %d, or other strategy.replicas", NameMultiWorker, english.Count(workers, "worker"), n, n)
+		return fmt.Errorf("strategy %s: %s cannot be divided among processes with %d replicas each: use a multiple of %d, or other strategy.replicas", NameMultiWorker, english.FormatCount(workers, "worker"), n, n)
 	}
 	return nil
 }

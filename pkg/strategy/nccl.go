@@ -63,7 +63,7 @@ func (o NCCLOptions) withDefaults() NCCLOptions {
 // collectives is destroyed: close the executables before the strategy.
 type NCCL struct {
 	accumulation
-	replicas
+	equalReplicas
 	gpu     *engine.Accelerator
 	lib     *nccl.Library
 	group   collective.Group // connects the ranks on the host
@@ -82,7 +82,7 @@ type NCCL struct {
 // same time. The engine must not capture its first step in a graph: the first exchange
 // makes NCCL load modules, which is not allowed during a capture.
 func NewNCCL(ctx context.Context, gpu *engine.Accelerator, group collective.Group, o NCCLOptions) (*NCCL, error) {
-	n := &NCCL{replicas: replicas{group}, gpu: gpu, group: group, options: o.withDefaults()}
+	n := &NCCL{equalReplicas: equalReplicas{group}, gpu: gpu, group: group, options: o.withDefaults()}
 	if err := n.start(ctx); err != nil {
 		return nil, fmt.Errorf("exchange gradients by NCCL: %w", err)
 	}
@@ -92,7 +92,7 @@ func NewNCCL(ctx context.Context, gpu *engine.Accelerator, group collective.Grou
 func (n *NCCL) start(ctx context.Context) error {
 	lib, err := n.gpu.NCCL()
 	// If one rank has no library, no rank may continue.
-	if err := n.shareError(ctx, err); err != nil {
+	if err := n.agreeOnError(ctx, err); err != nil {
 		return fmt.Errorf("%w: %w", ErrNoNCCL, err)
 	}
 	n.lib = lib
@@ -140,13 +140,13 @@ func (n *NCCL) createCommunicator(ctx context.Context, id nccl.UniqueID) error {
 		if err := parent.Err(); err != nil {
 			return fmt.Errorf("create communicator: %w", err)
 		}
-		return n.addMissingRank(parent, fmt.Errorf("create communicator: not all ranks joined within %v", n.options.Timeout))
+		return n.addMissingRankError(parent, fmt.Errorf("create communicator: not all ranks joined within %v", n.options.Timeout))
 	}
 }
 
-// addMissingRank synchronizes with the other ranks on the host. If a rank is missing, it
+// addMissingRankError synchronizes with the other ranks on the host. If a rank is missing, it
 // adds the error that names the rank to cause.
-func (n *NCCL) addMissingRank(ctx context.Context, cause error) error {
+func (n *NCCL) addMissingRankError(ctx context.Context, cause error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.options.SearchTimeout, errors.New("the rank did not join the search for the missing rank"))
 	defer cancel()
 	if missing := n.group.Barrier(ctx); missing != nil {
@@ -155,9 +155,9 @@ func (n *NCCL) addMissingRank(ctx context.Context, cause error) error {
 	return cause
 }
 
-// shareError returns err, or, if it is nil but another rank's is not, an error with the
+// agreeOnError returns err, or, if it is nil but another rank's is not, an error with the
 // number of ranks that failed.
-func (n *NCCL) shareError(ctx context.Context, err error) error {
+func (n *NCCL) agreeOnError(ctx context.Context, err error) error {
 	failed := []float64{0}
 	if err != nil {
 		failed[0] = 1
@@ -202,7 +202,7 @@ func (n *NCCL) shareID(ctx context.Context) (nccl.UniqueID, error) {
 			return err
 		})
 	}
-	if err := n.shareError(ctx, err); err != nil {
+	if err := n.agreeOnError(ctx, err); err != nil {
 		return id, fmt.Errorf("create communicator id: %w", err)
 	}
 	numbers := make([]float64, len(id))
@@ -222,7 +222,7 @@ func (n *NCCL) shareID(ctx context.Context) (nccl.UniqueID, error) {
 // the mean gradient over all workers. With a single batch, a GPU engine may capture the
 // complete step in a CUDA graph.
 func (n *NCCL) Step(ctx context.Context, exe engine.Executable, s Step) (engine.Timing, error) {
-	return n.run(ctx, exe, n, s, &s.Update)
+	return n.runBatch(ctx, exe, n, s, &s.Update)
 }
 
 // ReduceBucket enqueues an operation in stream s that replaces b, the gradients of bucket
@@ -231,7 +231,7 @@ func (n *NCCL) ReduceBucket(i int, b device.Buffer, s device.Stream) error {
 	if b.OnHost() {
 		return fmt.Errorf("reduce bucket %d by NCCL: got host memory, want GPU memory", i)
 	}
-	typ := map[device.Type]nccl.DataType{device.F32: nccl.Float32, device.F16: nccl.Float16, device.BF16: nccl.BFloat16}[b.Type]
+	typ := map[device.ElementType]nccl.DataType{device.F32: nccl.Float32, device.F16: nccl.Float16, device.BF16: nccl.BFloat16}[b.Type]
 	if err := n.allReduce(b, typ, nccl.Avg, s); err != nil {
 		return fmt.Errorf("reduce bucket %d by NCCL: %w", i, err)
 	}
@@ -279,7 +279,7 @@ func (n *NCCL) SumStatistics(v device.Buffer, s device.Stream) error {
 
 // Wait returns at once, with the watchdog's error or nil, because the GPU itself waits for
 // the exchange in its streams.
-func (n *NCCL) Wait() error { return n.watchError() }
+func (n *NCCL) Wait() error { return n.watchdogError() }
 
 // Capabilities are exchanges in streams: a CUDA graph may contain NCCL's operations.
 func (n *NCCL) Capabilities() engine.SyncCapabilities {
@@ -309,7 +309,7 @@ func (n *NCCL) Watch(ctx context.Context) (stop func() error) {
 	return func() error {
 		cancel()
 		watch.Wait()
-		return n.watchError()
+		return n.watchdogError()
 	}
 }
 
@@ -347,7 +347,7 @@ func (n *NCCL) watch(ctx context.Context) {
 // NCCL's function returns only after all graphs that captured a collective are destroyed,
 // and the current step still uses them. Close waits for it.
 func (n *NCCL) abort(ctx context.Context, cause error) {
-	err := fmt.Errorf("exchange gradients by NCCL: %w", n.addMissingRank(ctx, cause))
+	err := fmt.Errorf("exchange gradients by NCCL: %w", n.addMissingRankError(ctx, cause))
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.err = err
@@ -359,7 +359,7 @@ func (n *NCCL) abort(ctx context.Context, cause error) {
 	}
 }
 
-func (n *NCCL) watchError() error {
+func (n *NCCL) watchdogError() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.err

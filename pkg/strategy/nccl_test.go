@@ -36,7 +36,7 @@ type gpu struct {
 func newGPU(t *testing.T, network *clibtest.NCCLNetwork, i int) *gpu {
 	t.Helper()
 	m := clibtest.New(clibtest.Options{Network: network, Devices: i + 1})
-	libraries, err := m.Stack()
+	libraries, err := m.OpenStack()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ const (
 // convolution → z, and the gradients of the batch norm for the input dy.
 func normProgram(n int, relu, sync bool) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 3}
-	add := func(role plan.Role, name string, shape ...int) int {
+	add := func(role plan.TensorRole, name string, shape ...int) int {
 		p.Tensors = append(p.Tensors, plan.Tensor{Name: name, Shape: shape, Role: role, First: -1, Last: -1})
 		id := len(p.Tensors) - 1
 		switch role {
@@ -48,7 +48,7 @@ func normProgram(n int, relu, sync bool) *plan.Program {
 		}
 		return id
 	}
-	image := func(role plan.Role, name string, c int) int { return add(role, name, n, c, normHigh, normWidth) }
+	image := func(role plan.TensorRole, name string, c int) int { return add(role, name, n, c, normHigh, normWidth) }
 	x, dy := image(plan.Input, "x", normIn), image(plan.Input, "dy", normOut)
 	w, v := add(plan.Input, "w", normOut, normIn, 3, 3), add(plan.Input, "v", 2, normOut, 3, 3)
 	gamma, beta := add(plan.Input, "gamma", normOut), add(plan.Input, "beta", normOut)

@@ -22,7 +22,7 @@ const NameParamServer = "paramserver"
 // and sends them back. With several servers, each has an equal part of every bucket. Server s
 // runs in the process of rank s, which is a worker too.
 type paramServer struct {
-	*queue
+	*bucketQueue
 	servers  int
 	shard    shard.Shard
 	incoming device.Buffer // gradients that this server has received from one worker
@@ -33,15 +33,15 @@ func newParamServer(ctx context.Context, c Config, _ *engine.Accelerator, group 
 		return newAsyncServer(ctx, c, group), nil
 	}
 	p := &paramServer{servers: c.serverCount()}
-	p.queue = newQueue(ctx, group, func(_ *queue, b bucket) error { return p.push(b.buffer) })
+	p.bucketQueue = newBucketQueue(ctx, group, func(_ *bucketQueue, b bucket) error { return p.pushGradients(b.buffer) })
 	return p, nil
 }
 
-// checkServers returns an error if there are more servers than workers.
-func checkServers(c Config, workers int) error {
+// checkServerCount returns an error if there are more servers than workers.
+func checkServerCount(c Config, workers int) error {
 	if n := c.serverCount(); n > workers {
 		return fmt.Errorf("strategy %s: got %s for %s, but each server runs in the process of a worker: use at most %d",
-			NameParamServer, english.Count(n, "server"), english.Count(workers, "worker"), workers)
+			NameParamServer, english.FormatCount(n, "server"), english.FormatCount(workers, "worker"), workers)
 	}
 	return nil
 }
@@ -61,10 +61,10 @@ func forEachServer(b device.Buffer, servers int, f func(server int, shard device
 	return nil
 }
 
-// push sends each shard of b, a bucket of gradients, to its server. In a server's process,
+// pushGradients sends each shard of b, a bucket of gradients, to its server. In a server's process,
 // it replaces the server's shard by its mean over all workers. The server adds in the order
 // of the ranks, so that a repeated run computes the same bits.
-func (p *paramServer) push(b device.Buffer) error {
+func (p *paramServer) pushGradients(b device.Buffer) error {
 	n, rank := p.group.Size(), p.group.Rank()
 	return forEachServer(b, p.servers, func(server int, shard device.Buffer) error {
 		if rank != server {
@@ -88,7 +88,7 @@ func (p *paramServer) push(b device.Buffer) error {
 	})
 }
 
-func (p *paramServer) pull(ctx context.Context, b device.Buffer) error {
+func (p *paramServer) pullParameters(ctx context.Context, b device.Buffer) error {
 	n, rank := p.group.Size(), p.group.Rank()
 	return forEachServer(b, p.servers, func(server int, shard device.Buffer) error {
 		if rank != server {
@@ -122,12 +122,12 @@ func collectFromServers(ctx context.Context, group collective.Group, b device.Bu
 }
 
 func (p *paramServer) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
-	return startSharded(ctx, exe, p.group, &p.shard, ownedByServer(p.servers, p.group.Rank()), saved)
+	return startSharded(ctx, exe, p.group, &p.shard, serverShardRange(p.servers, p.group.Rank()), saved)
 }
 
-// ownedByServer returns a function that returns the range of a bucket of n elements that the
+// serverShardRange returns a function that returns the range of a bucket of n elements that the
 // server of the given rank has. The range is empty if the rank has no server.
-func ownedByServer(servers, rank int) func(n int) (lo, hi int) {
+func serverShardRange(servers, rank int) func(n int) (lo, hi int) {
 	return func(n int) (lo, hi int) {
 		if rank >= servers {
 			return 0, 0
@@ -139,11 +139,11 @@ func ownedByServer(servers, rank int) func(n int) (lo, hi int) {
 // Step sends the gradients of one batch to the servers. After the last batch of an
 // optimizer step, the servers update the parameters and all ranks receive them.
 func (p *paramServer) Step(ctx context.Context, exe engine.Executable, s Step) (engine.Timing, error) {
-	t, err := p.run(ctx, exe, p.queue, s, nil)
+	t, err := p.runBatch(ctx, exe, p.bucketQueue, s, nil)
 	if err != nil || !s.isLast() {
 		return t, err
 	}
-	err = p.updateShards(&p.shard, s.Update, &t, p.pull)
+	err = p.updateShards(&p.shard, s.Update, &t, p.pullParameters)
 	return t, err
 }
 

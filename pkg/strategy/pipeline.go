@@ -23,7 +23,7 @@ const NamePipeline = "pipeline"
 // other through the stages. Stages send activations to later stages and gradients to earlier
 // ones. Each rank updates the parameters of its own stage.
 type pipeline struct {
-	*queue
+	*bucketQueue
 	runner   *stage.Runner
 	shard    shard.Shard
 	failed   error // the error that ended the training
@@ -50,8 +50,8 @@ type BubbleMeasurer interface {
 }
 
 func newPipeline(ctx context.Context, c Config, _ *engine.Accelerator, group collective.Group) (Strategy, error) {
-	p := &pipeline{queue: newQueue(ctx, group, nil)}
-	p.accumulator = NewAccumulator(p.queue)
+	p := &pipeline{bucketQueue: newBucketQueue(ctx, group, nil)}
+	p.accumulator = NewAccumulator(p.bucketQueue)
 	p.runner = stage.NewRunner(p.ctx, p.cancel, group, c.schedule(), p.accumulator, p.countMessage)
 	return p, nil
 }
@@ -94,7 +94,7 @@ func (p *pipeline) Start(ctx context.Context, exe engine.Executable, saved map[s
 	if err != nil {
 		return err
 	}
-	names := withoutSlots(exe)
+	names := namesWithoutSlots(exe)
 	if err := restoreTensors(exe, saved, names); err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (p *pipeline) Equalize(_ context.Context, exe engine.Executable) error {
 		return err
 	}
 	p.differ = false
-	return p.operate(0, func(ctx context.Context) error {
+	return p.exchangeBetweenSteps(0, func(ctx context.Context) error {
 		for stage := range p.group.Size() {
 			for _, name := range x.TensorsOf(stage) {
 				v, err := exe.Get(name)
@@ -213,7 +213,7 @@ func (p *pipeline) State(_ context.Context, exe engine.Executable) (map[string][
 		return own, err
 	}
 	rank, all := p.group.Rank(), own
-	err = p.operate(0, func(ctx context.Context) error {
+	err = p.exchangeBetweenSteps(0, func(ctx context.Context) error {
 		for stage := 1; stage < p.group.Size(); stage++ {
 			for _, name := range x.CheckpointNames(stage, p.shard.SlotNames()) {
 				var err error
@@ -259,7 +259,7 @@ func (p *pipeline) TakeBubble() Bubble {
 }
 
 func (p *pipeline) Close() error {
-	err := p.queue.Close()
+	err := p.bucketQueue.Close()
 	p.runner.Close()
 	return err
 }

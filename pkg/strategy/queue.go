@@ -13,22 +13,22 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// queue is the part of a step that is equal for all strategies on the host. It is the
+// bucketQueue is the part of a step that is equal for all strategies on the host. It is the
 // engine.GradSync that a strategy passes to the executable. It exchanges the buckets by the
 // strategy's operation, usually one by one in the order in which ReduceBucket was called: in a
 // separate goroutine during the backward pass, in Wait, in ShareStatistics or in operate. The
 // last two first drain the queue, so that all ranks call the operations of the group in the
 // same order, however fast each rank is. Nothing else may use the group between a step's first
 // ReduceBucket or ShareStatistics and its Wait.
-type queue struct {
+type bucketQueue struct {
 	accumulation
 
 	ctx    context.Context
 	cancel context.CancelFunc
 	group  collective.Group
-	// exchange exchanges the gradients of some of the waiting buckets between the ranks; nil:
+	// completedExchange exchanges the gradients of some of the waiting buckets between the ranks; nil:
 	// the strategy does not exchange gradients.
-	exchange func() ([]exchange, error)
+	exchange func() ([]completedExchange, error)
 	// silent: batch norms do not exchange their statistics either.
 	silent bool
 
@@ -52,8 +52,8 @@ type bucket struct {
 	buffer device.Buffer
 }
 
-// exchange describes an operation that has exchanged gradients.
-type exchange struct {
+// completedExchange describes an operation that has exchanged gradients.
+type completedExchange struct {
 	buckets []int // buckets that are now exchanged; empty: the ranks have only negotiated
 	begin   time.Time
 	took    time.Duration
@@ -66,21 +66,21 @@ const (
 	betweenSteps = -2 // not part of a step's reductions
 )
 
-// newQueue returns a queue whose buckets one exchanges; nil: the strategy does not exchange
+// newBucketQueue returns a queue whose buckets one exchanges; nil: the strategy does not exchange
 // gradients. one is not called in a group of one rank. If ctx is canceled, operations in
 // progress are canceled too.
-func newQueue(ctx context.Context, group collective.Group, one func(q *queue, b bucket) error) *queue {
+func newBucketQueue(ctx context.Context, group collective.Group, one func(q *bucketQueue, b bucket) error) *bucketQueue {
 	if one == nil {
 		return newNegotiatingQueue(ctx, group, nil)
 	}
-	return newNegotiatingQueue(ctx, group, func(q *queue) ([]exchange, error) {
-		return exchangeFirst(q, func(q *queue, b bucket) (int, error) { return b.buffer.Bytes(), one(q, b) })
+	return newNegotiatingQueue(ctx, group, func(q *bucketQueue) ([]completedExchange, error) {
+		return exchangeFirstBucket(q, func(q *bucketQueue, b bucket) (int, error) { return b.buffer.Bytes(), one(q, b) })
 	})
 }
 
-// exchangeFirst exchanges the first waiting bucket by one, which returns the bytes
+// exchangeFirstBucket exchanges the first waiting bucket by one, which returns the bytes
 // contributed.
-func exchangeFirst(q *queue, one func(q *queue, b bucket) (int, error)) ([]exchange, error) {
+func exchangeFirstBucket(q *bucketQueue, one func(q *bucketQueue, b bucket) (int, error)) ([]completedExchange, error) {
 	q.mu.Lock()
 	b := q.waiting[0]
 	q.mu.Unlock()
@@ -90,35 +90,35 @@ func exchangeFirst(q *queue, one func(q *queue, b bucket) (int, error)) ([]excha
 	if err != nil {
 		err = fmt.Errorf("reduce gradient bucket %d: %w", b.index, err)
 	}
-	return []exchange{{buckets: []int{b.index}, begin: begin, took: time.Since(begin), bytes: bytes}}, err
+	return []completedExchange{{buckets: []int{b.index}, begin: begin, took: time.Since(begin), bytes: bytes}}, err
 }
 
-// newNegotiatingQueue is like newQueue, for a strategy that chooses itself which of the
+// newNegotiatingQueue is like newBucketQueue, for a strategy that chooses itself which of the
 // waiting buckets it exchanges next. some is called while there are any; it calls snapshot.
-func newNegotiatingQueue(ctx context.Context, group collective.Group, some func(q *queue) ([]exchange, error)) *queue {
-	q := &queue{group: group}
+func newNegotiatingQueue(ctx context.Context, group collective.Group, some func(q *bucketQueue) ([]completedExchange, error)) *bucketQueue {
+	q := &bucketQueue{group: group}
 	q.ctx, q.cancel = context.WithCancel(ctx)
 	q.changed.L = &q.mu
 	if some != nil && group.Size() > 1 {
-		q.exchange = func() ([]exchange, error) { return some(q) }
+		q.exchange = func() ([]completedExchange, error) { return some(q) }
 		q.worker.Go(q.exchangeUntilClosed)
 	}
 	return q
 }
 
-// snapshot returns the buckets that are not exchanged yet, and whether the executable waits
+// waitingBuckets returns the buckets that are not exchanged yet, and whether the executable waits
 // for them, so that it queues no further bucket before they are exchanged.
-func (q *queue) snapshot() (waiting []bucket, complete bool) {
+func (q *bucketQueue) waitingBuckets() (waiting []bucket, complete bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.Clone(q.waiting), q.draining
 }
 
-func (q *queue) Name() string { return q.group.Name() }
+func (q *bucketQueue) Name() string { return q.group.Name() }
 
 // ReduceBucket queues the exchange of bucket i and returns at once. The caller must not use
 // b until Wait has returned.
-func (q *queue) ReduceBucket(i int, b device.Buffer, _ device.Stream) error {
+func (q *bucketQueue) ReduceBucket(i int, b device.Buffer, _ device.Stream) error {
 	if q.exchange == nil {
 		return nil
 	}
@@ -137,7 +137,7 @@ func (q *queue) ReduceBucket(i int, b device.Buffer, _ device.Stream) error {
 }
 
 // markQueued records that a bucket or statistics were queued. The caller must hold q.mu.
-func (q *queue) markQueued() {
+func (q *bucketQueue) markQueued() {
 	if q.stats.First.IsZero() {
 		q.stats.First = time.Now()
 	}
@@ -149,7 +149,7 @@ func (q *queue) markQueued() {
 // ShareStatistics returns the concatenated statistics of all workers, in the order of their
 // ranks. own contains the statistics of this worker. It first waits until all queued buckets
 // are exchanged.
-func (q *queue) ShareStatistics(own []float64) ([]float64, error) {
+func (q *bucketQueue) ShareStatistics(own []float64) ([]float64, error) {
 	n := q.group.Size()
 	if n == 1 || q.silent {
 		return own, nil
@@ -172,10 +172,10 @@ func (q *queue) ShareStatistics(own []float64) ([]float64, error) {
 	return q.allStatistics, q.err
 }
 
-// operate exchanges something other than gradients between two steps, such as parameters:
+// exchangeBetweenSteps exchanges something other than gradients between two steps, such as parameters:
 // it calls exchange after all queued buckets are exchanged. size is the number of bytes that
 // this worker contributes. After an error, every further call of any method returns it.
-func (q *queue) operate(size int, exchange func(ctx context.Context) error) error {
+func (q *bucketQueue) exchangeBetweenSteps(size int, exchange func(ctx context.Context) error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -193,8 +193,8 @@ func (q *queue) operate(size int, exchange func(ctx context.Context) error) erro
 	return q.err
 }
 
-// measure adds the duration of exchange, which does not use the queue, to the statistics.
-func (q *queue) measure(exchange func() error) (time.Duration, error) {
+// measureExchange adds the duration of exchange, which does not use the queue, to the statistics.
+func (q *bucketQueue) measureExchange(exchange func() error) (time.Duration, error) {
 	begin := time.Now()
 	err := exchange()
 	took := time.Since(begin)
@@ -211,7 +211,7 @@ func (q *queue) measure(exchange func() error) (time.Duration, error) {
 // returns that error, because the workers are no longer synchronized. Wait exchanges the
 // buckets that are still in the queue itself: no computation remains that could overlap with
 // them, and waking the other goroutine would cost time.
-func (q *queue) Wait() error {
+func (q *bucketQueue) Wait() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	err := q.drain()
@@ -222,14 +222,14 @@ func (q *queue) Wait() error {
 // drain returns when all queued buckets are exchanged. It exchanges buckets itself unless
 // the other goroutine is doing so. The caller must hold q.mu, which drain releases during
 // each operation of the group.
-func (q *queue) drain() error {
+func (q *bucketQueue) drain() error {
 	q.draining = true
 	for len(q.waiting) > 0 {
 		if q.busy {
 			q.changed.Wait()
 			continue
 		}
-		q.exchangeSome()
+		q.exchangeWaitingBuckets()
 	}
 	q.draining = false
 	return q.err
@@ -237,20 +237,20 @@ func (q *queue) drain() error {
 
 // Reduced returns the start and the duration of every exchange of buckets or batch norm
 // statistics between the last two calls of Wait. Call it after Wait.
-func (q *queue) Reduced() []engine.Reduction {
+func (q *bucketQueue) Reduced() []engine.Reduction {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.reduced
 }
 
 // Capabilities are exchanges on the host; a group of one rank has nothing to exchange.
-func (q *queue) Capabilities() engine.SyncCapabilities {
+func (q *bucketQueue) Capabilities() engine.SyncCapabilities {
 	return engine.SyncCapabilities{Enqueues: q.group.Size() == 1, ShareStatistics: q.ShareStatistics, Reduced: q.Reduced}
 }
 
 // Stats returns statistics of the exchange since the previous call of Stats. Call it after
 // Wait.
-func (q *queue) Stats() Stats {
+func (q *bucketQueue) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.stats
@@ -259,7 +259,7 @@ func (q *queue) Stats() Stats {
 }
 
 // Close cancels operations and returns when they have ended. It does not close the group.
-func (q *queue) Close() error {
+func (q *bucketQueue) Close() error {
 	q.mu.Lock()
 	q.closed = true
 	q.changed.Broadcast()
@@ -269,7 +269,7 @@ func (q *queue) Close() error {
 	return nil
 }
 
-func (q *queue) exchangeUntilClosed() {
+func (q *bucketQueue) exchangeUntilClosed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
@@ -279,14 +279,14 @@ func (q *queue) exchangeUntilClosed() {
 			}
 			q.changed.Wait()
 		}
-		q.exchangeSome()
+		q.exchangeWaitingBuckets()
 	}
 }
 
-// exchangeSome lets the strategy exchange some of the waiting buckets. After an error, no
-// bucket is exchanged any more. The caller must hold q.mu, which exchangeSome releases during
+// exchangeWaitingBuckets lets the strategy exchange some of the waiting buckets. After an error, no
+// bucket is exchanged any more. The caller must hold q.mu, which exchangeWaitingBuckets releases during
 // the operations of the group.
-func (q *queue) exchangeSome() {
+func (q *bucketQueue) exchangeWaitingBuckets() {
 	if q.err == nil {
 		q.busy = true
 		q.mu.Unlock()
@@ -305,7 +305,7 @@ func (q *queue) exchangeSome() {
 }
 
 // recordExchange adds x to the statistics and removes its buckets. q.mu must be held.
-func (q *queue) recordExchange(x exchange) {
+func (q *bucketQueue) recordExchange(x completedExchange) {
 	q.stats.AllReduce += x.took
 	q.stats.Bytes += x.bytes
 	q.stats.Buckets += len(x.buckets)
@@ -320,7 +320,7 @@ func (q *queue) recordExchange(x exchange) {
 // runOperation calls operation, an operation of the group on something other than gradients
 // (onStatistics or betweenSteps), and records its duration. The caller must hold q.mu, which
 // runOperation releases meanwhile; q.busy prevents other operations during that time.
-func (q *queue) runOperation(bucket int, operation func() error) error {
+func (q *bucketQueue) runOperation(bucket int, operation func() error) error {
 	q.busy = true
 	q.mu.Unlock()
 	collective.SetBucket(q.group, bucket)

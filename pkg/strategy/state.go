@@ -69,8 +69,8 @@ func restoreTensors(exe engine.Executable, saved map[string][]float64, names []s
 	return nil
 }
 
-// withoutSlots returns the names of the persistent tensors of exe except for the optimizer's
+// namesWithoutSlots returns the names of the persistent tensors of exe except for the optimizer's
 // slots: an executable that is given no update needs no memory for them.
-func withoutSlots(exe engine.Executable) []string {
+func namesWithoutSlots(exe engine.Executable) []string {
 	return slices.DeleteFunc(slices.Clone(exe.Names()), func(name string) bool { return strings.HasPrefix(name, shard.SlotPrefix) })
 }

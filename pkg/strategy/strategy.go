@@ -74,9 +74,9 @@ type accumulation struct {
 	accumulator *Accumulator // nil until a step has several batches
 }
 
-// run runs the batch s on exe with sync. After the last batch, the executable applies
+// runBatch runs the batch s on exe with sync. After the last batch, the executable applies
 // update; nil: the strategy applies the update itself.
-func (a *accumulation) run(ctx context.Context, exe engine.Executable, sync engine.GradSync, s Step, update *optim.Update) (engine.Timing, error) {
+func (a *accumulation) runBatch(ctx context.Context, exe engine.Executable, sync engine.GradSync, s Step, update *optim.Update) (engine.Timing, error) {
 	if s.Batches > 1 && a.accumulator == nil {
 		a.accumulator = NewAccumulator(sync)
 	}

@@ -19,16 +19,16 @@ const NameZeRO1 = "zero1"
 // rank owns an equal part of each bucket. The gradients are reduce-scattered, each rank
 // updates its part, and the parameters are all-gathered.
 type zero1 struct {
-	*queue
+	*bucketQueue
 	shard shard.Shard
 }
 
 func newZeRO1(ctx context.Context, _ Config, _ *engine.Accelerator, group collective.Group) (Strategy, error) {
-	return &zero1{queue: newQueue(ctx, group, scatterBucket)}, nil
+	return &zero1{bucketQueue: newBucketQueue(ctx, group, scatterBucket)}, nil
 }
 
 // scatterBucket replaces this rank's shard of a bucket by its mean over all ranks.
-func scatterBucket(q *queue, b bucket) error {
+func scatterBucket(q *bucketQueue, b bucket) error {
 	if err := q.group.ReduceScatter(q.ctx, b.buffer); err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func startSharded(ctx context.Context, exe engine.Executable, group collective.G
 	if err := s.Start(exe, own); err != nil {
 		return err
 	}
-	names := withoutSlots(exe)
+	names := namesWithoutSlots(exe)
 	if err := restoreTensors(exe, saved, names); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func startSharded(ctx context.Context, exe engine.Executable, group collective.G
 // Step updates this rank's part of the parameters after the last batch of an optimizer
 // step, and gathers the other parts.
 func (z *zero1) Step(ctx context.Context, exe engine.Executable, s Step) (engine.Timing, error) {
-	t, err := z.run(ctx, exe, z.queue, s, nil)
+	t, err := z.runBatch(ctx, exe, z.bucketQueue, s, nil)
 	if err != nil || !s.isLast() {
 		return t, err
 	}
@@ -71,7 +71,7 @@ func (z *zero1) Step(ctx context.Context, exe engine.Executable, s Step) (engine
 func (z *zero1) gather(ctx context.Context, b device.Buffer) error { return z.group.AllGather(ctx, b) }
 
 // updateShards applies u to this rank's shards and exchanges them. It adds the times to t.
-func (q *queue) updateShards(s *shard.Shard, u optim.Update, t *engine.Timing, exchange func(ctx context.Context, b device.Buffer) error) error {
+func (q *bucketQueue) updateShards(s *shard.Shard, u optim.Update, t *engine.Timing, exchange func(ctx context.Context, b device.Buffer) error) error {
 	begin := time.Now()
 	if err := s.Apply(u, q.sumFloat64s); err != nil {
 		return err
@@ -82,18 +82,18 @@ func (q *queue) updateShards(s *shard.Shard, u optim.Update, t *engine.Timing, e
 	}
 	begin = time.Now()
 	owned, _ := s.OwnedBytes()
-	err := q.operate(owned, func(ctx context.Context) error {
+	err := q.exchangeBetweenSteps(owned, func(ctx context.Context) error {
 		return s.ExchangeWeights(func(b device.Buffer) error { return exchange(ctx, b) })
 	})
 	t.Wait += time.Since(begin)
 	return err
 }
 
-func (q *queue) sumFloat64s(v []float64) error {
+func (q *bucketQueue) sumFloat64s(v []float64) error {
 	if q.group.Size() == 1 {
 		return nil
 	}
-	return q.operate(8*len(v), func(ctx context.Context) error { return q.group.AllReduce(ctx, device.Buffer{F64: v}) })
+	return q.exchangeBetweenSteps(8*len(v), func(ctx context.Context) error { return q.group.AllReduce(ctx, device.Buffer{F64: v}) })
 }
 
 func (z *zero1) Equalize(context.Context, engine.Executable) error { return nil }
@@ -104,11 +104,11 @@ func (z *zero1) State(_ context.Context, _ engine.Executable) (map[string][]floa
 
 // collectState returns the complete slots of the optimizer on rank 0, and nil on the other
 // ranks. exchange completes a buffer that contains this rank's shard.
-func (q *queue) collectState(s *shard.Shard, exchange func(ctx context.Context, b device.Buffer) error) (all map[string][]float64, err error) {
+func (q *bucketQueue) collectState(s *shard.Shard, exchange func(ctx context.Context, b device.Buffer) error) (all map[string][]float64, err error) {
 	if q.group.Size() == 1 {
 		return s.CollectSlots(func(device.Buffer) error { return nil })
 	}
-	err = q.operate(0, func(ctx context.Context) (err error) {
+	err = q.exchangeBetweenSteps(0, func(ctx context.Context) (err error) {
 		all, err = s.CollectSlots(func(b device.Buffer) error { return exchange(ctx, b) })
 		return err
 	})

@@ -143,14 +143,14 @@ func TestBytesOfNCCLAreNotCounted(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if line := tr.describeSent(100); line != "" {
+	if line := tr.describeSentBytes(100); line != "" {
 		t.Errorf("ddp without options: got log line %q, want none", line)
 	}
 	tr.strategy = &strategy.NCCL{}
-	if n, f := tr.countSent(), tr.sentFormula(); n != 0 || f != 0 {
+	if n, f := tr.countSentBytes(), tr.expectedSentBytes(); n != 0 || f != 0 {
 		t.Errorf("NCCL: %d bytes are counted and the formula gives %g, want 0", n, f)
 	}
-	if line := tr.describeSent(0); !strings.Contains(line, "not counted, because NCCL") {
+	if line := tr.describeSentBytes(0); !strings.Contains(line, "not counted, because NCCL") {
 		t.Errorf("NCCL: got log line %q", line)
 	}
 }

@@ -27,7 +27,7 @@ func (w Worker) Check(ctx context.Context, workers int, out io.Writer) error {
 	if err != nil {
 		return &UsageError{err}
 	}
-	switch err := w.checkSizes(ctx, cfg, workers); {
+	switch err := w.checkDataAndNetwork(ctx, cfg, workers); {
 	case err != nil && ctx.Err() != nil:
 		return err
 	case err != nil:
@@ -43,9 +43,9 @@ func (w Worker) Check(ctx context.Context, workers int, out io.Writer) error {
 	return json.NewEncoder(out).Encode(doc)
 }
 
-// checkSizes opens an outline of the data and builds the network for training and evaluation, as
+// checkDataAndNetwork opens an outline of the data and builds the network for training and evaluation, as
 // rank 0 of the given number of workers does.
-func (w Worker) checkSizes(ctx context.Context, cfg Config, workers int) (err error) {
+func (w Worker) checkDataAndNetwork(ctx context.Context, cfg Config, workers int) (err error) {
 	if workers < 1 {
 		return fmt.Errorf("check config: got %d workers, want at least 1", workers)
 	}
@@ -71,7 +71,7 @@ func (w Worker) checkSizes(ctx context.Context, cfg Config, workers int) (err er
 			err = engine.CheckProgram(cfg.Engine.Device, p)
 		}
 		if err == nil && cfg.Strategy.Staged() {
-			_, err = plan.Cut(p, workers)
+			_, err = plan.CutIntoStages(p, workers)
 		}
 		if err != nil {
 			return fmt.Errorf("check config: %w", err)

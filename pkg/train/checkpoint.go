@@ -21,7 +21,7 @@ import (
 )
 
 // ErrNoCheckpoint is the error that OpenPredictor wraps if a run folder has no checkpoint.
-var ErrNoCheckpoint = checkpoint.ErrNone
+var ErrNoCheckpoint = checkpoint.ErrNoCheckpoint
 
 // snapshot is a checkpoint that may be written later.
 type snapshot struct {
@@ -52,9 +52,9 @@ func (t *Trainer) takeSnapshot() (s snapshot, err error) {
 	return s, err
 }
 
-// saveIfDue takes a snapshot after an epoch. It saves it if Checkpoint.Every requires it, or else
+// saveCheckpointIfDue takes a snapshot after an epoch. It saves it if Checkpoint.Every requires it, or else
 // keeps it in memory, to be saved if the run ends early.
-func (t *Trainer) saveIfDue(files *runFiles) error {
+func (t *Trainer) saveCheckpointIfDue(files *runFiles) error {
 	if t.options.Dir == "" {
 		return nil
 	}
@@ -77,7 +77,7 @@ func (t *Trainer) saveLastEpoch(files *runFiles) error {
 	if s == nil {
 		return nil
 	}
-	t.unsaved, files.saved = nil, s.Place.Path()
+	t.unsaved, files.saved = nil, s.SavePoint.Path()
 	return t.writeCheckpoint(files, *s)
 }
 
@@ -100,7 +100,7 @@ func (t *Trainer) writeCheckpoint(files *runFiles, s snapshot) error {
 	if err := s.Write(t.options.Dir, s.tensors); err != nil {
 		return err
 	}
-	t.saved = s.Place.Path()
+	t.saved = s.SavePoint.Path()
 	// Record the new checkpoint before an older one is deleted, so that the recorded one, or a
 	// newer one, always exists.
 	if err := files.writer.UpdateInfo(func(i *runs.Info) { i.Checkpoint = t.saved }); err != nil {
@@ -126,7 +126,7 @@ func (t *Trainer) persistentTensors() ([]weights.Tensor, error) {
 	}
 	names := t.train.Names()
 	for _, name := range names {
-		slot, _, isState := checkpoint.CutSlot(name)
+		slot, _, isState := checkpoint.ParseSlotName(name)
 		if _, ok := values[name]; ok || isState && !slices.Contains(slots, slot) {
 			continue
 		}
@@ -147,8 +147,8 @@ func (t *Trainer) persistentTensors() ([]weights.Tensor, error) {
 		if !ok {
 			continue
 		}
-		of := checkpoint.TensorOfRank(name)
-		if _, param, isState := checkpoint.CutSlot(of); isState {
+		of := checkpoint.TrimRankPrefix(name)
+		if _, param, isState := checkpoint.ParseSlotName(of); isState {
 			of = param
 		}
 		if strings.HasPrefix(of, strategy.CompressionPrefix) {
@@ -180,7 +180,7 @@ func (t *Trainer) restoreCheckpoint(ctx context.Context, before *runs.Run) error
 	var all []string
 	var err error
 	if before != nil {
-		all, err = checkpoint.ListOfRun(*before, savedEvery(before.Info))
+		all, err = checkpoint.ListAndCheck(*before, checkpointInterval(before.Info))
 	}
 	if errors.Is(err, ErrNoCheckpoint) && before.Info.Status == runs.StatusDone && checkpoint.LastEpoch(before.Epochs) >= t.cfg.Epochs {
 		t.finished, all, err = before, nil, nil
@@ -198,7 +198,7 @@ func (t *Trainer) restoreCheckpoint(ctx context.Context, before *runs.Run) error
 	if err != nil {
 		return fmt.Errorf("resume %s: %w", t.options.Dir, err)
 	}
-	if err := t.checkRecord(file); err != nil {
+	if err := t.checkRecordedFiles(file); err != nil {
 		return err
 	}
 	t.saved = all[len(all)-1-len(damaged)]
@@ -213,7 +213,7 @@ func (t *Trainer) restoreCheckpoint(ctx context.Context, before *runs.Run) error
 		}
 	}
 	if file.Epochs > t.cfg.Epochs {
-		return fmt.Errorf("resume %s: the run has %s already, but epochs is %d: set epochs to at least %d", t.options.Dir, english.Count(file.Epochs, "epoch"), t.cfg.Epochs, file.Epochs)
+		return fmt.Errorf("resume %s: the run has %s already, but epochs is %d: set epochs to at least %d", t.options.Dir, english.FormatCount(file.Epochs, "epoch"), t.cfg.Epochs, file.Epochs)
 	}
 	if file.Steps > 0 {
 		switch {
@@ -239,9 +239,9 @@ func (t *Trainer) restoreCheckpoint(ctx context.Context, before *runs.Run) error
 	return nil
 }
 
-// checkRecord returns an error if a file that the run wrote before it saved c is missing, because a
+// checkRecordedFiles returns an error if a file that the run wrote before it saved c is missing, because a
 // resumed run would replace it by a shorter one.
-func (t *Trainer) checkRecord(c checkpoint.Checkpoint) error {
+func (t *Trainer) checkRecordedFiles(c checkpoint.Checkpoint) error {
 	var names []string
 	if c.Epochs > 0 {
 		names = append(names, "epochs.csv")
@@ -265,8 +265,8 @@ func (t *Trainer) checkRecord(c checkpoint.Checkpoint) error {
 	return nil
 }
 
-// savedEvery returns the number of epochs between two checkpoints of a run, or 0 if it is unknown.
-func savedEvery(i runs.Info) int {
+// checkpointInterval returns the number of epochs between two checkpoints of a run, or 0 if it is unknown.
+func checkpointInterval(i runs.Info) int {
 	c, err := ConfigOf(i)
 	if err != nil {
 		return 0

@@ -111,7 +111,7 @@ var validNamePattern = regexp.MustCompile(`^([\pL\pN][\pL\pN ._+-]*)?$`)
 // Validate returns an error for the first invalid value, with a valid value to use instead.
 func (c Config) Validate() error {
 	bad := func(format string, a ...any) error {
-		return fmt.Errorf("validate config %s: "+format, append([]any{clean.Text(c.Name)}, a...)...)
+		return fmt.Errorf("validate config %s: "+format, append([]any{clean.EscapeText(c.Name)}, a...)...)
 	}
 	if !validNamePattern.MatchString(c.Name) {
 		return fmt.Errorf("validate config: name is %q, but it must be usable as the name of a folder: use letters, digits, spaces and . _ + -, and begin with a letter or digit", c.Name)
@@ -225,7 +225,7 @@ func (c Config) runFolder(workers int) string {
 
 // With returns a validated copy of c with the given overrides "key=value".
 func (c Config) With(overrides ...string) (Config, error) {
-	c, err := c.override(overrides)
+	c, err := c.applyOverrides(overrides)
 	if err != nil {
 		return Config{}, err
 	}
@@ -235,9 +235,9 @@ func (c Config) With(overrides ...string) (Config, error) {
 	return c, nil
 }
 
-// override is With without validation. It sets model.kind and the strategy's name first, because
+// applyOverrides is With without validation. It sets model.kind and the strategy's name first, because
 // they reset the other fields of the model and the options.
-func (c Config) override(overrides []string) (Config, error) {
+func (c Config) applyOverrides(overrides []string) (Config, error) {
 	setsKind := func(o string) bool {
 		key, _, _ := strings.Cut(o, "=")
 		return key == "model.kind" || key == "strategy" || key == "strategy.name"
@@ -245,7 +245,7 @@ func (c Config) override(overrides []string) (Config, error) {
 	ordered := slices.DeleteFunc(slices.Clone(overrides), func(o string) bool { return !setsKind(o) })
 	ordered = append(ordered, slices.DeleteFunc(slices.Clone(overrides), setsKind)...)
 	for _, o := range ordered {
-		if err := strictyaml.Set(&c, o, func() any { return defaultsForModel(c.Model.Kind) }); err != nil {
+		if err := strictyaml.SetField(&c, o, func() any { return defaultsForModel(c.Model.Kind) }); err != nil {
 			return Config{}, fmt.Errorf("set %q: %w", o, err)
 		}
 	}

@@ -27,7 +27,7 @@ func (t *Trainer) Evaluate(ctx context.Context) (Scores, error) {
 		return Scores{}, err
 	}
 	s = s.withSums(sums)
-	return s, s.check()
+	return s, s.checkPixelsCounted()
 }
 
 // evaluateShard evaluates one rank's shard of ds. exe is an evaluation program.
@@ -52,7 +52,7 @@ func evaluateShard(ctx context.Context, exe engine.Executable, task model.Task, 
 			return s, err
 		}
 		valid := b.ValidCount()
-		if err := s.add(task, out[:valid*outputs], b.Target[:valid*m], valid, func(i int) int { return data.ImageOf(ds, b.Indices[i]) }); err != nil {
+		if err := s.addSamples(task, out[:valid*outputs], b.Target[:valid*m], valid, func(i int) int { return data.ImageOf(ds, b.Indices[i]) }); err != nil {
 			return s, err
 		}
 	}
@@ -65,7 +65,7 @@ func evaluateShard(ctx context.Context, exe engine.Executable, task model.Task, 
 
 // batchAndOutputSize returns p's batch size, and its number of outputs per sample.
 func batchAndOutputSize(p *plan.Program) (batch, outputs int, err error) {
-	in, out := p.Lookup(plan.Input, model.ImageInput), p.Lookup(plan.Output, model.LogitsOutput)
+	in, out := p.FindTensor(plan.Input, model.ImageInput), p.FindTensor(plan.Output, model.LogitsOutput)
 	if in < 0 || out < 0 {
 		return 0, 0, fmt.Errorf("evaluate network: the program lacks the input %q or the output %q", model.ImageInput, model.LogitsOutput)
 	}

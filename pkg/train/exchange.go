@@ -11,11 +11,11 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// exchange is what a worker does together with the others in each step.
-type exchange struct {
+// exchangeState is what a worker does together with the others in each step.
+type exchangeState struct {
 	strategy   strategy.Strategy
 	cancelWork context.CancelFunc // cancels the exchange of gradients
-	sent       uint64             // value of collective.Sent at the last call of countSent
+	sent       uint64             // value of collective.Sent at the last call of countSentBytes
 	// optimizerBytes contains the size of each rank's part of the optimizer's state; nil if every
 	// rank has the complete state, of completeOptimizerBytes.
 	optimizerBytes         []int64
@@ -37,11 +37,11 @@ func (t *Trainer) startStrategy(ctx context.Context) error {
 	} else if err := t.strategy.Start(ctx, t.train, nil); err != nil {
 		return fmt.Errorf("broadcast initial state: %w", err)
 	}
-	return t.measureOptimizer(ctx)
+	return t.measureOptimizerBytes(ctx)
 }
 
-// measureOptimizer sets t.optimizerBytes if the strategy divides the optimizer's state.
-func (t *Trainer) measureOptimizer(ctx context.Context) error {
+// measureOptimizerBytes sets t.optimizerBytes if the strategy divides the optimizer's state.
+func (t *Trainer) measureOptimizerBytes(ctx context.Context) error {
 	s, ok := t.strategy.(strategy.OptimizerSharder)
 	if !ok {
 		return nil
@@ -59,22 +59,22 @@ func (t *Trainer) measureOptimizer(ctx context.Context) error {
 	return nil
 }
 
-// exchanged sums what the workers have exchanged in the steps of an epoch.
-type exchanged struct {
+// exchangeTotals sums what the workers have exchanged in the steps of an epoch.
+type exchangeTotals struct {
 	sent      float64 // bytes, also at the end of the epoch
 	staleness float64 // sum over all steps
 	oldest    float64 // largest staleness
 }
 
-func (x *exchanged) add(s runs.Step) {
+func (x *exchangeTotals) add(s runs.Step) {
 	x.sent += float64(s.Sent)
 	x.staleness += float64(s.Staleness)
 	x.oldest = max(x.oldest, float64(s.Staleness))
 }
 
-// countSent returns the bytes that this rank has sent since the previous call, or 0 with NCCL,
+// countSentBytes returns the bytes that this rank has sent since the previous call, or 0 with NCCL,
 // which does not report them.
-func (t *Trainer) countSent() int64 {
+func (t *Trainer) countSentBytes() int64 {
 	if t.usesNCCL() {
 		return 0
 	}
@@ -90,9 +90,9 @@ func (t *Trainer) usesNCCL() bool {
 	return ok
 }
 
-// sentFormula returns the bytes that a worker sends in a step according to the strategy's formula,
+// expectedSentBytes returns the bytes that a worker sends in a step according to the strategy's formula,
 // averaged over the workers, or 0 if there is no formula or nothing to compare it with.
-func (t *Trainer) sentFormula() float64 {
+func (t *Trainer) expectedSentBytes() float64 {
 	if t.usesNCCL() {
 		return 0
 	}
@@ -110,9 +110,9 @@ func (t *Trainer) sentFormula() float64 {
 	return bytes
 }
 
-// describeSent returns a log line about the bytes that all workers have sent in an epoch. It
+// describeSentBytes returns a log line about the bytes that all workers have sent in an epoch. It
 // returns "" if there are none, and for ddp without options, to keep its logs as in older versions.
-func (t *Trainer) describeSent(sent float64) string {
+func (t *Trainer) describeSentBytes(sent float64) string {
 	steps := float64(t.group.Size() * t.stepsPerEpoch())
 	switch {
 	case t.usesNCCL():
@@ -121,17 +121,17 @@ func (t *Trainer) describeSent(sent float64) string {
 		return ""
 	}
 	line := fmt.Sprintf("  sent per step and worker: %.4g MB", sent/steps/1e6)
-	if f := t.sentFormula(); f > 0 {
+	if f := t.expectedSentBytes(); f > 0 {
 		line += fmt.Sprintf("; the formula of strategy %s gives %.4g MB", t.cfg.Strategy, f/1e6)
 	}
 	return line
 }
 
-// logExchanged logs the bytes that the workers have sent, after the first epoch of a process, and
+// logExchangeTotals logs the bytes that the workers have sent, after the first epoch of a process, and
 // with an asynchronous strategy the staleness of the gradients, after each epoch.
-func (r *runFiles) logExchanged() error {
+func (r *runFiles) logExchangeTotals() error {
 	t, x := r.t, r.t.progress.exchanged
-	if line := t.describeSent(x.sent); line != "" && !r.sentLogged {
+	if line := t.describeSentBytes(x.sent); line != "" && !r.sentLogged {
 		r.sentLogged = true
 		if err := r.log("%s", line); err != nil {
 			return err

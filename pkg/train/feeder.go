@@ -72,7 +72,7 @@ func (f *batchFeeder) nextSamples() (engine.Batch, bool) {
 	batch := f.remaining[0]
 	f.remaining = f.remaining[1:]
 	if f.needTargets {
-		f.targets = append(f.targets, f.device.targetsOf(batch))
+		f.targets = append(f.targets, f.device.sampleTargets(batch))
 	}
 	return engine.Batch{Samples: batch, Epoch: f.epoch}, true
 }
@@ -108,8 +108,8 @@ type deviceDataset struct {
 	bytes  int64     // memory of the set
 }
 
-// targetsOf returns the targets (class indices) of the given samples.
-func (d *deviceDataset) targetsOf(samples []int) []float32 {
+// sampleTargets returns the targets (class indices) of the given samples.
+func (d *deviceDataset) sampleTargets(samples []int) []float32 {
 	var to []float32
 	for _, i := range samples {
 		to = append(to, d.values[d.stored[i]])

@@ -32,7 +32,7 @@ func NewImageScores(planes int) Scores {
 // AddImage adds an image with the given logits [planes,H,W] and mask [H,W] to s, which
 // NewImageScores has made.
 func (s *Scores) AddImage(logits, mask []float32) error {
-	sum := s.Loss * s.weight()
+	sum := s.Loss * s.sampleWeight()
 	if err := s.countPixels(logits, mask); err != nil {
 		return err
 	}
@@ -46,18 +46,18 @@ func (s *Scores) AddImage(logits, mask []float32) error {
 	return nil
 }
 
-// scoreFinal scores the trained network on the complete images of the test part, and records the
+// scoreTestImages scores the trained network on the complete images of the test part, and records the
 // scores. It does nothing unless the data have a test part besides the validation part. All ranks
 // must call it and score a share of the images each.
-func (t *Trainer) scoreFinal(ctx context.Context, r *runFiles) error {
+func (t *Trainer) scoreTestImages(ctx context.Context, r *runFiles) error {
 	ds := t.samples.Final
 	if ds == nil {
 		return nil
 	}
 	begin := time.Now()
-	s := NewImageScores(t.planes())
-	err := ranks.Run(ctx, t.group, "score the test images", func(ctx context.Context) error {
-		return t.addFinalImages(ctx, ds, &s)
+	s := NewImageScores(t.outputPlanes())
+	err := ranks.RunOnAllRanks(ctx, t.group, "score the test images", func(ctx context.Context) error {
+		return t.addTestImageScores(ctx, ds, &s)
 	})
 	if err != nil {
 		return err
@@ -67,10 +67,10 @@ func (t *Trainer) scoreFinal(ctx context.Context, r *runFiles) error {
 		return fmt.Errorf("add up the scores of the test images: %w", err)
 	}
 	s = s.withSums(sums)
-	if err := s.check(); err != nil {
+	if err := s.checkPixelsCounted(); err != nil {
 		return err
 	}
-	if err := r.log("test on %s: %s", english.Count(s.Samples, "complete image"), strings.TrimPrefix(s.format(), "val ")); err != nil || r.writer == nil {
+	if err := r.log("test on %s: %s", english.FormatCount(s.Samples, "complete image"), strings.TrimPrefix(s.format(), "val ")); err != nil || r.writer == nil {
 		return err
 	}
 	test := s.newTest(s, t.classNames(s), r.lastCheckpoint(), time.Since(begin).Seconds())
@@ -78,7 +78,7 @@ func (t *Trainer) scoreFinal(ctx context.Context, r *runFiles) error {
 	return r.writer.UpdateInfo(func(i *runs.Info) { i.Final = &test })
 }
 
-func (t *Trainer) planes() int {
+func (t *Trainer) outputPlanes() int {
 	_, outputs, err := batchAndOutputSize(t.eval.Program())
 	if err != nil {
 		return 1 // the network has been evaluated before
@@ -86,7 +86,7 @@ func (t *Trainer) planes() int {
 	return outputs / numElements(t.samples.Test.TargetShape())
 }
 
-func (t *Trainer) addFinalImages(ctx context.Context, ds data.Dataset, s *Scores) (err error) {
+func (t *Trainer) addTestImageScores(ctx context.Context, ds data.Dataset, s *Scores) (err error) {
 	network := inference.Network{
 		Program: func(image, target []int) (*plan.Program, error) {
 			net, err := t.buildNetwork(image, target)

@@ -92,7 +92,7 @@ func addDiskAdvice(err error, dir string) error {
 // trainAndEvaluate does the remaining epochs and the final evaluation of the run.
 func (t *Trainer) trainAndEvaluate(ctx context.Context, files *runFiles) (Result, error) {
 	res := Result{Epochs: files.epochs}
-	if err := t.startRecord(ctx, files); err != nil {
+	if err := t.evaluateUntrained(ctx, files); err != nil {
 		return res, err
 	}
 	var last Scores
@@ -121,32 +121,32 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, files *runFiles) (Result
 		}
 		res.Test = last.newTest(*files.untrained, t.classNames(last), files.lastCheckpoint(), time.Since(begin).Seconds())
 	}
-	if err := errors.Join(t.recordImages(ctx, files, last), t.scoreFinal(ctx, files)); err != nil {
+	if err := errors.Join(t.writeImageScores(ctx, files, last), t.scoreTestImages(ctx, files)); err != nil {
 		return res, err
 	}
 	if err := files.addEnergy(ctx); err != nil {
 		return res, err
 	}
-	if err := files.checkFiles(ctx); err != nil {
+	if err := files.checkRunFilesExist(ctx); err != nil {
 		return res, err
 	}
-	return res, files.writeTest(res.Test)
+	return res, files.writeTestScores(res.Test)
 }
 
-// startRecord evaluates the untrained network and logs the notes about the run, unless the checkpoint
+// evaluateUntrained evaluates the untrained network and logs the notes about the run, unless the checkpoint
 // of a resumed run has the scores.
-func (t *Trainer) startRecord(ctx context.Context, files *runFiles) error {
+func (t *Trainer) evaluateUntrained(ctx context.Context, files *runFiles) error {
 	if files.untrained == nil {
 		s, err := t.Evaluate(ctx)
 		if err != nil {
 			return fmt.Errorf("evaluate the untrained network: %w", err)
 		}
 		t.untrained = &s // saved in checkpoints for resumed runs
-		if err := errors.Join(files.logStart(s), files.noteClasses(s)); err != nil {
+		if err := errors.Join(files.logRunStart(s), files.noteClassScores(s)); err != nil {
 			return err
 		}
 		for _, notice := range t.can.Notices {
-			if err := files.note(notice); err != nil {
+			if err := files.logNote(notice); err != nil {
 				return err
 			}
 		}
@@ -156,13 +156,13 @@ func (t *Trainer) startRecord(ctx context.Context, files *runFiles) error {
 			}
 		}
 		for _, note := range t.samples.Notes {
-			if err := files.note(note); err != nil {
+			if err := files.logNote(note); err != nil {
 				return err
 			}
 		}
 	}
 	if b := t.options.binding; b != nil && b.Disturbed != "" {
-		return files.note(b.DisturbanceNote())
+		return files.logNote(b.DisturbanceNote())
 	}
 	return nil
 }
@@ -179,7 +179,7 @@ func (t *Trainer) trainAndSaveEpoch(ctx context.Context, files *runFiles) (row r
 	if scores, err = t.Evaluate(ctx); err != nil {
 		return row, scores, fmt.Errorf("evaluate after epoch %d: %w", t.epoch+1, err)
 	}
-	scores.fillRow(&row)
+	scores.fillEpochRow(&row)
 	row.ValSeconds = time.Since(evaluation).Seconds()
 	averaged := ""
 	if t.average != nil {
@@ -199,13 +199,13 @@ func (t *Trainer) trainAndSaveEpoch(ctx context.Context, files *runFiles) (row r
 	if err := files.measureWriting(func() error { return files.writeEpoch(row, scores.classScores(t.classNames(scores))) }); err != nil {
 		return row, scores, err
 	}
-	if err := errors.Join(files.logDetail(bubbles), files.logExchanged(), files.logDetail(averaged)); err != nil {
+	if err := errors.Join(files.logEpochDetail(bubbles), files.logExchangeTotals(), files.logEpochDetail(averaged)); err != nil {
 		return row, scores, err
 	}
-	if err := files.measureWriting(func() error { return t.saveIfDue(files) }); err != nil {
+	if err := files.measureWriting(func() error { return t.saveCheckpointIfDue(files) }); err != nil {
 		return row, scores, fmt.Errorf("save checkpoint of epoch %d: %w", t.epoch, err)
 	}
-	t.progress = progress{}
+	t.progress = epochProgress{}
 	return row, scores, files.logSlowWriting(t.epoch, time.Since(begin))
 }
 
@@ -215,7 +215,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, files *runFiles) (runs.Epoch, 
 	row := runs.Epoch{Epoch: t.epoch + 1, Accuracy: math.NaN(), ValAccuracy: math.NaN()}
 	work, end := withDelayedCancel(ctx, stepGracePeriod)
 	defer end()
-	before := t.progress.unsavableCopy(t.group.Size())
+	before := t.progress.withoutSavable(t.group.Size())
 	t.progress = before
 	if before.steps > 0 {
 		row.LearningRate = t.learningRate(t.epoch, before.steps-1)
@@ -238,8 +238,8 @@ func (t *Trainer) trainEpoch(ctx context.Context, files *runFiles) (runs.Epoch, 
 	if err := t.group.Barrier(work); err != nil {
 		return row, err
 	}
-	t.countSent() // before the epoch
-	sums, last := exchanged{}, (*runs.Step)(nil)
+	t.countSentBytes() // before the epoch
+	sums, last := exchangeTotals{}, (*runs.Step)(nil)
 	begin := time.Now()
 	for i := before.steps; i < steps; i++ {
 		row.LearningRate = t.learningRate(t.epoch, i)
@@ -263,7 +263,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, files *runFiles) (runs.Epoch, 
 		}
 		if i+1 < steps {
 			seconds := before.seconds + time.Since(begin).Seconds()
-			if err := t.saveOrStopBetweenSteps(ctx, work, files, progress{steps: i + 1, seconds: seconds, right: right}, lossSum); err != nil {
+			if err := t.saveOrStopBetweenSteps(ctx, work, files, epochProgress{steps: i + 1, seconds: seconds, right: right}, lossSum); err != nil {
 				return row, err
 			}
 		}
@@ -271,11 +271,11 @@ func (t *Trainer) trainEpoch(ctx context.Context, files *runFiles) (runs.Epoch, 
 	if err := feed.err(); err != nil {
 		return row, fmt.Errorf("load batches: %w", err)
 	}
-	if err := t.equalize(work); err != nil {
+	if err := t.equalizeParameters(work); err != nil {
 		return row, err
 	}
 	if last != nil {
-		rest := t.countSent()
+		rest := t.countSentBytes()
 		last.Sent += rest
 		sums.sent += float64(rest)
 		if err := files.writeStep(*last); err != nil {
@@ -288,7 +288,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, files *runFiles) (runs.Epoch, 
 	}
 	row.Seconds = before.seconds + time.Since(begin).Seconds()
 	files.finishLoadMeasurement(row.Epoch)
-	if err := t.prepareSave(work, files, progress{steps: steps, seconds: row.Seconds, right: right, batches: batches, exchanged: sums}, lossSum); err != nil {
+	if err := t.prepareSave(work, files, epochProgress{steps: steps, seconds: row.Seconds, right: right, batches: batches, exchanged: sums}, lossSum); err != nil {
 		return row, err
 	}
 	row.Samples = t.progress.batches * t.cfg.Batch
@@ -308,8 +308,8 @@ func (t *Trainer) trainEpoch(ctx context.Context, files *runFiles) (runs.Epoch, 
 // pipeline, which train on the same batches, only the first does.
 func (t *Trainer) countsSamples() bool { return !t.cfg.Strategy.Staged() || t.group.Rank() == 0 }
 
-// equalize makes the parameters equal on all ranks, at the end of an epoch.
-func (t *Trainer) equalize(ctx context.Context) error {
+// equalizeParameters makes the parameters equal on all ranks, at the end of an epoch.
+func (t *Trainer) equalizeParameters(ctx context.Context) error {
 	if err := t.strategy.Equalize(ctx, t.train); err != nil {
 		return fmt.Errorf("make the parameters equal on all ranks: %w", err)
 	}
@@ -418,7 +418,7 @@ func (t *Trainer) trainBatch(ctx context.Context, step strategy.Step, span *runs
 	t.step++
 	span.Step = t.step
 	stats := t.strategy.Stats()
-	span.Sent = t.countSent()
+	span.Sent = t.countSentBytes()
 	span.AllReduce, span.Staleness = stats.AllReduce.Seconds(), stats.Staleness
 	if !stats.First.IsZero() {
 		span.UntilCollective = stats.First.Sub(t.started).Seconds()

@@ -67,7 +67,7 @@ func configsByName(doc *yaml.Node) map[string]*yaml.Node {
 	if doc.Kind != yaml.DocumentNode || doc.Content[0].Kind != yaml.MappingNode {
 		return nil
 	}
-	known, _ := strictyaml.Fields(reflect.TypeOf(Config{}))
+	known, _ := strictyaml.FieldTypes(reflect.TypeOf(Config{}))
 	members := map[string]*yaml.Node{}
 	top := doc.Content[0].Content
 	for i := 0; i+1 < len(top); i += 2 {

@@ -20,11 +20,11 @@ func TestNoticesOfTheEngine(t *testing.T) {
 	var log []string
 	options := simulatedGPU(t, WorkerOptions{Dir: t.TempDir(), Log: func(l string) { log = append(log, l) }})
 	options.Open = func(o engine.Options, localRank int) (engine.Engine, error) {
-		s, err := clibtest.New(clibtest.Options{Execute: gputest.ExecuteKernel}).Stack()
+		s, err := clibtest.New(clibtest.Options{Execute: gputest.ExecuteKernel}).OpenStack()
 		if err != nil {
 			return nil, err
 		}
-		gputest.MakeNondeterministic(s)
+		gputest.MarkEnginesNondeterministic(s)
 		return cuda.NewWithLibraries(s, os.Getenv, o, localRank)
 	}
 	cfg := onGPU(tiny())

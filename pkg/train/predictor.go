@@ -72,7 +72,7 @@ func readTrained(ctx context.Context, dir string, scored bool) (t *Trained, trai
 	if t.Config, err = ConfigOf(run.Info); err != nil {
 		return nil, "", fmt.Errorf("open %s: %w", dir, err)
 	}
-	all, err := checkpoint.ListOfRun(run, savedEvery(run.Info))
+	all, err := checkpoint.ListAndCheck(run, checkpointInterval(run.Info))
 	if err != nil {
 		return nil, "", fmt.Errorf("open %s: %w", dir, err)
 	}
@@ -211,7 +211,7 @@ func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err
 // Score evaluates the network on the complete held-out set.
 func (p *Predictor) Score(ctx context.Context) (Scores, error) {
 	s, err := evaluateShard(ctx, p.exe, p.task, p.samples.Test, 1, 0)
-	return s, errors.Join(err, s.check())
+	return s, errors.Join(err, s.checkPixelsCounted())
 }
 
 // TrainLen returns the number of training samples.
@@ -249,12 +249,12 @@ func (p *Predictor) Picture(ctx context.Context, i int) (image.Image, error) {
 		}
 		prediction = newPanel("predicted probability", logits, shape[1], shape[2])
 	} else {
-		prediction.Image = p.samples.newMask(largestLogits(logits[:outputs], pixels), shape)
+		prediction.Image = p.samples.newMask(argmaxClasses(logits[:outputs], pixels), shape)
 	}
 	return SideBySide(ds.SampleName(i), Panel{"image", newImage(img, shape)}, Panel{"mask", p.samples.newMask(mask[:pixels], shape)}, prediction)
 }
 
-func largestLogits(logits []float32, pixels int) []float32 {
+func argmaxClasses(logits []float32, pixels int) []float32 {
 	classes := make([]float32, pixels)
 	for i := range classes {
 		for k := i; k < len(logits); k += pixels {

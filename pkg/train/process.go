@@ -51,16 +51,16 @@ func (w Worker) countReplicas(cfg Config, env rendezvous.Env) (int, error) {
 		n = max(1, cores/threads)
 	}
 	if n > engine.MaxThreads/threads {
-		return 0, fmt.Errorf("%s × %s: use at most %d threads in a process", english.Count(n, "replica"), english.Count(threads, "thread"), engine.MaxThreads)
+		return 0, fmt.Errorf("%s × %s: use at most %d threads in a process", english.FormatCount(n, "replica"), english.FormatCount(threads, "thread"), engine.MaxThreads)
 	}
 	if n > 1 && n*threads > ThreadsPerCore*cores && !w.Oversubscribe {
 		return 0, fmt.Errorf("%s × %s = %d, but this machine has %s: use at most %d threads per core, or allow more with --oversubscribe",
-			english.Count(n, "replica"), english.Count(threads, "thread"), n*threads, english.Count(cores, "core"), ThreadsPerCore)
+			english.FormatCount(n, "replica"), english.FormatCount(threads, "thread"), n*threads, english.FormatCount(cores, "core"), ThreadsPerCore)
 	}
 	return n, nil
 }
 
-func (p trainingProcess) world() int { return p.env.World * p.replicas }
+func (p trainingProcess) worldSize() int { return p.env.World * p.replicas }
 
 // run joins the other processes and trains all replicas of this process. A replica that fails
 // leaves the group, which ends the others.
@@ -77,7 +77,7 @@ func (p trainingProcess) run(ctx context.Context) error {
 	for local, group := range groups {
 		wg.Go(func() {
 			rank := group.Rank()
-			note := func(err error) { first.note(rank, err) }
+			note := func(err error) { first.noteError(rank, err) }
 			note(p.trainReplica(ctx, local, group, note)) // group may fail to close
 		})
 	}
@@ -94,9 +94,9 @@ type firstError struct {
 	consequence bool // err only says that another rank has left or failed
 }
 
-// note keeps a non-nil err of rank if it is the first error, or the first that says more than that
+// noteError keeps a non-nil err of rank if it is the first error, or the first that says more than that
 // another rank has left or failed.
-func (f *firstError) note(rank int, err error) {
+func (f *firstError) noteError(rank int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err == nil {

@@ -310,7 +310,7 @@ func TestFirstError(t *testing.T) {
 	} {
 		var first firstError
 		for rank, err := range c.noted {
-			first.note(rank, err)
+			first.noteError(rank, err)
 		}
 		wantError(t, first.err, c.want)
 	}

@@ -33,13 +33,13 @@ func countWorkersSharingCPUs(b *runs.Binding, rank, localWorkers int) int {
 	if b == nil || rank >= len(b.CPUs) {
 		return localWorkers
 	}
-	own, err := topology.ParseList(b.CPUs[rank])
+	own, err := topology.ParseCPUList(b.CPUs[rank])
 	if err != nil {
 		return localWorkers
 	}
 	n := 0
 	for _, text := range b.CPUs {
-		cpus, err := topology.ParseList(text)
+		cpus, err := topology.ParseCPUList(text)
 		if err == nil && slices.ContainsFunc(cpus, func(id int) bool { return slices.Contains(own, id) }) {
 			n++
 		}
@@ -52,7 +52,7 @@ func countWorkersSharingCPUs(b *runs.Binding, rank, localWorkers int) int {
 func describeHost(b *runs.Binding) runs.Host {
 	host := runs.DescribeHost()
 	if b != nil && len(b.CPUs) > 0 {
-		if cpus, err := topology.ParseList(b.Allowed); err == nil && len(cpus) > 0 {
+		if cpus, err := topology.ParseCPUList(b.Allowed); err == nil && len(cpus) > 0 {
 			host.Cores = len(cpus)
 		}
 	}

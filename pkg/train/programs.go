@@ -15,8 +15,8 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// programs are the network, and its programs for training and evaluation on the engine.
-type programs struct {
+// networkPrograms are the network, and its programs for training and evaluation on the engine.
+type networkPrograms struct {
 	net       model.Network
 	engine    engine.Engine
 	train     engine.Executable
@@ -108,16 +108,16 @@ func (t *Trainer) lowerNetwork(net model.Network, batch int, mode nn.Mode) (*pla
 // buildNetwork returns the network of WorkerOptions.Build, or the config's if Build is nil. image
 // and target are the shapes of one sample.
 func (t *Trainer) buildNetwork(image, target []int) (model.Network, error) {
-	net, err := t.buildAnyNetwork(image, target)
+	net, err := t.buildUncheckedNetwork(image, target)
 	if err == nil {
-		err = t.checkClasses(net)
+		err = t.checkClassCount(net)
 	}
 	return net, err
 }
 
-// checkClasses returns an error if the number of the network's outputs does not fit the classes of
+// checkClassCount returns an error if the number of the network's outputs does not fit the classes of
 // the masks.
-func (t *Trainer) checkClasses(net model.Network) error {
+func (t *Trainer) checkClassCount(net model.Network) error {
 	classes := max(1, t.cfg.Data.NetworkClasses())
 	if len(t.cfg.Data.MaskValues) == 0 || t.options.Samples != nil {
 		return nil
@@ -128,13 +128,13 @@ func (t *Trainer) checkClasses(net model.Network) error {
 	}
 	if n := g.Outputs()[0].Shape[1]; n != classes {
 		return fmt.Errorf("network %s has %s for each pixel, but data.mask_values (%s) needs %d: change the last layer, or data.mask_values",
-			net.Name(), english.Count(n, "output"), strings.Join(t.cfg.Data.MaskClasses(), ", "), classes)
+			net.Name(), english.FormatCount(n, "output"), strings.Join(t.cfg.Data.MaskClasses(), ", "), classes)
 	}
 	return nil
 }
 
-// buildAnyNetwork is buildNetwork without checks.
-func (t *Trainer) buildAnyNetwork(image, target []int) (model.Network, error) {
+// buildUncheckedNetwork is buildNetwork without checks.
+func (t *Trainer) buildUncheckedNetwork(image, target []int) (model.Network, error) {
 	if t.options.Build == nil {
 		return t.cfg.Model.Network(image, target)
 	}

@@ -11,19 +11,19 @@ import (
 	"lockstep/pkg/train/internal/checkpoint"
 )
 
-type progress struct {
-	epoch     int       // number of complete epochs before the current epoch
-	steps     int       // number of completed steps of the current epoch
-	seconds   float64   // duration of these steps
-	losses    []float64 // sum of the losses of these steps, by rank
-	batches   int       // number of batches on which all ranks have trained, or this rank if savable is false
-	exchanged exchanged // what was exchanged in an epoch: by all ranks, or by this rank if savable is false
-	right     float64   // number of correctly classified samples: of this rank, or of all ranks if savable is true
-	savable   bool      // the parameters are the result of these steps, and every rank has written its steps
+type epochProgress struct {
+	epoch     int            // number of complete epochs before the current epoch
+	steps     int            // number of completed steps of the current epoch
+	seconds   float64        // duration of these steps
+	losses    []float64      // sum of the losses of these steps, by rank
+	batches   int            // number of batches on which all ranks have trained, or this rank if savable is false
+	exchanged exchangeTotals // what was exchanged in an epoch: by all ranks, or by this rank if savable is false
+	right     float64        // number of correctly classified samples: of this rank, or of all ranks if savable is true
+	savable   bool           // the parameters are the result of these steps, and every rank has written its steps
 }
 
-// unsavableCopy returns p with savable false, and with world losses of 0 if p has none.
-func (p progress) unsavableCopy(world int) progress {
+// withoutSavable returns p with savable false, and with world losses of 0 if p has none.
+func (p epochProgress) withoutSavable(world int) epochProgress {
 	if p.losses == nil {
 		p.losses = make([]float64, world)
 	}
@@ -58,7 +58,7 @@ func withDelayedCancel(ctx context.Context, d time.Duration) (context.Context, c
 //
 // With an asynchronous strategy, each interrupted rank returns an error by itself, without a
 // checkpoint: ranks that agreed after each step would be synchronous.
-func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, files *runFiles, done progress, lossSum float64) error {
+func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, files *runFiles, done epochProgress, lossSum float64) error {
 	if t.cfg.Strategy.IsAsynchronous() {
 		if ctx.Err() != nil {
 			return fmt.Errorf("ended in step %d of %d, whose workers are not in the same step: a resumed run repeats the epoch: %w", done.steps+1, t.stepsPerEpoch(), context.Cause(ctx))
@@ -99,7 +99,7 @@ func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, files *runFi
 
 // prepareSave prepares for a checkpoint or the end of the epoch: rank 0 gets the strategy's state,
 // every rank writes its steps to disk, and all exchange their sums of losses.
-func (t *Trainer) prepareSave(ctx context.Context, files *runFiles, done progress, lossSum float64) error {
+func (t *Trainer) prepareSave(ctx context.Context, files *runFiles, done epochProgress, lossSum float64) error {
 	var err error
 	if t.options.Dir != "" {
 		if t.strategyState, err = t.strategy.State(ctx, t.train); err != nil {
@@ -121,7 +121,7 @@ func (t *Trainer) prepareSave(ctx context.Context, files *runFiles, done progres
 		return err
 	}
 	done.epoch, done.losses, done.right, done.batches = t.epoch, sums[:n], rest[0], int(rest[1])
-	*x = exchanged{rest[2], rest[3], slices.Max(sums[n : 2*n])}
+	*x = exchangeTotals{rest[2], rest[3], slices.Max(sums[n : 2*n])}
 	done.savable = true
 	t.progress = done
 	return nil
@@ -136,7 +136,7 @@ func (t *Trainer) saveMidEpoch(files *runFiles) error {
 		return err
 	}
 	p := t.progress
-	s.Place, s.Seconds, s.Losses = checkpoint.Place{Epochs: p.epoch, Steps: p.steps}, p.seconds, p.losses
+	s.SavePoint, s.Seconds, s.Losses = checkpoint.SavePoint{Epochs: p.epoch, Steps: p.steps}, p.seconds, p.losses
 	if t.net.Task() == model.Classification {
 		s.Right = &p.right
 	}
@@ -144,11 +144,11 @@ func (t *Trainer) saveMidEpoch(files *runFiles) error {
 }
 
 // progressOf returns the progress within an epoch at which c was saved: zero at the end of an epoch.
-func progressOf(c checkpoint.Checkpoint) progress {
+func progressOf(c checkpoint.Checkpoint) epochProgress {
 	if c.Steps == 0 {
-		return progress{}
+		return epochProgress{}
 	}
-	p := progress{epoch: c.Epochs, steps: c.Steps, seconds: c.Seconds, losses: c.Losses}
+	p := epochProgress{epoch: c.Epochs, steps: c.Steps, seconds: c.Seconds, losses: c.Losses}
 	if c.Right != nil {
 		p.right = *c.Right
 	}

@@ -24,10 +24,10 @@ import (
 // keysChangeableOnResume are the config keys that affect neither the results of the training nor its speed.
 var keysChangeableOnResume = [...]string{"name", "epochs", "checkpoint", "data.path", "data.test_path", "data.stage", "timeout_join", "timeout_collective"}
 
-// readResumable reads the run in the run folder; nil if there is none. It returns an error if that
+// readResumableRun reads the run in the run folder; nil if there is none. It returns an error if that
 // run has another number of workers, another config or other data. Every rank calls it, so all end
 // with the same error.
-func (t *Trainer) readResumable() (*runs.Run, error) {
+func (t *Trainer) readResumableRun() (*runs.Run, error) {
 	before, err := runs.Read(t.options.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // the run was never started
@@ -36,7 +36,7 @@ func (t *Trainer) readResumable() (*runs.Run, error) {
 		return nil, fmt.Errorf("resume: %w", err)
 	}
 	if n := before.Info.Workers; n != t.group.Size() {
-		return nil, fmt.Errorf("resume %s: the run was started with %s, not with %d: use the same number, or another run folder", t.options.Dir, english.Count(n, "worker"), t.group.Size())
+		return nil, fmt.Errorf("resume %s: the run was started with %s, not with %d: use the same number, or another run folder", t.options.Dir, english.FormatCount(n, "worker"), t.group.Size())
 	}
 	if _, err := StrategyOf(before.Info.Config); err != nil {
 		return nil, fmt.Errorf("resume %s: %w", t.options.Dir, err)
@@ -154,17 +154,17 @@ var optionalKeys = sync.OnceValue(func() map[string]bool {
 	return keys
 })
 
-// keysThatMayDiffer are the config keys that may differ between ranks: the data's paths and the
+// perRankKeys are the config keys that may differ between ranks: the data's paths and the
 // device (see checkSameConfig for its kind). The folder in data.stage may differ too, but must be
 // set on all ranks or on none.
-var keysThatMayDiffer = [...]string{"data.path", "data.test_path", "engine.device"}
+var perRankKeys = [...]string{"data.path", "data.test_path", "engine.device"}
 
 // sharedConfig returns the values in the config doc that must be equal on all ranks, by key, such
 // as "data.augment.flip".
 func sharedConfig(doc map[string]any) map[string]any {
 	flat := map[string]any{}
-	flatten(doc, "", flat)
-	for _, key := range keysThatMayDiffer {
+	flattenConfig(doc, "", flat)
+	for _, key := range perRankKeys {
 		delete(flat, key)
 	}
 	if folder, ok := flat["data.stage"].(string); ok {
@@ -173,12 +173,12 @@ func sharedConfig(doc map[string]any) map[string]any {
 	return flat
 }
 
-// flatten adds the values in doc and its nested maps to flat. Their keys are at followed by the
+// flattenConfig adds the values in doc and its nested maps to flat. Their keys are at followed by the
 // path in doc.
-func flatten(doc map[string]any, at string, flat map[string]any) {
+func flattenConfig(doc map[string]any, at string, flat map[string]any) {
 	for k, v := range doc {
 		if inner, ok := v.(map[string]any); ok {
-			flatten(inner, at+k+".", flat)
+			flattenConfig(inner, at+k+".", flat)
 		} else {
 			flat[at+k] = v
 		}
@@ -204,8 +204,8 @@ func (t *Trainer) checkSameConfig(ctx context.Context) error {
 	// run folders have recorded without it.
 	kind, _, _ := strings.Cut(t.cfg.Engine.Device, ":")
 	shared["engine.device"] = kind
-	return ranks.CheckSame(ctx, t.group, "has another config than", shared,
-		"give all workers the same config (only "+strings.Join(keysThatMayDiffer[:2], ", ")+", the number of a GPU in engine.device and the folder of data.stage may differ)")
+	return ranks.CheckSameValues(ctx, t.group, "has another config than", shared,
+		"give all workers the same config (only "+strings.Join(perRankKeys[:2], ", ")+", the number of a GPU in engine.device and the folder of data.stage may differ)")
 }
 
 // lockRunFolder locks the run folder and its folder of checkpoints on rank 0 against other processes.
@@ -216,20 +216,20 @@ func (t *Trainer) lockRunFolder(ctx context.Context, isNew bool) (err error) {
 	}
 	if t.group.Rank() == 0 {
 		if t.lock, err = runs.Acquire(t.options.Dir, t.options.Resume); err == nil {
-			err = checkpoint.Claim(ctx, t.options.Dir)
+			err = checkpoint.ClaimFolder(ctx, t.options.Dir)
 		}
 		if err == nil && isNew {
 			var notes []string
-			notes, err = checkpoint.RenameOthers(t.options.Dir)
+			notes, err = checkpoint.RenameOfOtherRuns(t.options.Dir)
 			t.notes = append(t.notes, notes...)
 		}
 	}
 	return ranks.ShareRank0Error(ctx, t.group, err)
 }
 
-// checkNotOwned returns a *runs.OwnedError if another process has locked the run folder dir. It
+// checkNotLocked returns a *runs.OwnedError if another process has locked the run folder dir. It
 // only lets a worker fail early; lockRunFolder excludes other processes.
-func checkNotOwned(dir string) error {
+func checkNotLocked(dir string) error {
 	owner, alive, err := runs.OwnerOf(dir)
 	if err != nil || !alive {
 		return err

@@ -37,7 +37,7 @@ type runFiles struct {
 	saved     string                 // newest checkpoint, relative to the run folder
 
 	writing       time.Duration // time spent on writing since the last call of logSlowWriting
-	sentLogged    bool          // logExchanged has logged the bytes
+	sentLogged    bool          // logExchangeTotals has logged the bytes
 	slownessNoted bool          // logSlowWriting has logged its note
 	usageNoted    bool          // logUsageEnd has logged its note
 }
@@ -96,7 +96,7 @@ func (t *Trainer) openRunFiles(ctx context.Context) (r *runFiles, err error) {
 	if err := ranks.ShareRank0Error(ctx, t.group, err); err != nil {
 		return r, err
 	}
-	if r.steps, err = t.openSteps(ctx); err != nil {
+	if r.steps, err = t.openStepsFile(ctx); err != nil {
 		return r, err
 	}
 	if r.meter, err = t.newLoadMeter(ctx); err != nil {
@@ -104,21 +104,21 @@ func (t *Trainer) openRunFiles(ctx context.Context) (r *runFiles, err error) {
 	}
 	var note string
 	if r.gpu, note, err = gpuwatch.Start(t.can.Accelerator, t.options.Dir, t.group.Rank()); err == nil && note != "" && r.writer != nil {
-		err = r.note(note)
+		err = r.logNote(note)
 	}
 	if err == nil {
-		err = r.startUsage()
+		err = r.startUsageRecording()
 	}
 	return r, err
 }
 
-// startUsage starts to record what this process and its machine use, if the options ask for it. If
+// startUsageRecording starts to record what this process and its machine use, if the options ask for it. If
 // that fails, it only logs a note.
-func (r *runFiles) startUsage() (err error) {
+func (r *runFiles) startUsageRecording() (err error) {
 	if !r.t.options.usage {
 		return nil
 	}
-	if r.usage, err = monitor.StartUsage(r.t.options.Dir, r.t.group.Rank(), os.Getpid(), r.gpu.Last()); err != nil {
+	if r.usage, err = monitor.StartUsage(r.t.options.Dir, r.t.group.Rank(), os.Getpid(), r.gpu.LatestSampleFunc()); err != nil {
 		return r.logUsageEnd(err)
 	}
 	return nil
@@ -139,10 +139,10 @@ func (r *runFiles) logUsageEnd(err error) error {
 	return r.log("%s", note)
 }
 
-// openSteps opens this rank's steps file. After rank 0 of an earlier process group was killed, the
-// earlier process of this rank may have the file open for a moment. openSteps waits for its end,
+// openStepsFile opens this rank's steps file. After rank 0 of an earlier process group was killed, the
+// earlier process of this rank may have the file open for a moment. openStepsFile waits for its end,
 // for at most predecessorTimeout.
-func (t *Trainer) openSteps(ctx context.Context) (*runs.StepWriter, error) {
+func (t *Trainer) openStepsFile(ctx context.Context) (*runs.StepWriter, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
@@ -177,11 +177,11 @@ func (r *runFiles) addEnergy(ctx context.Context) error {
 	if r.t.can.Accelerator == nil || r.steps == nil {
 		return nil
 	}
-	s, joules, err := r.gpu.StopAll(ctx, r.t.group)
+	s, joules, err := r.gpu.StopOnAllRanks(ctx, r.t.group)
 	if err != nil || r.writer == nil {
 		return err
 	}
-	if line := gpuwatch.Format(s, joules); line != "" {
+	if line := gpuwatch.FormatSummary(s, joules); line != "" {
 		if err := r.log("%s", line); err != nil {
 			return err
 		}
@@ -242,7 +242,7 @@ func (r *runFiles) openRunFolder() (err error) {
 		return err
 	}
 	if note := instructionSetNote(before.Info.Engine, t.engine.Name()); note != "" {
-		return r.note(note)
+		return r.logNote(note)
 	}
 	return nil
 }
@@ -259,7 +259,7 @@ func (r *runFiles) logFolderProblems(before runs.Run, steps []int) error {
 		notes = append(notes, p.String())
 	}
 	if n := len(notes) - maxLoggedProblems; n > 0 {
-		notes = append(notes[:maxLoggedProblems], fmt.Sprintf("%s more in %s", english.Count(n, "problem"), t.options.Dir))
+		notes = append(notes[:maxLoggedProblems], fmt.Sprintf("%s more in %s", english.FormatCount(n, "problem"), t.options.Dir))
 	}
 	if last := checkpoint.LastEpoch(r.epochs); last < t.epoch {
 		notes = append(notes, fmt.Sprintf("%s ends with epoch %d, but the checkpoint is of epoch %d: rows are missing", before.File, last, t.epoch))
@@ -270,7 +270,7 @@ func (r *runFiles) logFolderProblems(before runs.Run, steps []int) error {
 		}
 	}
 	for _, note := range notes {
-		if err := r.note(note); err != nil {
+		if err := r.logNote(note); err != nil {
 			return err
 		}
 	}
@@ -284,7 +284,7 @@ func (r *runFiles) openLogs() (err error) {
 		r.logToTerminal("note: %s", notice)
 	}
 	for _, note := range r.t.notes {
-		if err := r.note(note); err != nil {
+		if err := r.logNote(note); err != nil {
 			return err
 		}
 	}
@@ -304,8 +304,8 @@ func (t *Trainer) newRunInfo() (runs.Info, error) {
 		accelerator = a.Name
 	}
 	return runs.Info{
-		SentFormula: t.sentFormula(),
-		Unreal:      t.unrealReason(), OptimizerBytes: t.optimizerBytes, CompleteOptimizerBytes: t.completeOptimizerBytes,
+		SentFormula: t.expectedSentBytes(),
+		Unreal:      t.noCommunicationReason(), OptimizerBytes: t.optimizerBytes, CompleteOptimizerBytes: t.completeOptimizerBytes,
 		Accelerator: accelerator,
 		Study:       t.options.Study, Series: t.options.Series, Workers: t.group.Size(), Processes: t.options.processes, Seed: t.cfg.Seed,
 		Started: time.Now(), Config: doc,
@@ -334,17 +334,17 @@ func (r *runFiles) log(format string, a ...any) error {
 	return r.logToFile(format, a...)
 }
 
-// logDetail logs a line about the last epoch, unless it is empty.
-func (r *runFiles) logDetail(line string) error {
+// logEpochDetail logs a line about the last epoch, unless it is empty.
+func (r *runFiles) logEpochDetail(line string) error {
 	if line == "" {
 		return nil
 	}
 	return r.log("  %s", line)
 }
 
-// note logs a message and keeps it in run.json, from which a notebook shows it. A resumed run keeps
+// logNote logs a message and keeps it in run.json, from which a notebook shows it. A resumed run keeps
 // equal messages once.
-func (r *runFiles) note(text string) error {
+func (r *runFiles) logNote(text string) error {
 	err := r.log("note: %s", text)
 	if r.writer == nil { // only rank 0 writes the run folder
 		return err
@@ -356,8 +356,8 @@ func (r *runFiles) note(text string) error {
 	}))
 }
 
-// logStart describes the run and s, the untrained network's scores.
-func (r *runFiles) logStart(s Scores) error {
+// logRunStart describes the run and s, the untrained network's scores.
+func (r *runFiles) logRunStart(s Scores) error {
 	r.untrained = &s
 	t := r.t
 	purpose := "held out"
@@ -365,7 +365,7 @@ func (r *runFiles) logStart(s Scores) error {
 		purpose = "for " + part
 	}
 	if err := r.log("%s: %d parameters, %s × batch %d, %s each, %s, %d training samples, %d %s; %s",
-		t.cfg.Name, t.net.Parameters(), english.Count(t.group.Size(), "worker"), t.cfg.Batch, english.Count(t.cfg.Engine.Threads, "thread"), t.engine.Name(),
+		t.cfg.Name, t.net.Parameters(), english.FormatCount(t.group.Size(), "worker"), t.cfg.Batch, english.FormatCount(t.cfg.Engine.Threads, "thread"), t.engine.Name(),
 		t.samples.Train.Len(), t.samples.Test.Len(), purpose, s.formatUntrained()); err != nil {
 		return err
 	}
@@ -380,9 +380,9 @@ func (r *runFiles) logStart(s Scores) error {
 	return r.log("%s", t.options.binding)
 }
 
-// unrealReason returns, for runs.Info.Unreal, why losses and scores are not those of a training
+// noCommunicationReason returns, for runs.Info.Unreal, why losses and scores are not those of a training
 // with these workers, or "" if they are.
-func (t *Trainer) unrealReason() string {
+func (t *Trainer) noCommunicationReason() string {
 	if !t.cfg.Strategy.Unreal() || t.group.Size() == 1 {
 		return ""
 	}
@@ -396,12 +396,12 @@ func (t *Trainer) describeStrategy() string {
 	}
 	line := "strategy " + t.cfg.Strategy.String()
 	if n := t.options.processes; n > 0 && n < t.group.Size() {
-		line += fmt.Sprintf(": %s in %s, global batch %d", english.Count(t.group.Size(), "replica"), english.Count(n, "process"), t.globalBatch())
+		line += fmt.Sprintf(": %s in %s, global batch %d", english.FormatCount(t.group.Size(), "replica"), english.FormatCount(n, "process"), t.globalBatch())
 	}
 	if t.can.Stages != "" {
 		line += ", stages of " + t.can.Stages
 	}
-	if reason := t.unrealReason(); reason != "" {
+	if reason := t.noCommunicationReason(); reason != "" {
 		line += ": losses and scores are not real: " + reason
 	}
 	if t.optimizerBytes == nil || t.group.Size() == 1 {
@@ -437,7 +437,7 @@ func (r *runFiles) writeEpoch(row runs.Epoch, classes []runs.NamedScores) error 
 			return err
 		}
 	}
-	if err := r.gpu.CheckFile(); err != nil {
+	if err := r.gpu.CheckSampleFile(); err != nil {
 		return err
 	}
 	if err := r.logUsageEnd(r.usage.Err()); err != nil {
@@ -469,14 +469,14 @@ func (r *runFiles) writeEpoch(row runs.Epoch, classes []runs.NamedScores) error 
 // lastCheckpoint returns the newest checkpoint, relative to the run folder, or "".
 func (r *runFiles) lastCheckpoint() string { return r.saved }
 
-// checkFiles returns an error on every rank if a file of any rank in the run folder was deleted.
+// checkRunFilesExist returns an error on every rank if a file of any rank in the run folder was deleted.
 // All ranks must call it.
-func (r *runFiles) checkFiles(ctx context.Context) error {
+func (r *runFiles) checkRunFilesExist(ctx context.Context) error {
 	if r.t.options.Dir == "" {
 		return nil
 	}
 	lost := []float64{0}
-	err := r.checkOwnFiles()
+	err := r.checkRankFilesExist()
 	if err != nil {
 		lost[0] = 1
 	}
@@ -493,8 +493,8 @@ func (r *runFiles) checkFiles(ctx context.Context) error {
 	return err
 }
 
-// checkOwnFiles returns a *runs.LostError if a file of this rank was deleted.
-func (r *runFiles) checkOwnFiles() error {
+// checkRankFilesExist returns a *runs.LostError if a file of this rank was deleted.
+func (r *runFiles) checkRankFilesExist() error {
 	if err := r.steps.Flush(); err != nil {
 		return err
 	}
@@ -514,7 +514,7 @@ func (r *runFiles) checkOwnFiles() error {
 	return nil
 }
 
-func (r *runFiles) writeTest(test runs.Test) error {
+func (r *runFiles) writeTestScores(test runs.Test) error {
 	if r.writer == nil {
 		return nil
 	}

@@ -250,7 +250,7 @@ func TestWaitsForStragglers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	tr := &Trainer{group: collective.Single(), options: WorkerOptions{Dir: dir}}
-	if _, err := tr.openSteps(ctx); !errors.Is(err, context.Canceled) || !errors.Is(err, runs.ErrStepsInUse) {
+	if _, err := tr.openStepsFile(ctx); !errors.Is(err, context.Canceled) || !errors.Is(err, runs.ErrStepsInUse) {
 		t.Errorf("canceled: %v", err)
 	}
 	if err := straggler.Close(); err != nil {

@@ -43,8 +43,8 @@ func (t *Trainer) fingerprintData(ctx context.Context) (err error) {
 	return nil
 }
 
-// silentTime is how long work on the data may take before it is logged.
-const silentTime = 2 * time.Second
+// slowWorkDelay is how long work on the data may take before it is logged.
+const slowWorkDelay = 2 * time.Second
 
 // logIfSlow logs line unless stop is called within silentTime. stop returns when line is logged or
 // cannot be logged any more.
@@ -54,7 +54,7 @@ func (t *Trainer) logIfSlow(line string) (stop func()) {
 		return func() {}
 	}
 	logged := make(chan struct{})
-	timer := time.AfterFunc(silentTime, func() {
+	timer := time.AfterFunc(slowWorkDelay, func() {
 		defer close(logged)
 		log(line)
 	})
@@ -70,7 +70,7 @@ func (t *Trainer) logIfSlow(line string) (stop func()) {
 func (t *Trainer) fingerprintFiles(ctx context.Context) (f data.Fingerprint, err error) {
 	defer t.logIfSlow("reading all files of the data, for their fingerprint; the next run finds it in the user's cache folder")()
 	for _, first := range []bool{true, false} {
-		err := ranks.Run(ctx, t.group, "fingerprint data", func(ctx context.Context) (err error) {
+		err := ranks.RunOnAllRanks(ctx, t.group, "fingerprint data", func(ctx context.Context) (err error) {
 			if (t.options.LocalRank == 0) == first {
 				f, err = t.samples.Fingerprint(ctx, t.cfg.Data)
 			}
@@ -86,7 +86,7 @@ func (t *Trainer) fingerprintFiles(ctx context.Context) (f data.Fingerprint, err
 // checkSameData returns an error on every rank if any rank's data, apart from their paths, differ
 // from rank 0's. All ranks must call it.
 func (t *Trainer) checkSameData(ctx context.Context) error {
-	return ranks.CheckSame(ctx, t.group, "has other data than", map[string]any{
+	return ranks.CheckSameValues(ctx, t.group, "has other data than", map[string]any{
 		"training samples": float64(t.samples.Train.Len()), "held-out samples": float64(t.samples.Test.Len()),
 		"files": float64(t.dataRecord.Files), "bytes": float64(t.dataRecord.Bytes), "fingerprint": t.dataHash,
 	}, "give all workers the same data")
@@ -116,7 +116,7 @@ func (t *Trainer) checkDataUnchanged(before runs.Run) error {
 	differs := fmt.Sprintf("fingerprint was %s, is %s: %s", last.DescribeData(), now.DescribeData(), describeDataDifference(last.Data, now.Data))
 	if now.Data.Files > 0 {
 		if changed := t.samples.ChangedSince(t.cfg.Data, last.Started); len(changed) > 0 {
-			differs += ", and since then these files were written or renamed: " + english.ListSome(changed)
+			differs += ", and since then these files were written or renamed: " + english.JoinFirstFew(changed)
 		}
 	}
 	if t.options.AcceptChangedData {

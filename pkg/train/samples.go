@@ -60,14 +60,14 @@ func (t *Trainer) openSamples(ctx context.Context) (err error) {
 	return nil
 }
 
-// readAsBefore makes a resumed run read its data by the rules by which it was started.
-func (t *Trainer) readAsBefore() {
+// restoreReadingRules makes a resumed run read its data by the rules by which it was started.
+func (t *Trainer) restoreReadingRules() {
 	if !t.options.Resume || t.options.Dir == "" || t.cfg.Data.Reading != 0 {
 		return
 	}
 	before, err := runs.Read(t.options.Dir)
 	if err != nil {
-		return // readResumable returns the error
+		return // readResumableRun returns the error
 	}
 	if c, err := ConfigOf(before.Info); err == nil && c.Data.Kind == t.cfg.Data.Kind {
 		t.cfg.Data.Reading = c.Data.Reading
@@ -76,7 +76,7 @@ func (t *Trainer) readAsBefore() {
 
 // stageOnAllRanks stages the data on every rank and waits for all ranks.
 func stageOnAllRanks(ctx context.Context, group collective.Group, c DataConfig) (staged *data.Staged, err error) {
-	err = ranks.Run(ctx, group, "stage data", func(ctx context.Context) (err error) {
+	err = ranks.RunOnAllRanks(ctx, group, "stage data", func(ctx context.Context) (err error) {
 		staged, err = data.Stage(ctx, c)
 		return err
 	})

@@ -42,9 +42,9 @@ func newScores(task model.Task, outputs, targets int) Scores {
 	return Scores{pixels: targets}
 }
 
-// add adds the scores of n samples. For segmentation, imageOf returns the index of sample i's
+// addSamples adds the scores of n samples. For segmentation, imageOf returns the index of sample i's
 // image. s.Loss is the sum over the samples until averageLoss is called.
-func (s *Scores) add(task model.Task, outputs, target []float32, n int, imageOf func(i int) int) error {
+func (s *Scores) addSamples(task model.Task, outputs, target []float32, n int, imageOf func(i int) int) error {
 	k, m := len(outputs)/n, len(target)/n
 	for i := range n {
 		z, t := outputs[i*k:(i+1)*k], target[i*m:(i+1)*m]
@@ -95,9 +95,9 @@ func (s *Scores) countPixels(outputs, target []float32) error {
 	return nil
 }
 
-// weight returns the number of samples in the mean loss. In segmentation, a sample counts by the
+// sampleWeight returns the number of samples in the mean loss. In segmentation, a sample counts by the
 // share of its pixels that are not ignored.
-func (s Scores) weight() float64 {
+func (s Scores) sampleWeight() float64 {
 	if s.pixels > 0 {
 		return float64(s.Total()) / float64(s.pixels)
 	}
@@ -106,14 +106,14 @@ func (s Scores) weight() float64 {
 
 // averageLoss divides s.Loss, the sum over the samples, by s.weight. Call it after the last add.
 func (s *Scores) averageLoss() {
-	if w := s.weight(); w > 0 {
+	if w := s.sampleWeight(); w > 0 {
 		s.Loss /= w
 	}
 }
 
 // toSlice returns numbers that can be added up over ranks; see withSums.
 func (s Scores) toSlice() []float64 {
-	v := append(s.Counts.Slice(), float64(s.Samples), s.Loss*s.weight())
+	v := append(s.Counts.Slice(), float64(s.Samples), s.Loss*s.sampleWeight())
 	if s.Classes != nil {
 		v = append(v, s.Classes.Slice()...)
 	}
@@ -137,10 +137,10 @@ func (s Scores) withSums(v []float64) Scores {
 	return s
 }
 
-// check returns an error if no pixel of the held-out set is counted.
-func (s Scores) check() error {
+// checkPixelsCounted returns an error if no pixel of the held-out set is counted.
+func (s Scores) checkPixelsCounted() error {
 	if s.pixels > 0 && s.Samples > 0 && s.Total() == 0 {
-		return fmt.Errorf("every pixel of the masks of all %s is ignored: use other test images, or other data.mask_values", english.Count(s.Samples, "held-out sample"))
+		return fmt.Errorf("every pixel of the masks of all %s is ignored: use other test images, or other data.mask_values", english.FormatCount(s.Samples, "held-out sample"))
 	}
 	return nil
 }
@@ -156,18 +156,18 @@ func (s Scores) Total() int64 {
 // IoU returns the intersection over union of the foreground or, with several classes, the mean over
 // the classes in the masks.
 func (s Scores) IoU() float64 {
-	iou, _ := s.meanScores()
+	iou, _ := s.meanIoUAndDice()
 	return iou
 }
 
 // Dice returns the Dice coefficient of the foreground or, with several classes, the mean over the
 // classes in the masks.
 func (s Scores) Dice() float64 {
-	_, dice := s.meanScores()
+	_, dice := s.meanIoUAndDice()
 	return dice
 }
 
-func (s Scores) meanScores() (iou, dice float64) {
+func (s Scores) meanIoUAndDice() (iou, dice float64) {
 	if s.Classes != nil {
 		return s.Classes.MeanScores()
 	}
@@ -237,8 +237,8 @@ func meanAbsoluteError(z, t []float32) float64 {
 
 func (s Scores) hasPixelCounts() bool { return s.Total() > 0 }
 
-// fillRow stores the scores in a row of epochs.csv: NaN for IoU and Dice unless the task is segmentation.
-func (s Scores) fillRow(row *runs.Epoch) {
+// fillEpochRow stores the scores in a row of epochs.csv: NaN for IoU and Dice unless the task is segmentation.
+func (s Scores) fillEpochRow(row *runs.Epoch) {
 	row.ValLoss, row.IoU, row.Dice = s.Loss, math.NaN(), math.NaN()
 	if s.hasPixelCounts() {
 		row.IoU, row.Dice = s.IoU(), s.Dice()
@@ -350,14 +350,14 @@ func (t *Trainer) evaluatedPart() string {
 	return runs.Info{Config: doc}.EvaluatedPart()
 }
 
-// noteClasses notes what the scores s of several classes mean.
-func (r *runFiles) noteClasses(s Scores) error {
+// noteClassScores notes what the scores s of several classes mean.
+func (r *runFiles) noteClassScores(s Scores) error {
 	if s.Classes == nil {
 		return nil
 	}
 	names := r.t.classNames(s)
 	if len(names) == 2 {
-		if err := r.note(fmt.Sprintf("two classes and ignored pixels are learned with one logit per class (softmax), so IoU and Dice are the means over %s", english.List(names))); err != nil {
+		if err := r.logNote(fmt.Sprintf("two classes and ignored pixels are learned with one logit per class (softmax), so IoU and Dice are the means over %s", english.JoinAnd(names))); err != nil {
 			return err
 		}
 	}
@@ -368,16 +368,16 @@ func (r *runFiles) noteClasses(s Scores) error {
 	if len(absent) == 0 {
 		return nil
 	}
-	return r.note(fmt.Sprintf("no pixel of the %s masks belongs to %s: left out of the mean IoU and Dice", r.t.evaluatedPart(), english.List(absent)))
+	return r.logNote(fmt.Sprintf("no pixel of the %s masks belongs to %s: left out of the mean IoU and Dice", r.t.evaluatedPart(), english.JoinAnd(absent)))
 }
 
-// recordImages writes images.csv with the held-out images' scores in s, the last epoch's. All ranks
+// writeImageScores writes images.csv with the held-out images' scores in s, the last epoch's. All ranks
 // must call it.
-func (t *Trainer) recordImages(ctx context.Context, r *runFiles, s Scores) error {
+func (t *Trainer) writeImageScores(ctx context.Context, r *runFiles, s Scores) error {
 	if t.options.Dir == "" || s.pixels == 0 {
 		return nil
 	}
-	images := t.imageNames()
+	images := t.namedImageScores()
 	empty := Scores{pixels: s.pixels}
 	if s.Classes != nil {
 		empty.Classes = metric.NewConfusion(s.Classes.Classes)
@@ -402,13 +402,13 @@ func (t *Trainer) recordImages(ctx context.Context, r *runFiles, s Scores) error
 		if images[i].Pixels = one.Total(); images[i].Pixels == 0 {
 			images[i].IoU, images[i].Dice = math.NaN(), math.NaN()
 		} else {
-			images[i].IoU, images[i].Dice = one.meanScores()
+			images[i].IoU, images[i].Dice = one.meanIoUAndDice()
 		}
 	}
 	return r.writer.WriteImages(images)
 }
 
-func (t *Trainer) imageNames() []runs.NamedScores {
+func (t *Trainer) namedImageScores() []runs.NamedScores {
 	ds := t.samples.Test
 	images := make([]runs.NamedScores, data.ImageOf(ds, ds.Len()-1)+1)
 	if names := t.samples.TestImages; len(names) == len(images) {

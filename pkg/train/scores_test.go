@@ -65,7 +65,7 @@ func TestScoresWithIgnoredPixels(t *testing.T) {
 			for _, part := range [][2]int{{0, cut}, {cut, 3}} {
 				s := newScores(model.Segmentation, len(c.logits[0]), 4)
 				for i := part[0]; i < part[1]; i++ {
-					if err := s.add(model.Segmentation, c.logits[i], c.targets[i], 1, func(int) int { return i / 2 }); err != nil {
+					if err := s.addSamples(model.Segmentation, c.logits[i], c.targets[i], 1, func(int) int { return i / 2 }); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -79,7 +79,7 @@ func TestScoresWithIgnoredPixels(t *testing.T) {
 				last = s
 			}
 			s := last.withSums(sums)
-			if math.Abs(s.Loss-want) > 1e-15 || math.Abs(s.IoU()-c.iou) > 1e-15 || s.Samples != 3 || s.Total() != 5 || s.check() != nil {
+			if math.Abs(s.Loss-want) > 1e-15 || math.Abs(s.IoU()-c.iou) > 1e-15 || s.Samples != 3 || s.Total() != 5 || s.checkPixelsCounted() != nil {
 				t.Errorf("%s, cut at %d: loss %g, IoU %g of %d samples and %d pixels, want %g and %g", name, cut, s.Loss, s.IoU(), s.Samples, s.Total(), want, c.iou)
 			}
 			if cut == 0 && (len(s.images) != 2 || s.images[0].Total() != 4 || s.images[1].Total() != 1) {
@@ -87,11 +87,11 @@ func TestScoresWithIgnoredPixels(t *testing.T) {
 			}
 		}
 		ignored := newScores(model.Segmentation, len(c.logits[0]), 4)
-		if err := ignored.add(model.Segmentation, c.logits[1], c.targets[1], 1, func(int) int { return 0 }); err != nil {
+		if err := ignored.addSamples(model.Segmentation, c.logits[1], c.targets[1], 1, func(int) int { return 0 }); err != nil {
 			t.Fatal(err)
 		}
 		ignored.averageLoss()
-		if err := ignored.check(); ignored.Loss != 0 || err == nil || !strings.Contains(err.Error(), "every pixel of the masks") {
+		if err := ignored.checkPixelsCounted(); ignored.Loss != 0 || err == nil || !strings.Contains(err.Error(), "every pixel of the masks") {
 			t.Errorf("%s: only ignored pixels have the loss %g, error %v", name, ignored.Loss, err)
 		}
 	}
@@ -328,7 +328,7 @@ func TestTwoClassesWithSoftmax(t *testing.T) {
 	r := &runFiles{t: tr}
 	two := metric.NewConfusion(2)
 	two.Counts = []int64{1, 0, 0, 1}
-	if err := r.noteClasses(Scores{Classes: two}); err != nil {
+	if err := r.noteClassScores(Scores{Classes: two}); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"note: two classes and ignored pixels are learned with one logit per class (softmax), so IoU and Dice are the means over 0 and 1"}; !slices.Equal(log, want) {

@@ -52,7 +52,7 @@ func (t *Trainer) trainStepsOfEpoch(ctx context.Context, limit int) error {
 	t.epoch++
 	// When TrainTo returns, no server may be running, and every rank must have all parameters.
 	if t.cfg.Strategy.IsAsynchronous() || t.cfg.Strategy.Staged() {
-		return t.equalize(ctx)
+		return t.equalizeParameters(ctx)
 	}
 	return nil
 }

@@ -60,10 +60,10 @@ type Trainer struct {
 	group   collective.Group
 
 	trainingData
-	programs
-	exchange
-	position
-	saving
+	networkPrograms
+	exchangeState
+	runPosition
+	checkpointState
 }
 
 // trainingData is what a worker trains and is evaluated on.
@@ -79,16 +79,16 @@ type trainingData struct {
 	hostReason   string         // why the GPU does not hold the training set; empty if it does, or if the config does not ask for it
 }
 
-// position is the point that a worker has reached in the run.
-type position struct {
-	step     int       // completed optimizer steps
-	started  time.Time // start of the current optimizer step; zero between steps
-	epoch    int       // completed epochs
-	progress progress  // progress within the current epoch
+// runPosition is the point that a worker has reached in the run.
+type runPosition struct {
+	step     int           // completed optimizer steps
+	started  time.Time     // start of the current optimizer step; zero between steps
+	epoch    int           // completed epochs
+	progress epochProgress // epochProgress within the current epoch
 }
 
-// saving is the state of the run folder and its checkpoints.
-type saving struct {
+// checkpointState is the state of the run folder and its checkpoints.
+type checkpointState struct {
 	lock  *runs.Lock // lock of the run folder, on rank 0 until the writer takes it over
 	notes []string   // notes about resuming, for the logs
 	saved string     // newest checkpoint, relative to the run folder
@@ -104,11 +104,11 @@ type saving struct {
 // New creates a worker: it opens the data, builds the network, opens the engine, and makes the parameters
 // equal on all ranks. Every rank of group must call it with the same config. The caller must call Close.
 func New(ctx context.Context, cfg Config, group collective.Group, options WorkerOptions) (t *Trainer, err error) {
-	if cfg, err = cfg.forWorkers(group.Size()); err != nil {
+	if cfg, err = cfg.resolveForWorkers(group.Size()); err != nil {
 		return nil, err
 	}
 	t = &Trainer{cfg: cfg, options: options, group: group}
-	t.readAsBefore()
+	t.restoreReadingRules()
 	// All ranks take these steps in this order: each may wait for the others.
 	for _, step := range []func(context.Context) error{
 		t.checkSameConfig, t.setUpData, t.setUpPrograms, t.setUpStrategy, t.setInitialState, t.start,
@@ -120,9 +120,9 @@ func New(ctx context.Context, cfg Config, group collective.Group, options Worker
 	return t, nil
 }
 
-// forWorkers returns c with the model and the data that it names, or an error if it is invalid
+// resolveForWorkers returns c with the model and the data that it names, or an error if it is invalid
 // for the given number of workers.
-func (c Config) forWorkers(workers int) (Config, error) {
+func (c Config) resolveForWorkers(workers int) (Config, error) {
 	if err := c.Validate(); err != nil {
 		return c, err
 	}
@@ -191,10 +191,10 @@ func (t *Trainer) OverlapsExchange() bool {
 }
 
 func (t *Trainer) openLoader() (err error) {
-	replicas := t.replicas()
+	replicas := t.replicaCount()
 	if n := t.samples.Train.Len(); n < replicas {
 		return fmt.Errorf("load batches: got only %s for %s, so that some workers would train on repeated samples only: use at most %s, or more data",
-			english.Count(n, "training sample"), english.Count(replicas, "worker"), english.Count(n, "worker"))
+			english.FormatCount(n, "training sample"), english.FormatCount(replicas, "worker"), english.FormatCount(n, "worker"))
 	}
 	sampler := t.options.Sampler
 	if sampler == nil {
@@ -214,7 +214,7 @@ func (t *Trainer) setInitialState(ctx context.Context) error {
 	var before *runs.Run
 	if t.options.Resume {
 		var err error
-		if before, err = t.readResumable(); err != nil {
+		if before, err = t.readResumableRun(); err != nil {
 			return err
 		}
 	}
@@ -263,16 +263,16 @@ func (t *Trainer) stepsPerEpoch() int {
 }
 
 // globalBatch returns the number of samples per optimizer step, over all workers.
-func (t *Trainer) globalBatch() int { return t.cfg.Batch * t.replicas() * t.cfg.batchesPerStep() }
+func (t *Trainer) globalBatch() int { return t.cfg.Batch * t.replicaCount() * t.cfg.batchesPerStep() }
 
-// replicas returns the number of replicas of the network, which train on different samples.
-func (t *Trainer) replicas() int { return t.cfg.Strategy.ReplicaCount(t.group.Size()) }
+// replicaCount returns the number of replicas of the network, which train on different samples.
+func (t *Trainer) replicaCount() int { return t.cfg.Strategy.ReplicaCount(t.group.Size()) }
 
 // learningRate returns the learning rate of an optimizer step, scaled for the samples of one
 // update. epoch counts from 0, and step from 0 within the epoch.
 func (t *Trainer) learningRate(epoch, step int) float64 {
 	updates := t.cfg.Strategy.UpdatesPerStep(t.group.Size())
 	return t.cfg.Schedule.At(t.cfg.Optimizer.LearningRate, optim.TrainingRun{
-		Workers: t.replicas() / updates, GlobalBatch: t.globalBatch() / updates, StepsPerEpoch: t.stepsPerEpoch(), Epochs: t.cfg.Epochs,
+		Workers: t.replicaCount() / updates, GlobalBatch: t.globalBatch() / updates, StepsPerEpoch: t.stepsPerEpoch(), Epochs: t.cfg.Epochs,
 	}, epoch, step)
 }

@@ -159,7 +159,7 @@ func TestPredictionPicture(t *testing.T) {
 	if n := colors[2][ClassColor(0)] + colors[2][ClassColor(1)] + colors[2][ClassColor(2)]; n != 256 {
 		t.Errorf("the prediction has the colors %v", colors[2])
 	}
-	if got := largestLogits([]float32{1, 0, 3, 2, 0, 3, 0, 0, 4}, 3); !slices.Equal(got, []float32{1, 0, 2}) {
+	if got := argmaxClasses([]float32{1, 0, 3, 2, 0, 3, 0, 0, 4}, 3); !slices.Equal(got, []float32{1, 0, 2}) {
 		t.Errorf("the largest logits are of classes %v, want [1 0 2]", got)
 	}
 }

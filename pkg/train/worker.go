@@ -68,9 +68,9 @@ type UsageError struct{ Err error }
 func (e *UsageError) Error() string { return e.Err.Error() }
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// overrides returns the overrides of the config, as key=value: first those of w's set fields, then
+// configOverrides returns the overrides of the config, as key=value: first those of w's set fields, then
 // Set, which takes precedence.
-func (w Worker) overrides() []string {
+func (w Worker) configOverrides() []string {
 	set := []string{fmt.Sprintf("seed=%d", w.Seed)}
 	if w.Epochs != 0 {
 		set = append(set, fmt.Sprintf("epochs=%d", w.Epochs))
@@ -102,18 +102,18 @@ func (w Worker) Resolve() (c Config, err error) {
 	}
 	if w.Data != "" {
 		setDataPath(&c.Data, w.Data)
-		if kind, ok := fileKinds[c.Data.Kind]; ok {
+		if kind, ok := fileDataKinds[c.Data.Kind]; ok {
 			c.Data.Kind = kind
 		}
 	}
-	if c, err = c.With(w.overrides()...); err != nil {
+	if c, err = c.With(w.configOverrides()...); err != nil {
 		return Config{}, err
 	}
 	if c, err = c.ForData(); err != nil {
 		return Config{}, err
 	}
 	if cores := runtime.NumCPU(); c.Engine.Threads > ThreadsPerCore*cores && !w.Oversubscribe {
-		return Config{}, fmt.Errorf("engine.threads is %d, but this machine has %s: use at most %d threads per core, or allow more with --oversubscribe", c.Engine.Threads, english.Count(cores, "core"), ThreadsPerCore)
+		return Config{}, fmt.Errorf("engine.threads is %d, but this machine has %s: use at most %d threads per core, or allow more with --oversubscribe", c.Engine.Threads, english.FormatCount(cores, "core"), ThreadsPerCore)
 	}
 	return c, nil
 }
@@ -123,7 +123,7 @@ func (w Worker) Resolve() (c Config, err error) {
 func (w Worker) StrategyName() string {
 	c, err := loadConfig(w.Config)
 	if err == nil {
-		c, err = c.override(w.Set)
+		c, err = c.applyOverrides(w.Set)
 	}
 	if err != nil {
 		return strategy.NameDDP
@@ -144,8 +144,8 @@ func setDataPath(c *DataConfig, dir string) {
 	c.Path, c.TestPath = filepath.Join(dir, filepath.Base(c.Path)), filepath.Join(dir, filepath.Base(c.TestPath))
 }
 
-// fileKinds maps each kind of generated data to the corresponding kind of data in files.
-var fileKinds = map[string]string{data.KindCells: data.KindPairs, data.KindShapes: data.KindFolders, data.KindFields: data.KindVolumes}
+// fileDataKinds maps each kind of generated data to the corresponding kind of data in files.
+var fileDataKinds = map[string]string{data.KindCells: data.KindPairs, data.KindShapes: data.KindFolders, data.KindFields: data.KindVolumes}
 
 // Train joins the other workers, trains, and writes the run folder. For invalid input it returns a
 // *UsageError.
@@ -176,7 +176,7 @@ func (w Worker) Train(ctx context.Context) error {
 		return &UsageError{err}
 	}
 	p := trainingProcess{cfg: cfg, env: env, replicas: replicas, out: w.Out}
-	p.options = WorkerOptions{Resume: w.Resume, AcceptChangedData: w.AcceptChangedData, Profile: profile, Build: w.Build, processes: env.World, binding: readBinding(os.Getenv, p.world())}
+	p.options = WorkerOptions{Resume: w.Resume, AcceptChangedData: w.AcceptChangedData, Profile: profile, Build: w.Build, processes: env.World, binding: readBinding(os.Getenv, p.worldSize())}
 	if env.Source != rendezvous.SourceExplicit || !StartedByLauncher() {
 		p.options.rankSource = env.Source
 	}
@@ -186,15 +186,15 @@ func (w Worker) Train(ctx context.Context) error {
 	}
 	dir := w.Run
 	if dir == "" {
-		dir = cfg.runFolder(p.world())
+		dir = cfg.runFolder(p.worldSize())
 	}
 	if dir, err = runs.ResolveOrCreateLogs(dir, os.Stderr); err != nil {
 		return err
 	}
-	if err := checkNotOwned(dir); err != nil {
+	if err := checkNotLocked(dir); err != nil {
 		return err
 	}
-	p.options.Dir, p.options.Study, p.options.Series = dir, filepath.Base(filepath.Dir(dir)), seriesName(filepath.Base(dir))
+	p.options.Dir, p.options.Study, p.options.Series = dir, filepath.Base(filepath.Dir(dir)), trimRunSuffix(filepath.Base(dir))
 	return p.run(ctx)
 }
 
@@ -216,8 +216,8 @@ func (w Worker) readEnvironment() (rendezvous.Env, error) {
 // the run's outcome to the user.
 func StartedByLauncher() bool { return os.Getenv("LOCKSTEP_RUN") != "" }
 
-// seriesName returns the name of a run folder without its suffix "-n<workers>-s<seed>".
-func seriesName(name string) string {
+// trimRunSuffix returns the name of a run folder without its suffix "-n<workers>-s<seed>".
+func trimRunSuffix(name string) string {
 	if m := runNamePattern.FindStringSubmatch(name); m != nil {
 		return m[1]
 	}

@@ -73,9 +73,9 @@ func (s *BatchSearch) Verdict() string {
 	case s.Largest == 0:
 		return "no batch fits in " + each + ": use a smaller network or smaller samples"
 	case s.Bound == "samples":
-		return fmt.Sprintf("largest batch: %d per worker, %d with %s: the data have no more samples; memory (%s) would allow more", s.Largest, s.Largest*s.Workers, english.Count(s.Workers, "worker"), each)
+		return fmt.Sprintf("largest batch: %d per worker, %d with %s: the data have no more samples; memory (%s) would allow more", s.Largest, s.Largest*s.Workers, english.FormatCount(s.Workers, "worker"), each)
 	}
-	return fmt.Sprintf("largest batch: %d per worker, %d with %s: %d does not fit in %s", s.Largest, s.Largest*s.Workers, english.Count(s.Workers, "worker"), s.Largest+1, each)
+	return fmt.Sprintf("largest batch: %d per worker, %d with %s: %d does not fit in %s", s.Largest, s.Largest*s.Workers, english.FormatCount(s.Workers, "worker"), s.Largest+1, each)
 }
 
 func formatMiB(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
@@ -103,7 +103,7 @@ func FindLargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*B
 	s.Memory = o.Memory / int64(s.Workers)
 	most := samples.Train.Len() / s.Workers
 	if most < 1 {
-		return nil, fmt.Errorf("find largest batch: the data have %s for %s, want at least one sample per worker", english.Count(samples.Train.Len(), "training sample"), english.Count(s.Workers, "worker"))
+		return nil, fmt.Errorf("find largest batch: the data have %s for %s, want at least one sample per worker", english.FormatCount(samples.Train.Len(), "training sample"), english.FormatCount(s.Workers, "worker"))
 	}
 	w := &memoryTester{cfg: cfg, samples: samples, memory: s.Memory, least: 1}
 	if _, _, err := w.lowerPrograms(1); err != nil && most > 1 {

@@ -93,13 +93,13 @@ func medianRate(rounds []float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// negligibleDifference is the relative difference in speed below which two settings count as equally
+// negligibleSpeedDifference is the relative difference in speed below which two settings count as equally
 // fast, however precise the measurement: two measurements of the same setting can differ by as much.
-const negligibleDifference = 0.02
+const negligibleSpeedDifference = 0.02
 
-// decisiveDifference is the relative difference above which two settings do not count as equally
+// decisiveSpeedDifference is the relative difference above which two settings do not count as equally
 // fast, even if the measurement is too noisy to distinguish them.
-const decisiveDifference = 0.1
+const decisiveSpeedDifference = 0.1
 
 // chooseSettings returns the index of the setting with the highest median rate, and of the smallest
 // setting (see isSmallerThan) among those that are as fast within noise. alone reports whether no
@@ -122,8 +122,8 @@ func chooseSettings(all []LoaderTrial) (fastest, smallest int, alone bool) {
 			continue
 		}
 		r := newRatio(l.rounds, all[fastest].rounds)
-		alone = alone && r.High < 1 && r.Value < 1-negligibleDifference
-		if r.isAsFast() && l.isSmallerThan(all[smallest]) {
+		alone = alone && r.High < 1 && r.Value < 1-negligibleSpeedDifference
+		if r.isAtLeastAsFast() && l.isSmallerThan(all[smallest]) {
 			smallest = i
 		}
 	}
@@ -147,33 +147,33 @@ func findSufficientSetting(all []LoaderTrial, training float64) int {
 	return found
 }
 
-// comparedIndex returns the index of the setting whose training speed is compared with the config's
+// comparedSettingIndex returns the index of the setting whose training speed is compared with the config's
 // own: Enough if it is set, else Smallest.
-func (l *LoaderTuning) comparedIndex() int {
+func (l *LoaderTuning) comparedSettingIndex() int {
 	if l.Enough >= 0 {
 		return l.Enough
 	}
 	return l.Smallest
 }
 
-// isAsFast reports whether r's numerator is as fast as its denominator, within noise.
-func (r Ratio) isAsFast() bool {
-	return r.Rounds >= minRounds && (r.Value >= 1-negligibleDifference || r.High >= 1 && r.Value >= 1-decisiveDifference)
+// isAtLeastAsFast reports whether r's numerator is as fast as its denominator, within noise.
+func (r Ratio) isAtLeastAsFast() bool {
+	return r.Rounds >= minRounds && (r.Value >= 1-negligibleSpeedDifference || r.High >= 1 && r.Value >= 1-decisiveSpeedDifference)
 }
 
 // measureTraining measures for res how much loading slows the training down, with the config's own
 // setting and with the best one.
-func (t *tuner) measureTraining(ctx context.Context, res *LoaderTuning) (err error) {
+func (t *loaderTuner) measureTraining(ctx context.Context, res *LoaderTuning) (err error) {
 	worker, err := train.New(ctx, t.cfg, t.group, train.WorkerOptions{Samples: &t.samples})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, worker.Close()) }()
 	now := t.all[0]
-	m := &measurer{t: worker, cfg: t.cfg, group: t.group, o: TrialOptions{Batches: 1, Trials: 1}}
-	with := func(c *candidate, name string, batch func(context.Context) error) (float64, error) {
+	m := &trialMeasurer{t: worker, cfg: t.cfg, group: t.group, o: TrialOptions{Batches: 1, Trials: 1}}
+	with := func(c *loaderCandidate, name string, batch func(context.Context) error) (float64, error) {
 		m.loader = c.m.loader
-		seconds, err := m.measure(ctx, name, batch)
+		seconds, err := m.measureTrials(ctx, name, batch)
 		m.close()
 		m.batches = nil
 		if err != nil {
@@ -191,7 +191,7 @@ func (t *tuner) measureTraining(ctx context.Context, res *LoaderTuning) (err err
 		}
 	}
 	res.Enough = findSufficientSetting(res.Trials, rate)
-	best := t.findCandidate(res.Trials[res.comparedIndex()].Setting)
+	best := t.findCandidate(res.Trials[res.comparedSettingIndex()].Setting)
 	budget := time.Duration(0.3 * float64(t.o.Budget))
 	kinds := 2
 	if best != now {
@@ -202,7 +202,7 @@ func (t *tuner) measureTraining(ctx context.Context, res *LoaderTuning) (err err
 	var synthetic, full, gained []float64
 	for round := 0; round < minRounds || time.Since(begin) < budget; round++ {
 		for _, x := range []struct {
-			c     *candidate
+			c     *loaderCandidate
 			name  string
 			batch func(context.Context) error
 			into  *[]float64
@@ -224,7 +224,7 @@ func (t *tuner) measureTraining(ctx context.Context, res *LoaderTuning) (err err
 }
 
 // findCandidate returns the candidate with the effect of s, or else the config's own setting.
-func (t *tuner) findCandidate(s train.LoaderConfig) *candidate {
+func (t *loaderTuner) findCandidate(s train.LoaderConfig) *loaderCandidate {
 	for _, c := range t.all {
 		if effectKey(c.Setting) == effectKey(s) {
 			return c
@@ -242,10 +242,10 @@ func newTrial(name string, rates []float64) runs.Trial {
 // AdvisedSetting returns the setting of Enough or else of Smallest, or the config's own if that
 // trains as fast.
 func (l *LoaderTuning) AdvisedSetting() train.LoaderConfig {
-	if l.comparedIndex() == l.Now || l.isLoadingFree() || l.Training != nil && !(l.Gain.Low > 1) {
+	if l.comparedSettingIndex() == l.Now || l.isLoadingFree() || l.Training != nil && !(l.Gain.Low > 1) {
 		return l.Trials[l.Now].Setting
 	}
-	return l.Trials[l.comparedIndex()].Setting
+	return l.Trials[l.comparedSettingIndex()].Setting
 }
 
 // loaderToTrainingRatio returns how many times as fast the config's loader alone is as the training
@@ -263,7 +263,7 @@ const sufficientLoaderRatio = 100
 
 // isLoadingFree reports whether a training was measured that loading does not slow down measurably.
 func (l *LoaderTuning) isLoadingFree() bool {
-	return l.Training != nil && (l.Full.isAsFast() || l.loaderToTrainingRatio() >= sufficientLoaderRatio)
+	return l.Training != nil && (l.Full.isAtLeastAsFast() || l.loaderToTrainingRatio() >= sufficientLoaderRatio)
 }
 
 // FormatOverrides formats s as values of the flag --set, such as "loader.workers=4".

@@ -105,7 +105,7 @@ func MeasureLoader(ctx context.Context, cfg train.Config, o LoaderOptions) (res 
 		runtime.GOMAXPROCS(train.Processors(cfg.Engine.Threads, before, 1, false))
 		defer runtime.GOMAXPROCS(before)
 	}
-	t := &tuner{cfg: cfg, o: o, samples: samples, notes: notes, group: collective.InProcess(1)[0], alone: map[bool]float64{}}
+	t := &loaderTuner{cfg: cfg, o: o, samples: samples, notes: notes, group: collective.InProcess(1)[0], alone: map[bool]float64{}}
 	defer func() { err = errors.Join(err, t.close()) }()
 	if err := t.measureLoaders(ctx); err != nil {
 		return fail(err)
@@ -120,27 +120,27 @@ func MeasureLoader(ctx context.Context, cfg train.Config, o LoaderOptions) (res 
 	return res, nil
 }
 
-type tuner struct {
+type loaderTuner struct {
 	cfg     train.Config
 	o       LoaderOptions
 	samples train.Samples
 	group   collective.Group
-	kept    data.Dataset // the training samples in memory; nil if inmem is not measured
-	all     []*candidate // all[0] is the config's own setting
+	kept    data.Dataset       // the training samples in memory; nil if inmem is not measured
+	all     []*loaderCandidate // all[0] is the config's own setting
 	notes   []string
 	rounds  int              // rounds measured so far
 	alone   map[bool]float64 // seconds per batch without workers; the key is true for inmem, false for lowmem
 }
 
-type candidate struct {
+type loaderCandidate struct {
 	LoaderTrial
-	m       *measurer
+	m       *trialMeasurer
 	batch   float64 // seconds per batch; 0 before the first measurement
 	dropped bool    // no longer measured, because it is clearly slower
 }
 
 // close closes the loaders of all candidates, and the group.
-func (t *tuner) close() error {
+func (t *loaderTuner) close() error {
 	for _, c := range t.all {
 		c.m.close()
 		c.m.loader.Close()
@@ -149,19 +149,19 @@ func (t *tuner) close() error {
 }
 
 // logf passes one line of progress to LoaderOptions.Line.
-func (t *tuner) logf(format string, a ...any) {
+func (t *loaderTuner) logf(format string, a ...any) {
 	if t.o.Line != nil {
 		t.o.Line(fmt.Sprintf(format, a...))
 	}
 }
 
-func (t *tuner) addNote(format string, a ...any) {
+func (t *loaderTuner) addNote(format string, a ...any) {
 	t.notes = append(t.notes, fmt.Sprintf(format, a...))
 }
 
 // measureLoaders measures the kinds and numbers of workers, then the variations of the smallest
 // setting that is as fast as the fastest one.
-func (t *tuner) measureLoaders(ctx context.Context) error {
+func (t *loaderTuner) measureLoaders(ctx context.Context) error {
 	share := 0.4
 	if t.o.LoaderOnly {
 		share = 0.6
@@ -191,8 +191,8 @@ func (t *tuner) measureLoaders(ctx context.Context) error {
 		return err
 	}
 	fastest, smallest, _ := chooseSettings(t.collectTrials())
-	finalists := []*candidate{now}
-	for _, c := range []*candidate{t.all[fastest], t.all[smallest]} {
+	finalists := []*loaderCandidate{now}
+	for _, c := range []*loaderCandidate{t.all[fastest], t.all[smallest]} {
 		if !slices.Contains(finalists, c) {
 			finalists = append(finalists, c)
 		}
@@ -256,7 +256,7 @@ func effectKey(s train.LoaderConfig) string {
 
 // addCandidate returns the candidate in t.all whose setting has the effect of s. If there is none,
 // it adds one.
-func (t *tuner) addCandidate(s train.LoaderConfig) (*candidate, error) {
+func (t *loaderTuner) addCandidate(s train.LoaderConfig) (*loaderCandidate, error) {
 	for _, c := range t.all {
 		if effectKey(c.Setting) == effectKey(s) {
 			return c, nil
@@ -275,7 +275,7 @@ func (t *tuner) addCandidate(s train.LoaderConfig) (*candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &candidate{m: &measurer{cfg: cfg, group: t.group, loader: loader}}
+	c := &loaderCandidate{m: &trialMeasurer{cfg: cfg, group: t.group, loader: loader}}
 	c.Setting, c.OtherBatches = s, !same
 	t.all = append(t.all, c)
 	return c, nil
@@ -287,7 +287,7 @@ const maxMemoryFraction = 0.7
 // cacheSamples reads the training samples into memory for inmem. Unless the config itself uses
 // inmem, it gives up after a third of LoaderOptions.Budget, or if memory does not suffice. It then
 // sets t.kept to nil and adds a note.
-func (t *tuner) cacheSamples(ctx context.Context) error {
+func (t *loaderTuner) cacheSamples(ctx context.Context) error {
 	kept := data.InMemory(t.samples.Train)
 	if _, complete := data.CachedBytes(kept); complete {
 		if t.cfg.Loader.Kind != data.LoaderInMem {
@@ -329,7 +329,7 @@ func (t *tuner) cacheSamples(ctx context.Context) error {
 
 // measureRounds measures each candidate once per round, for at least minRounds rounds and until the
 // budget is spent. It drops clearly slower candidates.
-func (t *tuner) measureRounds(ctx context.Context, all []*candidate, budget time.Duration) error {
+func (t *loaderTuner) measureRounds(ctx context.Context, all []*loaderCandidate, budget time.Duration) error {
 	begin := time.Now()
 	slice := budget.Seconds() / float64(targetRounds*len(all)) / 2
 	all, err := t.warmUp(ctx, all, budget)
@@ -343,7 +343,7 @@ func (t *tuner) measureRounds(ctx context.Context, all []*candidate, budget time
 		}
 	}
 	for _, c := range all {
-		c.dropped = c.batch > 3*best && !c.isConfigured(t)
+		c.dropped = c.batch > 3*best && !c.isConfigSetting(t)
 	}
 	for round := 0; ; round++ {
 		took := time.Since(begin)
@@ -355,7 +355,7 @@ func (t *tuner) measureRounds(ctx context.Context, all []*candidate, budget time
 			if c.dropped {
 				continue
 			}
-			if err := c.measure(ctx, max(c.minBatches(), int(slice/c.batch))); err != nil {
+			if err := c.measureBatches(ctx, max(c.minBatches(), int(slice/c.batch))); err != nil {
 				return err
 			}
 			for len(c.rounds) < t.rounds-1 {
@@ -373,14 +373,14 @@ func (t *tuner) measureRounds(ctx context.Context, all []*candidate, budget time
 // warmUp measures each candidate once, outside the results, to find out how long a batch takes. It
 // skips a candidate, with a note, if that would take more than its share of the budget. It returns
 // the candidates that it has measured.
-func (t *tuner) warmUp(ctx context.Context, all []*candidate, budget time.Duration) (kept []*candidate, err error) {
+func (t *loaderTuner) warmUp(ctx context.Context, all []*loaderCandidate, budget time.Duration) (kept []*loaderCandidate, err error) {
 	for _, c := range all {
 		n := c.minBatches()
 		if c.batch == 0 && c.cachesProcessedSamples() {
 			n = max(n, c.m.loader.Steps()) // the cache is used from the second epoch on
 		}
 		inmem := c.Setting.Kind == data.LoaderInMem
-		if alone := t.alone[inmem]; alone > 0 && !c.isConfigured(t) {
+		if alone := t.alone[inmem]; alone > 0 && !c.isConfigSetting(t) {
 			hands := max(1, min(c.Setting.Workers, runtime.GOMAXPROCS(0)))
 			if need := time.Duration(float64(2*n) * alone / float64(hands) * float64(time.Second)); need > budget/time.Duration(len(all)) {
 				t.addNote("%s: not measured: one measurement takes about %v; use --budget %v to make it", formatSetting(c.Setting), need.Round(time.Second), (time.Duration(float64(len(all))*float64(need)/float64(budget)*float64(t.o.Budget)) + time.Second).Round(time.Second))
@@ -389,7 +389,7 @@ func (t *tuner) warmUp(ctx context.Context, all []*candidate, budget time.Durati
 		}
 		for ; ; n *= 2 { // until the start of an epoch is a small part of the time
 			begin := time.Now()
-			if err := c.measure(ctx, n); err != nil {
+			if err := c.measureBatches(ctx, n); err != nil {
 				return nil, err
 			}
 			if took := time.Since(begin); took > 20*time.Millisecond {
@@ -407,7 +407,7 @@ func (t *tuner) warmUp(ctx context.Context, all []*candidate, budget time.Durati
 
 // minBatches returns the least number of batches to measure: fewer might all be prefetched before
 // the clock starts.
-func (c *candidate) minBatches() int {
+func (c *loaderCandidate) minBatches() int {
 	if c.Setting.Workers == 0 {
 		return 1
 	}
@@ -416,13 +416,13 @@ func (c *candidate) minBatches() int {
 
 // cachesProcessedSamples reports whether samples are cached after the map or batch stage, not as
 // they were read.
-func (c *candidate) cachesProcessedSamples() bool {
+func (c *loaderCandidate) cachesProcessedSamples() bool {
 	order := c.Setting.Order
 	i := slices.Index(order, data.StageCache)
 	return i >= 0 && i > min(slices.Index(order, data.StageBatch), slices.Index(order, data.StageMap))
 }
 
-func (c *candidate) isConfigured(t *tuner) bool { return c == t.all[0] }
+func (c *loaderCandidate) isConfigSetting(t *loaderTuner) bool { return c == t.all[0] }
 
 // minRelativeSpeed is a speed relative to the fastest setting's. A setting is dropped if the upper
 // limit of its 95 % interval is below it.
@@ -430,7 +430,7 @@ const minRelativeSpeed = 0.9
 
 // dropSlowCandidates sets dropped for each candidate that is clearly slower than the fastest one,
 // but never for the config's own setting.
-func (t *tuner) dropSlowCandidates(all []*candidate) {
+func (t *loaderTuner) dropSlowCandidates(all []*loaderCandidate) {
 	best := t.all[0]
 	for _, c := range all {
 		if !c.OtherBatches && medianRate(c.rounds) > medianRate(best.rounds) {
@@ -438,15 +438,15 @@ func (t *tuner) dropSlowCandidates(all []*candidate) {
 		}
 	}
 	for _, c := range all {
-		c.dropped = c.dropped || !c.isConfigured(t) && newRatio(c.rounds, best.rounds).High < minRelativeSpeed
+		c.dropped = c.dropped || !c.isConfigSetting(t) && newRatio(c.rounds, best.rounds).High < minRelativeSpeed
 	}
 }
 
-// measure measures the time for n batches, after n batches of warm-up, and updates the candidate's
+// measureBatches measures the time for n batches, after n batches of warm-up, and updates the candidate's
 // seconds per batch and its memory.
-func (c *candidate) measure(ctx context.Context, n int) error {
+func (c *loaderCandidate) measureBatches(ctx context.Context, n int) error {
 	c.m.o = TrialOptions{Batches: n, Trials: 1, Warmup: 1}
-	seconds, err := c.m.measure(ctx, "IO", c.m.loadBatch)
+	seconds, err := c.m.measureTrials(ctx, "IO", c.m.loadBatch)
 	if err != nil {
 		return fmt.Errorf("%s: %w", formatSetting(c.Setting), err)
 	}
@@ -458,7 +458,7 @@ func (c *candidate) measure(ctx context.Context, n int) error {
 }
 
 // collectTrials returns the results of all candidates so far, in the order of t.all.
-func (t *tuner) collectTrials() []LoaderTrial {
+func (t *loaderTuner) collectTrials() []LoaderTrial {
 	now, trials := t.all[0], make([]LoaderTrial, len(t.all))
 	for i, c := range t.all {
 		trials[i] = c.LoaderTrial
@@ -473,7 +473,7 @@ func (t *tuner) collectTrials() []LoaderTrial {
 
 // newResult returns the trials, fastest first, and the fastest and the smallest setting of the
 // final rounds. The fields about training are not set.
-func (t *tuner) newResult() *LoaderTuning {
+func (t *loaderTuner) newResult() *LoaderTuning {
 	res := &LoaderTuning{Batch: t.cfg.Batch, Notes: t.notes, Enough: -1, Full: newRatio(nil, nil), Gain: newRatio(nil, nil)}
 	res.Trials = slices.DeleteFunc(t.collectTrials(), func(l LoaderTrial) bool { return l.Rate == 0 }) // never measured
 	own := effectKey(t.all[0].Setting)

@@ -146,7 +146,7 @@ func TestOtherBatches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tuner := &tuner{cfg: cfg, samples: samples, group: collective.InProcess(1)[0]}
+	tuner := &loaderTuner{cfg: cfg, samples: samples, group: collective.InProcess(1)[0]}
 	for order, want := range map[[5]string]bool{
 		{data.StageShuffle, data.StageShard, data.StageMap, data.StageBatch, data.StagePrefetch}: false,
 		{data.StageShuffle, data.StageShard, data.StageMap, data.StageCache, data.StageBatch}:    true,

@@ -16,7 +16,7 @@ import (
 
 func formatSetting(s train.LoaderConfig) string {
 	kind := cmp.Or(s.Kind, data.LoaderLowMem)
-	text := fmt.Sprintf("%s, %s, prefetch %d", kind, english.Count(s.Workers, "worker"), s.Prefetch)
+	text := fmt.Sprintf("%s, %s, prefetch %d", kind, english.FormatCount(s.Workers, "worker"), s.Prefetch)
 	if s.Workers == 0 {
 		text = kind + ", 0 workers"
 	}
@@ -72,7 +72,7 @@ func (l *LoaderTuning) trainingSentence() string {
 	switch {
 	case l.isLoadingFree():
 		return "but the loader is not the bottleneck: " + cost + ": keep the config's setting"
-	case l.comparedIndex() == l.Now:
+	case l.comparedSettingIndex() == l.Now:
 		return cost + ": no other setting makes training faster"
 	}
 	best := "the smallest setting"

@@ -78,14 +78,14 @@ func RunTrials(ctx context.Context, cfg train.Config, group collective.Group, o 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
-	m := &measurer{t: t, cfg: cfg, group: group, loader: t.Loader(), o: o}
+	m := &trialMeasurer{t: t, cfg: cfg, group: group, loader: t.Loader(), o: o}
 	defer m.close()
 	res = &Trials{Ranks: group.Size(), Seconds: map[string][]float64{}, Rates: map[string][][]float64{}}
 	for _, trial := range []struct {
 		name  string
 		batch func(ctx context.Context) error
 	}{{"IO", m.loadBatch}, {"SYNTHETIC", m.trainOnCachedBatch}, {"FULL", m.loadAndTrain}} {
-		seconds, err := m.measure(ctx, trial.name, trial.batch)
+		seconds, err := m.measureTrials(ctx, trial.name, trial.batch)
 		if err != nil {
 			return nil, fmt.Errorf("run trials: %s: %w", trial.name, err)
 		}
@@ -94,15 +94,15 @@ func RunTrials(ctx context.Context, cfg train.Config, group collective.Group, o 
 	}
 	if staged := t.Staged(); staged != nil {
 		res.Staged = staged.String()
-		if res.Original, err = m.measureOriginalFiles(ctx); err != nil {
+		if res.Original, err = m.measureWithoutStaging(ctx); err != nil {
 			return nil, fmt.Errorf("run trials with the original files: %w", err)
 		}
 	}
 	return res, nil
 }
 
-// measureOriginalFiles measures IO and FULL without staging.
-func (m *measurer) measureOriginalFiles(ctx context.Context) ([]runs.Trial, error) {
+// measureWithoutStaging measures IO and FULL without staging.
+func (m *trialMeasurer) measureWithoutStaging(ctx context.Context) ([]runs.Trial, error) {
 	samples, err := train.OpenSamples(ctx, m.cfg.Data)
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (m *measurer) measureOriginalFiles(ctx context.Context) ([]runs.Trial, erro
 		return nil, err
 	}
 	defer loader.Close()
-	o := &measurer{t: m.t, cfg: m.cfg, group: m.group, loader: loader, o: m.o}
+	o := &trialMeasurer{t: m.t, cfg: m.cfg, group: m.group, loader: loader, o: m.o}
 	o.o.Line = nil // programs that read benchy's log know only three kinds of trial
 	defer o.close()
 	var trials []runs.Trial
@@ -120,7 +120,7 @@ func (m *measurer) measureOriginalFiles(ctx context.Context) ([]runs.Trial, erro
 		name  string
 		batch func(ctx context.Context) error
 	}{{"IO", o.loadBatch}, {"FULL", o.loadAndTrain}} {
-		seconds, err := o.measure(ctx, trial.name, trial.batch)
+		seconds, err := o.measureTrials(ctx, trial.name, trial.batch)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", trial.name, err)
 		}
@@ -160,7 +160,7 @@ func (t *Trials) Table() string {
 	return b.String() + t.Staged + "\n"
 }
 
-type measurer struct {
+type trialMeasurer struct {
 	t       *train.Trainer // nil to measure only the loader
 	cfg     train.Config
 	group   collective.Group
@@ -173,14 +173,14 @@ type measurer struct {
 }
 
 // close closes the current epoch's iterator, but not the loader.
-func (m *measurer) close() {
+func (m *trialMeasurer) close() {
 	if m.batches != nil {
 		m.batches.Close()
 	}
 }
 
 // loadBatch loads the next batch, after the end of an epoch from the next one.
-func (m *measurer) loadBatch(ctx context.Context) error {
+func (m *trialMeasurer) loadBatch(ctx context.Context) error {
 	for range 2 {
 		if m.batches == nil {
 			m.batches = m.loader.Epoch(ctx, m.epoch)
@@ -198,7 +198,7 @@ func (m *measurer) loadBatch(ctx context.Context) error {
 }
 
 // trainOnCachedBatch does one training step on a batch that it has loaded on its first call.
-func (m *measurer) trainOnCachedBatch(ctx context.Context) error {
+func (m *trialMeasurer) trainOnCachedBatch(ctx context.Context) error {
 	if m.cached.Image == nil {
 		if err := m.loadBatch(ctx); err != nil {
 			return err
@@ -210,7 +210,7 @@ func (m *measurer) trainOnCachedBatch(ctx context.Context) error {
 }
 
 // loadAndTrain loads a batch and trains one step on it, as in a run.
-func (m *measurer) loadAndTrain(ctx context.Context) error {
+func (m *trialMeasurer) loadAndTrain(ctx context.Context) error {
 	if err := m.loadBatch(ctx); err != nil {
 		return err
 	}
@@ -221,14 +221,14 @@ func (m *measurer) loadAndTrain(ctx context.Context) error {
 // and with the config's rate the training on a single batch could diverge.
 const trialLearningRate = 1e-9
 
-func (m *measurer) trainStep(ctx context.Context, b data.Batch) error {
+func (m *trialMeasurer) trainStep(ctx context.Context, b data.Batch) error {
 	return m.t.Step(ctx, b.Image, b.Target, trialLearningRate, nil)
 }
 
-// measure runs the warm-up and the trials of one kind, such as "IO". Each trial calls batch
+// measureTrials runs the warm-up and the trials of one kind, such as "IO". Each trial calls batch
 // o.Batches times. measure returns the seconds of each trial, without the warm-up, and stores the
 // rates of its batches in m.rates.
-func (m *measurer) measure(ctx context.Context, name string, batch func(context.Context) error) ([]float64, error) {
+func (m *trialMeasurer) measureTrials(ctx context.Context, name string, batch func(context.Context) error) ([]float64, error) {
 	var seconds []float64
 	m.rates = nil
 	for i := range m.o.Warmup + m.o.Trials {
@@ -262,7 +262,7 @@ func (m *measurer) measure(ctx context.Context, name string, batch func(context.
 }
 
 // synchronize waits until all ranks' devices are idle, and returns the time.
-func (m *measurer) synchronize(ctx context.Context) (time.Time, error) {
+func (m *trialMeasurer) synchronize(ctx context.Context) (time.Time, error) {
 	if m.t != nil {
 		if err := m.t.Synchronize(); err != nil {
 			return time.Time{}, err
@@ -274,12 +274,12 @@ func (m *measurer) synchronize(ctx context.Context) (time.Time, error) {
 
 // samplesPerSecond returns the samples per second of all ranks together, if each took the given
 // seconds for its batches.
-func (m *measurer) samplesPerSecond(batches int, seconds float64) float64 {
+func (m *trialMeasurer) samplesPerSecond(batches int, seconds float64) float64 {
 	return float64(m.cfg.Batch*m.group.Size()*batches) / seconds
 }
 
 // logLine passes a line of benchy's log to o.Line on rank 0.
-func (m *measurer) logLine(format string, a ...any) {
+func (m *trialMeasurer) logLine(format string, a ...any) {
 	if m.o.Line != nil && m.group.Rank() == 0 {
 		m.o.Line(fmt.Sprintf(format, a...))
 	}
@@ -287,7 +287,7 @@ func (m *measurer) logLine(format string, a ...any) {
 
 // summarizeTrials logs and returns the mean and the population standard deviation of the rates of
 // trials that took the given seconds.
-func (m *measurer) summarizeTrials(name string, seconds []float64) runs.Trial {
+func (m *trialMeasurer) summarizeTrials(name string, seconds []float64) runs.Trial {
 	r := runs.Trial{Name: name}
 	for _, s := range seconds {
 		r.Rates = append(r.Rates, m.samplesPerSecond(m.o.Batches, s))

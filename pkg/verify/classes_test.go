@@ -20,7 +20,7 @@ func TestCheckClasses(t *testing.T) {
 	}
 	check := func(rows []runs.ClassScores) (failed []string) {
 		v := &verifier{run: runs.Run{Classes: rows}}
-		v.checkClasses(s, 2, 1e-9)
+		v.checkClassScores(s, 2, 1e-9)
 		for _, c := range v.checks {
 			if !c.OK {
 				failed = append(failed, c.Name)

@@ -18,7 +18,7 @@ func (v *verifier) checkConfigs() error {
 		}
 	}
 	if recorded == 0 {
-		v.addClaimCheck(name, true, "not recorded")
+		v.addBoolCheck(name, true, "not recorded")
 		return nil
 	}
 	want, err := train.ConfigHash(v.run.Info.Config)
@@ -29,35 +29,35 @@ func (v *verifier) checkConfigs() error {
 		switch w.ConfigHash {
 		case want:
 		case "":
-			v.addClaimCheck(name, false, "rank %d did not record its config", w.Rank)
+			v.addBoolCheck(name, false, "rank %d did not record its config", w.Rank)
 			return nil
 		default:
-			v.addClaimCheck(name, false, "rank %d trained with another config (SHA-256 %.12s…, want %.12s…)", w.Rank, w.ConfigHash, want)
+			v.addBoolCheck(name, false, "rank %d trained with another config (SHA-256 %.12s…, want %.12s…)", w.Rank, w.ConfigHash, want)
 			return nil
 		}
 	}
-	v.addClaimCheck(name, true, "%d ranks, SHA-256 %.12s…", recorded, want)
+	v.addBoolCheck(name, true, "%d ranks, SHA-256 %.12s…", recorded, want)
 	return nil
 }
 
-// checkData checks that all ranks trained on the same data, also after a resume, unless the user
+// checkSameData checks that all ranks trained on the same data, also after a resume, unless the user
 // has accepted other data.
-func (v *verifier) checkData() {
+func (v *verifier) checkSameData() {
 	const name = "all ranks trained on the same data, from the start to the end"
 	last, known := v.run.LastData()
 	if !known {
-		v.addClaimCheck(name, true, "not recorded")
+		v.addBoolCheck(name, true, "not recorded")
 		return
 	}
 	for _, w := range v.run.Workers {
 		if w.DataHash == "" {
-			v.addClaimCheck(name, false, "rank %d did not record its data", w.Rank)
+			v.addBoolCheck(name, false, "rank %d did not record its data", w.Rank)
 			return
 		}
 	}
 	changes := v.run.DataChanges()
 	if len(changes) == 0 {
-		v.addClaimCheck(name, true, "%s", last.DescribeData())
+		v.addBoolCheck(name, true, "%s", last.DescribeData())
 		return
 	}
 	ok := true
@@ -66,7 +66,7 @@ func (v *verifier) checkData() {
 		ok = ok && c.Accepted
 		details = append(details, describeDataChange(c))
 	}
-	v.addClaimCheck(name, ok, "%s", strings.Join(details, "; "))
+	v.addBoolCheck(name, ok, "%s", strings.Join(details, "; "))
 }
 
 func describeDataChange(c runs.DataChange) string {

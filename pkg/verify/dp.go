@@ -124,7 +124,7 @@ func verifyVariants(ctx context.Context, workers int, list []variant, options tr
 		if err != nil {
 			return checks, fmt.Errorf("verify %s: %w", v.name, err)
 		}
-		diff, moved, err := compareTraining(ctx, one, cfg, workers, nil, options)
+		diff, moved, err := compareWithOneWorker(ctx, one, cfg, workers, nil, options)
 		if err != nil {
 			return checks, fmt.Errorf("verify %s: %w", v.name, err)
 		}
@@ -147,7 +147,7 @@ func describeInvariant(cfg train.Config, workers int) string {
 // verifyFaults returns one check per fault in list, which is OK if the comparison detects the
 // fault. cfg trains with SGD: Adam cancels a common factor of all gradients, so the sum in place of
 // the mean would hardly change the result.
-func verifyFaults(ctx context.Context, workers int, cfg train.Config, list []namedFault, options train.WorkerOptions) ([]Check, error) {
+func verifyFaults(ctx context.Context, workers int, cfg train.Config, list []faultCase, options train.WorkerOptions) ([]Check, error) {
 	limit := toleranceFloat64
 	if cfg.Engine.Precision != "fp64" {
 		limit = toleranceFloat32
@@ -164,7 +164,7 @@ func verifyFaults(ctx context.Context, workers int, cfg train.Config, list []nam
 		}
 		var diff float64
 		if err == nil {
-			diff, _, err = compareTraining(ctx, one, m.cfg, workers, m.f, options)
+			diff, _, err = compareWithOneWorker(ctx, one, m.cfg, workers, m.f, options)
 		}
 		if err != nil {
 			return checks, fmt.Errorf("verify that the comparison detects %s: %w", m.name, err)
@@ -178,17 +178,17 @@ func verifyFaults(ctx context.Context, workers int, cfg train.Config, list []nam
 }
 
 // trainOneWorker trains one worker with the fault f and the full batch of the given number of workers.
-func trainOneWorker(ctx context.Context, cfg train.Config, workers int, f fault, options train.WorkerOptions) (replicaParameters, error) {
+func trainOneWorker(ctx context.Context, cfg train.Config, workers int, f faultInjector, options train.WorkerOptions) (replicaParameters, error) {
 	cfg.Batch, cfg.Strategy = cfg.Batch*cfg.Strategy.ReplicaCount(workers), strategy.Config{} // the engine's own update
 	one, err := trainReplicas(ctx, cfg, 1, f, options)
 	return one[0], err
 }
 
-// compareTraining trains several workers that divide the batch, or the network, and have the fault
+// compareWithOneWorker trains several workers that divide the batch, or the network, and have the fault
 // f. It compares them with one, the result of trainOneWorker: diff is the largest relative
 // difference (2-norm) of a parameter over all ranks; moved is the smallest relative distance by
 // which the training of one changed a parameter.
-func compareTraining(ctx context.Context, one replicaParameters, cfg train.Config, workers int, f fault, options train.WorkerOptions) (diff, moved float64, err error) {
+func compareWithOneWorker(ctx context.Context, one replicaParameters, cfg train.Config, workers int, f faultInjector, options train.WorkerOptions) (diff, moved float64, err error) {
 	many, err := trainReplicas(ctx, cfg, workers, f, options)
 	if err != nil {
 		return 0, 0, err
@@ -219,7 +219,7 @@ type replicaParameters struct{ before, after map[string][]float64 }
 
 // trainReplicas trains for verifySteps steps with one goroutine per rank, and returns each rank's
 // parameters.
-func trainReplicas(ctx context.Context, cfg train.Config, workers int, f fault, options train.WorkerOptions) ([]replicaParameters, error) {
+func trainReplicas(ctx context.Context, cfg train.Config, workers int, f faultInjector, options train.WorkerOptions) ([]replicaParameters, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	groups := collective.InProcessNodes(workers, cfg.Strategy.ReplicasPerProcess(workers))
@@ -240,12 +240,12 @@ func trainReplicas(ctx context.Context, cfg train.Config, workers int, f fault, 
 }
 
 // trainReplica trains one rank for verifySteps steps.
-func trainReplica(ctx context.Context, cfg train.Config, g collective.Group, f fault, options train.WorkerOptions) (r replicaParameters, err error) {
+func trainReplica(ctx context.Context, cfg train.Config, g collective.Group, f faultInjector, options train.WorkerOptions) (r replicaParameters, err error) {
 	if f != nil {
 		f(&options)
 	}
 	if cfg.Model.Kind == model.KindUNet2D && cfg.Model.Classes > 0 {
-		options.Samples = newClassMasks()
+		options.Samples = newClassMaskSamples()
 	}
 	t, err := train.New(ctx, cfg, g, options)
 	if err != nil {

@@ -15,54 +15,54 @@ import (
 
 // A fault breaks data parallelism on purpose: it changes a worker's options so that the check of
 // the invariant must fail. nil: no fault.
-type fault func(p *train.WorkerOptions)
+type faultInjector func(p *train.WorkerOptions)
 
-// namedFault is a fault with the config in which it must be detected.
-type namedFault struct {
+// faultCase is a fault with the config in which it must be detected.
+type faultCase struct {
 	name string
-	f    fault
+	f    faultInjector
 	cfg  train.Config
 	// everywhere is set if the one worker also has the fault, a computation that depends on how the
 	// workers divide a batch.
 	everywhere bool
 }
 
-func listFaults(cfg train.Config) []namedFault {
+func listFaults(cfg train.Config) []faultCase {
 	if cfg.Strategy.Staged() {
 		adaptToStages(&cfg)
 		clipped := cfg
 		clipped.Optimizer.ClipNorm = clipNorm
-		return []namedFault{
-			{"gradients that do not reach the stage before", breakMessages(zeroGradients), cfg, false},
-			{"gradients of the micro-batch before", breakMessages(staleGradients), cfg, false},
-			{"activations of the micro-batch before", breakMessages(staleActivations), cfg, false},
-			{"gradients clipped by the norm of each stage", keepNorms, clipped, false},
+		return []faultCase{
+			{"gradients that do not reach the stage before", newMessageFault(zeroGradients), cfg, false},
+			{"gradients of the micro-batch before", newMessageFault(repeatGradients), cfg, false},
+			{"activations of the micro-batch before", newMessageFault(repeatActivations), cfg, false},
+			{"gradients clipped by the norm of each stage", clipByLocalNorm, clipped, false},
 		}
 	}
 	norms := cfg
 	addSyncedBatchNorm(&norms)
-	missing := namedFault{"a bucket that is not reduced", skipBucket, cfg, false}
+	missing := faultCase{"a bucket that is not reduced", skipBucketReduction, cfg, false}
 	if cfg.Strategy.NeedsSGD() { // the workers exchange parameters instead of buckets
-		missing = namedFault{"parameters that are averaged after every second step only", func(*train.WorkerOptions) {}, cfg, false}
+		missing = faultCase{"parameters that are averaged after every second step only", func(*train.WorkerOptions) {}, cfg, false}
 		missing.cfg.Strategy.Steps = 2
 	}
-	list := []namedFault{
-		{"a sum in place of the mean", sumGradients, cfg, false},
+	list := []faultCase{
+		{"a sum in place of the mean", skipAveraging, cfg, false},
 		missing,
 		{"equal shards on all ranks", useEqualShards, cfg, false},
-		{"batch norms that do not exchange their statistics", skipStatistics, norms, false},
+		{"batch norms that do not exchange their statistics", skipStatisticsSync, norms, false},
 	}
 	if cfg.Engine.Device != "reference" {
 		return list
 	}
 	pixels := cfg
-	setPixelClasses(&pixels)
+	setPixelClassModel(&pixels)
 	return append(list,
-		namedFault{"a loss divided by the weights of the pixels that count in a shard", breakLoss(reference.MeanOfCounted), pixels, true},
-		namedFault{"soft Dice of the batch of a shard", breakLoss(reference.DiceOfBatch), pixels, true})
+		faultCase{"a loss divided by the weights of the pixels that count in a shard", newLossFault(reference.MeanOfCounted), pixels, true},
+		faultCase{"soft Dice of the batch of a shard", newLossFault(reference.DiceOfBatch), pixels, true})
 }
 
-func breakLoss(f reference.LossFault) fault {
+func newLossFault(f reference.LossFault) faultInjector {
 	return func(p *train.WorkerOptions) {
 		p.Open = func(o engine.Options, _ int) (engine.Engine, error) { return reference.NewFaulty(o, f) }
 	}
@@ -76,24 +76,26 @@ func useEqualShards(p *train.WorkerOptions) {
 	}
 }
 
-// sumGradients makes the exchange return the gradients' sum instead of their mean.
-func sumGradients(p *train.WorkerOptions) {
-	breakExchange(p, func(sync engine.GradSync, workers int) engine.GradSync { return sumSync{faultySync{sync}, workers} })
+// skipAveraging makes the exchange return the gradients' sum instead of their mean.
+func skipAveraging(p *train.WorkerOptions) {
+	replaceGradSync(p, func(sync engine.GradSync, workers int) engine.GradSync {
+		return summingGradSync{faultyGradSync{sync}, workers}
+	})
 }
 
-// skipBucket makes the exchange skip bucket 0, whose update then uses a single worker's gradients.
-func skipBucket(p *train.WorkerOptions) {
-	breakExchange(p, func(sync engine.GradSync, _ int) engine.GradSync { return partialSync{faultySync{sync}} })
+// skipBucketReduction makes the exchange skip bucket 0, whose update then uses a single worker's gradients.
+func skipBucketReduction(p *train.WorkerOptions) {
+	replaceGradSync(p, func(sync engine.GradSync, _ int) engine.GradSync { return bucketSkippingSync{faultyGradSync{sync}} })
 }
 
-// skipStatistics makes synchronized batch norms use each worker's own statistics.
-func skipStatistics(p *train.WorkerOptions) {
-	breakExchange(p, func(sync engine.GradSync, _ int) engine.GradSync { return localStatisticsSync{faultySync{sync}} })
+// skipStatisticsSync makes synchronized batch norms use each worker's own statistics.
+func skipStatisticsSync(p *train.WorkerOptions) {
+	replaceGradSync(p, func(sync engine.GradSync, _ int) engine.GradSync { return localStatisticsSync{faultyGradSync{sync}} })
 }
 
-// breakExchange makes the strategy pass the result of change for its own GradSync to the
+// replaceGradSync makes the strategy pass the result of change for its own GradSync to the
 // executable. GPUs then exchange gradients through the host.
-func breakExchange(p *train.WorkerOptions, change func(sync engine.GradSync, workers int) engine.GradSync) {
+func replaceGradSync(p *train.WorkerOptions, change func(sync engine.GradSync, workers int) engine.GradSync) {
 	p.Strategy = func(ctx context.Context, c strategy.Config, _ *engine.Accelerator, group collective.Group) (strategy.Strategy, error) {
 		s, err := strategy.New(ctx, c, nil, group)
 		if err != nil {
@@ -123,23 +125,23 @@ func (x faultyExecutable) Step(ctx context.Context, sync engine.GradSync, update
 	return x.Executable.Step(ctx, x.change(sync), update)
 }
 
-// faultySync is a GradSync whose gradients the engine does not add up itself, which would bypass
+// faultyGradSync is a GradSync whose gradients the engine does not add up itself, which would bypass
 // the fault.
-type faultySync struct{ engine.GradSync }
+type faultyGradSync struct{ engine.GradSync }
 
-func (s faultySync) Capabilities() engine.SyncCapabilities {
+func (s faultyGradSync) Capabilities() engine.SyncCapabilities {
 	c := s.GradSync.Capabilities()
 	c.Accumulation = nil
 	return c
 }
 
-// sumSync replaces the mean of the gradients by their sum.
-type sumSync struct {
-	faultySync
+// summingGradSync replaces the mean of the gradients by their sum.
+type summingGradSync struct {
+	faultyGradSync
 	workers int
 }
 
-func (s sumSync) ReduceBucket(i int, b device.Buffer, stream device.Stream) error {
+func (s summingGradSync) ReduceBucket(i int, b device.Buffer, stream device.Stream) error {
 	for k := range b.F64 {
 		b.F64[k] *= float64(s.workers)
 	}
@@ -149,10 +151,10 @@ func (s sumSync) ReduceBucket(i int, b device.Buffer, stream device.Stream) erro
 	return s.GradSync.ReduceBucket(i, b, stream)
 }
 
-// partialSync skips bucket 0.
-type partialSync struct{ faultySync }
+// bucketSkippingSync skips bucket 0.
+type bucketSkippingSync struct{ faultyGradSync }
 
-func (s partialSync) ReduceBucket(i int, b device.Buffer, stream device.Stream) error {
+func (s bucketSkippingSync) ReduceBucket(i int, b device.Buffer, stream device.Stream) error {
 	if i == 0 {
 		return nil
 	}
@@ -160,10 +162,10 @@ func (s partialSync) ReduceBucket(i int, b device.Buffer, stream device.Stream) 
 }
 
 // localStatisticsSync keeps the statistics of batch norms local.
-type localStatisticsSync struct{ faultySync }
+type localStatisticsSync struct{ faultyGradSync }
 
 func (s localStatisticsSync) Capabilities() engine.SyncCapabilities {
-	c := s.faultySync.Capabilities()
+	c := s.faultyGradSync.Capabilities()
 	c.ShareStatistics = func(own []float64) ([]float64, error) { return own, nil }
 	return c
 }

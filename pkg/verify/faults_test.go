@@ -19,17 +19,17 @@ import (
 func TestFaults(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		f    fault
+		f    faultInjector
 		want func(rank, bucket int) float64
 	}{
-		{"sum for mean", sumGradients, func(_, b int) float64 { return 10 + 2*float64(b) }},
-		{"bucket skipped", skipBucket, func(r, b int) float64 {
+		{"sum for mean", skipAveraging, func(_, b int) float64 { return 10 + 2*float64(b) }},
+		{"bucket skipped", skipBucketReduction, func(r, b int) float64 {
 			if b == 0 {
 				return 10 * float64(r)
 			}
 			return 5 + float64(b)
 		}},
-		{"own norms", skipStatistics, func(_, b int) float64 { return 5 + float64(b) }},
+		{"own norms", skipStatisticsSync, func(_, b int) float64 { return 5 + float64(b) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var p train.WorkerOptions

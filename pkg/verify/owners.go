@@ -18,8 +18,8 @@ func (v *verifier) checkOwners() ([]runs.Owner, error) {
 	if err != nil || len(owners)+len(problems) == 0 {
 		return nil, err
 	}
-	v.addClaimCheck("every owner of the run can be read", len(problems) == 0, "%s cannot be read: %v", english.Count(len(problems), "line"), problems)
-	detail, ok := fmt.Sprintf("%s, one after the other", english.Count(len(owners), "owner")), true
+	v.addBoolCheck("every owner of the run can be read", len(problems) == 0, "%s cannot be read: %v", english.FormatCount(len(problems), "line"), problems)
+	detail, ok := fmt.Sprintf("%s, one after the other", english.FormatCount(len(owners), "owner")), true
 	for i := 1; ok && i < len(owners); i++ {
 		before, next := owners[i-1], owners[i]
 		skew := time.Duration(0)
@@ -32,7 +32,7 @@ func (v *verifier) checkOwners() ([]runs.Owner, error) {
 				next.PID, next.Host, next.Started.Format(time.DateTime), before.PID, before.Host, before.Heartbeat.Format(time.DateTime))
 		}
 	}
-	v.addClaimCheck("one process at a time owned the run", ok, "%s", detail)
+	v.addBoolCheck("one process at a time owned the run", ok, "%s", detail)
 	return owners, nil
 }
 
@@ -57,7 +57,7 @@ func (v *verifier) checkStepOrder(owners []runs.Owner) error {
 	if ok {
 		detail = fmt.Sprintf("%d steps of %d processes", steps, processes)
 	}
-	v.addClaimCheck("each step follows the one before it or is replayed from a checkpoint", ok, "%s", detail)
+	v.addBoolCheck("each step follows the one before it or is replayed from a checkpoint", ok, "%s", detail)
 	return nil
 }
 

@@ -37,13 +37,13 @@ func Run(ctx context.Context, dir string, o RunOptions) ([]Check, error) {
 		return nil, err
 	}
 	v := verifier{run: run}
-	v.addClaimCheck("the run ended without an error", run.Info.Status == runs.StatusDone, "status is %q %s", run.Info.Status, run.Info.Error)
-	v.addClaimCheck("every line of the folder can be read", len(run.Problems) == 0, "%s cannot be read: %v", english.Count(len(run.Problems), "line"), run.Problems)
+	v.addBoolCheck("the run ended without an error", run.Info.Status == runs.StatusDone, "status is %q %s", run.Info.Status, run.Info.Error)
+	v.addBoolCheck("every line of the folder can be read", len(run.Problems) == 0, "%s cannot be read: %v", english.FormatCount(len(run.Problems), "line"), run.Problems)
 	v.checkProcesses()
 	if err := v.checkConfigs(); err != nil {
 		return v.checks, err
 	}
-	v.checkData()
+	v.checkSameData()
 	owners, err := v.checkOwners()
 	if err != nil {
 		return v.checks, err
@@ -51,7 +51,7 @@ func Run(ctx context.Context, dir string, o RunOptions) ([]Check, error) {
 	if err := v.checkStepOrder(owners); err != nil {
 		return v.checks, err
 	}
-	if err := v.checkSamples(); err != nil {
+	if err := v.checkEpochSums(); err != nil {
 		return v.checks, err
 	}
 	return v.checks, v.checkScores(ctx, o.Data)
@@ -62,8 +62,8 @@ type verifier struct {
 	checks []Check
 }
 
-// addClaimCheck adds a check without a number.
-func (v *verifier) addClaimCheck(name string, ok bool, format string, a ...any) {
+// addBoolCheck adds a check without a number.
+func (v *verifier) addBoolCheck(name string, ok bool, format string, a ...any) {
 	v.checks = append(v.checks, Check{Name: name, OK: ok, Value: math.NaN(), Limit: math.NaN(), Detail: fmt.Sprintf(format, a...)})
 }
 
@@ -86,13 +86,13 @@ func (v *verifier) checkProcesses() {
 		ranks[w.Rank] = true
 		agree = agree && w.WorldSize == world
 	}
-	v.addClaimCheck("each rank wrote its steps file", len(ranks) == world, "%d of %d ranks", len(ranks), world)
+	v.addBoolCheck("each rank wrote its steps file", len(ranks) == world, "%d of %d ranks", len(ranks), world)
 	processes, claim := world, "each rank was a separate process"
 	if n := v.run.Info.Processes; n > 0 && n != world {
-		processes, claim = n, "the ranks were in "+english.Count(n, "process")
+		processes, claim = n, "the ranks were in "+english.FormatCount(n, "process")
 	}
-	v.addClaimCheck(claim, len(pids) == processes, "%d processes for %d ranks", len(pids), world)
-	v.addClaimCheck("all ranks agree on the world size", agree, "run.json says %d", world)
+	v.addBoolCheck(claim, len(pids) == processes, "%d processes for %d ranks", len(pids), world)
+	v.addBoolCheck("all ranks agree on the world size", agree, "run.json says %d", world)
 }
 
 // lossTolerance is the largest difference between a training loss in epochs.csv and the mean loss
@@ -100,16 +100,16 @@ func (v *verifier) checkProcesses() {
 // in another order: for a million steps, they differ by less than 1e-10.
 const lossTolerance = 1e-9
 
-// epochSum adds up the steps of all ranks in one epoch.
-type epochSum struct {
+// epochSums adds up the steps of all ranks in one epoch.
+type epochSums struct {
 	samples        int
 	loss, absolute float64 // sums over the samples of the loss and of its absolute value
 }
 
-// checkSamples compares each epoch's samples and losses in epochs.csv with the sums over the steps
+// checkEpochSums compares each epoch's samples and losses in epochs.csv with the sums over the steps
 // of all ranks.
-func (v *verifier) checkSamples() error {
-	sums := map[int]epochSum{}
+func (v *verifier) checkEpochSums() error {
+	sums := map[int]epochSums{}
 	for rank := range v.run.Info.Workers {
 		_, steps, _, err := runs.ReadSteps(v.run.Dir, rank)
 		if err != nil {
@@ -125,7 +125,7 @@ func (v *verifier) checkSamples() error {
 				continue
 			}
 			sum, samples := sums[s.Epoch], float64(s.Samples)
-			sums[s.Epoch] = epochSum{sum.samples + s.Samples, sum.loss + s.Loss*samples, sum.absolute + math.Abs(s.Loss)*samples}
+			sums[s.Epoch] = epochSums{sum.samples + s.Samples, sum.loss + s.Loss*samples, sum.absolute + math.Abs(s.Loss)*samples}
 		}
 	}
 	info := v.run.Info
@@ -136,7 +136,7 @@ func (v *verifier) checkSamples() error {
 		v.checkTrainLoss(e, sums[e.Epoch])
 		full := e.Samples - e.PaddingSamples
 		dropped := info.SamplesPerEpoch - full
-		v.addClaimCheck(name+"no sample lost", full <= info.SamplesPerEpoch && dropped < info.GlobalBatch && (dropped == 0 || v.dropsLastBatch()),
+		v.addBoolCheck(name+"no sample lost", full <= info.SamplesPerEpoch && dropped < info.GlobalBatch && (dropped == 0 || v.dropsLastBatch()),
 			"%d distinct samples of %d", full, info.SamplesPerEpoch)
 	}
 	return nil
@@ -144,10 +144,10 @@ func (v *verifier) checkSamples() error {
 
 // checkTrainLoss compares epoch e's training loss in epochs.csv with the mean over all samples of
 // its steps.
-func (v *verifier) checkTrainLoss(e runs.Epoch, steps epochSum) {
+func (v *verifier) checkTrainLoss(e runs.Epoch, steps epochSums) {
 	name := fmt.Sprintf("epoch %d: training loss", e.Epoch)
 	if steps.samples == 0 || steps.samples != e.Samples {
-		v.addClaimCheck(name, true, "not recomputed: the steps of %d of %d samples are recorded", steps.samples, e.Samples)
+		v.addBoolCheck(name, true, "not recomputed: the steps of %d of %d samples are recorded", steps.samples, e.Samples)
 		return
 	}
 	n := float64(steps.samples)
@@ -167,23 +167,23 @@ func (v *verifier) dropsLastBatch() bool {
 func (v *verifier) checkScores(ctx context.Context, dataPath string) error {
 	test := v.run.Info.Test
 	if test == nil {
-		v.addClaimCheck("the run was evaluated", false, "run.json contains no test scores")
+		v.addBoolCheck("the run was evaluated", false, "run.json contains no test scores")
 		return nil
 	}
 	p, err := train.OpenPredictor(ctx, v.run.Dir, dataPath)
 	var damaged *weights.DamagedError
 	if errors.As(err, &damaged) || errors.Is(err, train.ErrNoCheckpoint) {
-		v.addClaimCheck("the checkpoint loads", false, "%v", err)
+		v.addBoolCheck("the checkpoint loads", false, "%v", err)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	v.addClaimCheck("the checkpoint loads", true, "%s", filepath.Join(v.run.Dir, p.Checkpoint))
+	v.addBoolCheck("the checkpoint loads", true, "%s", filepath.Join(v.run.Dir, p.Checkpoint))
 	exact, near := 1e-9, 1e-5
 	if p.Note != "" { // another engine rounds differently
-		v.addClaimCheck("another engine evaluates", true, "%s", p.Note)
+		v.addBoolCheck("another engine evaluates", true, "%s", p.Note)
 		exact, near = 0.01, 0.01
 	}
 	v.addEqualityCheck("training samples", float64(p.TrainLen()), float64(v.run.Info.SamplesPerEpoch), 0, "of the data against run.json")
@@ -199,7 +199,7 @@ func (v *verifier) checkScores(ctx context.Context, dataPath string) error {
 		if s.Total() > 0 { // pixels were counted
 			v.addEqualityCheck("IoU", s.IoU(), e.IoU, exact, of)
 			v.addEqualityCheck("Dice", s.Dice(), e.Dice, exact, of)
-			v.checkClasses(s, e.Epoch, exact)
+			v.checkClassScores(s, e.Epoch, exact)
 		}
 		if s.Hits != nil {
 			v.addEqualityCheck("accuracy", s.Hits.Accuracy(), e.ValAccuracy, exact, of)
@@ -219,14 +219,14 @@ func (v *verifier) checkScores(ctx context.Context, dataPath string) error {
 	return nil
 }
 
-// checkClasses compares each class's IoU in s with that of the epoch in classes.csv.
-func (v *verifier) checkClasses(s train.Scores, epoch int, tolerance float64) {
+// checkClassScores compares each class's IoU in s with that of the epoch in classes.csv.
+func (v *verifier) checkClassScores(s train.Scores, epoch int, tolerance float64) {
 	if s.Classes == nil {
 		return
 	}
 	recorded := slices.DeleteFunc(slices.Clone(v.run.Classes), func(c runs.ClassScores) bool { return c.Epoch != epoch })
 	if n := s.Classes.Classes; len(recorded) != n {
-		v.addClaimCheck("classes", false, "classes.csv has %d rows of epoch %d, want %d", len(recorded), epoch, n)
+		v.addBoolCheck("classes", false, "classes.csv has %d rows of epoch %d, want %d", len(recorded), epoch, n)
 		return
 	}
 	for k, c := range recorded {

@@ -23,56 +23,56 @@ func zeroGradients(b, _ device.Buffer, from, to int) {
 	}
 }
 
-// staleGradients repeats the previous message to earlier stages.
-func staleGradients(b, previous device.Buffer, from, to int) {
+// repeatGradients repeats the previous message to earlier stages.
+func repeatGradients(b, previous device.Buffer, from, to int) {
 	if to < from {
 		copy(b.F32, previous.F32)
 		copy(b.F64, previous.F64)
 	}
 }
 
-// staleActivations repeats the previous message to later stages.
-func staleActivations(b, previous device.Buffer, from, to int) {
+// repeatActivations repeats the previous message to later stages.
+func repeatActivations(b, previous device.Buffer, from, to int) {
 	if to > from {
 		copy(b.F32, previous.F32)
 		copy(b.F64, previous.F64)
 	}
 }
 
-// breakMessages returns a fault that changes each message between two stages.
-func breakMessages(change messageChange) fault {
+// newMessageFault returns a fault that changes each message between two stages.
+func newMessageFault(change messageChange) faultInjector {
 	return func(p *train.WorkerOptions) {
-		breakGroup(p, func(g collective.Group) collective.Group {
-			return &changedMessages{Group: g, change: change, previous: make([]device.Buffer, g.Size())}
+		replaceGroup(p, func(g collective.Group) collective.Group {
+			return &messageChangingGroup{Group: g, change: change, previous: make([]device.Buffer, g.Size())}
 		})
 	}
 }
 
-// keepNorms makes each stage clip its gradients by its own norm.
-func keepNorms(p *train.WorkerOptions) {
-	breakGroup(p, func(g collective.Group) collective.Group { return withoutSums{g} })
+// clipByLocalNorm makes each stage clip its gradients by its own norm.
+func clipByLocalNorm(p *train.WorkerOptions) {
+	replaceGroup(p, func(g collective.Group) collective.Group { return localSumGroup{g} })
 }
 
-func breakGroup(p *train.WorkerOptions, change func(g collective.Group) collective.Group) {
+func replaceGroup(p *train.WorkerOptions, change func(g collective.Group) collective.Group) {
 	p.Strategy = func(ctx context.Context, c strategy.Config, gpu *engine.Accelerator, group collective.Group) (strategy.Strategy, error) {
 		return strategy.New(ctx, c, gpu, change(group))
 	}
 }
 
-type changedMessages struct {
+type messageChangingGroup struct {
 	collective.Group
 	change   messageChange
 	previous []device.Buffer // by rank. A strategy sends to each rank in one goroutine.
 }
 
-func (g *changedMessages) Send(ctx context.Context, b device.Buffer, to int) error {
+func (g *messageChangingGroup) Send(ctx context.Context, b device.Buffer, to int) error {
 	sent := device.Buffer{F32: slices.Clone(b.F32), F64: slices.Clone(b.F64)}
 	g.change(sent, g.previous[to], g.Rank(), to)
 	g.previous[to] = device.Buffer{F32: slices.Clone(b.F32), F64: slices.Clone(b.F64)}
 	return g.Group.Send(ctx, sent, to)
 }
 
-// withoutSums is a group whose sums have only this rank's values.
-type withoutSums struct{ collective.Group }
+// localSumGroup is a group whose sums have only this rank's values.
+type localSumGroup struct{ collective.Group }
 
-func (withoutSums) AllReduce(context.Context, device.Buffer) error { return nil }
+func (localSumGroup) AllReduce(context.Context, device.Buffer) error { return nil }

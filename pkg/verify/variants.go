@@ -89,17 +89,17 @@ func newCPUVariants() []variant {
 		}, buildSmoothClassifier, 3},
 		{"pixels of classes with weights, some ignored, soft Dice, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
 			c.Optimizer.Momentum = 0.9
-			setPixelClasses(c)
+			setPixelClassModel(c)
 		}), nil, 0},
 		{"pixels of classes with weights, some ignored, soft Dice, float32 CPU engine", toleranceFloat32, func(c *train.Config) {
 			c.Engine.Device, c.Engine.Precision = "cpu", "fp32"
 			c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
-			setPixelClasses(c)
+			setPixelClassModel(c)
 		}, nil, 0},
 	}
 	for _, s := range strategy.Kinds() {
 		if s.Exact && s.Name != strategy.NameDDP { // the variants above use the default
-			all = append(all, variant{strategyVariant + s.Name + ", SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
+			all = append(all, variant{strategyVariantPrefix + s.Name + ", SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
 				c.Strategy.Name, c.Optimizer.Momentum = s.Name, 0.9
 				if c.Strategy.Staged() {
 					adaptToStages(c)
@@ -118,7 +118,7 @@ func withStrategy(list []variant, name string, c strategy.Config, workers int) [
 	}
 	var all []variant
 	for _, v := range list {
-		if strings.HasPrefix(v.name, strategyVariant) {
+		if strings.HasPrefix(v.name, strategyVariantPrefix) {
 			continue
 		}
 		change := v.change
@@ -128,7 +128,7 @@ func withStrategy(list []variant, name string, c strategy.Config, workers int) [
 		if c.Staged() {
 			v.name = strings.NewReplacer("synchronized batch norm", "batch norm", ", averaged parameters", "", ", activations recomputed", "").Replace(v.name)
 			if v.build != nil {
-				v.build = addLayers(v.build, workers-v.layers)
+				v.build = prependConvolutions(v.build, workers-v.layers)
 			}
 		}
 		v.name += ", strategy " + c.String()
@@ -160,12 +160,12 @@ func adaptToStages(c *train.Config) {
 }
 
 // maxStages is the largest number of stages of a pipeline: the layers of the 3D U-Net of
-// newCPUVariants. addLayers adds layers to smaller networks.
+// newCPUVariants. prependConvolutions adds layers to smaller networks.
 const maxStages = 4
 
-// addLayers returns a builder that puts n (if negative, 0) more convolutions before the network of
+// prependConvolutions returns a builder that puts n (if negative, 0) more convolutions before the network of
 // build, so that it can be divided among more stages.
-func addLayers(build model.Builder, n int) model.Builder {
+func prependConvolutions(build model.Builder, n int) model.Builder {
 	return func(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node {
 		for i := range n {
 			image = g.Tanh(g.Conv(fmt.Sprint("more", i), image, nn.Convolution{Out: 6, Kernel: []int{3}, Pad: []int{1}, Bias: true}))
@@ -177,7 +177,7 @@ func addLayers(build model.Builder, n int) model.Builder {
 // clipNorm is well below the gradients' norm, so that each step clips them.
 const clipNorm = 0.03
 
-const strategyVariant = "strategy "
+const strategyVariantPrefix = "strategy "
 
 func setFaultConfig(c *train.Config) {
 	c.Engine.Device, c.Engine.Precision = "reference", "fp64"

@@ -79,10 +79,10 @@ func withChecksums(tensors []Tensor, metadata map[string]string) (map[string]str
 	return all, nil
 }
 
-// checkMetadata verifies the checksum of metadata and removes all checksums from it. It
+// extractChecksums verifies the checksum of metadata and removes all checksums from it. It
 // returns the tensors' checksums by name, or nil if another program or an
 // earlier version wrote the file.
-func checkMetadata(metadata map[string]string) (sums map[string]string, err error) {
+func extractChecksums(metadata map[string]string) (sums map[string]string, err error) {
 	want, has := metadata[metadataSumsKey]
 	text, hasSums := metadata[tensorSumsKey]
 	if !has && !hasSums {
@@ -102,8 +102,8 @@ func checkMetadata(metadata map[string]string) (sums map[string]string, err erro
 	return sums, nil
 }
 
-// checkTensor compares a tensor's checksum with the one in sums.
-func checkTensor(name string, e tensorEntry, data []byte, sums map[string]string) error {
+// verifyTensorChecksum compares a tensor's checksum with the one in sums.
+func verifyTensorChecksum(name string, e tensorEntry, data []byte, sums map[string]string) error {
 	h := newTensorChecksum(name, e.DType, e.Shape)
 	_, _ = h.Write(data[(*e.Offsets)[0]:(*e.Offsets)[1]])
 	if got, want := formatChecksum(h), sums[name]; got != want {

@@ -5,32 +5,32 @@ import (
 	"math"
 )
 
-// valueFormat describes how to decode a value of a safetensors data type. One of f32 and
+// valueDecoder describes how to decode a value of a safetensors data type. One of f32 and
 // f64 is set: f32 if float32 represents every value exactly, otherwise f64. exact is false
 // for integers that float64 may not represent exactly (beyond ±2⁵³).
-type valueFormat struct {
+type valueDecoder struct {
 	width int64 // bytes per value
 	f32   func(b []byte) float32
 	f64   func(b []byte) (v float64, exact bool)
 }
 
-// valueFormats returns the formats of the data types that Read supports, by name.
-func valueFormats() map[string]valueFormat {
+// valueDecoders returns the formats of the data types that Read supports, by name.
+func valueDecoders() map[string]valueDecoder {
 	le := binary.LittleEndian
-	signed := func(width int64, read func(b []byte) int64) valueFormat {
-		return valueFormat{width: width, f64: func(b []byte) (float64, bool) {
+	signed := func(width int64, read func(b []byte) int64) valueDecoder {
+		return valueDecoder{width: width, f64: func(b []byte) (float64, bool) {
 			n := read(b)
 			v := float64(n)
 			return v, math.Abs(v) <= 1<<53 && int64(v) == n
 		}}
 	}
-	unsigned := func(width int64, read func(b []byte) uint64) valueFormat {
-		return valueFormat{width: width, f64: func(b []byte) (float64, bool) {
+	unsigned := func(width int64, read func(b []byte) uint64) valueDecoder {
+		return valueDecoder{width: width, f64: func(b []byte) (float64, bool) {
 			n := read(b)
 			return float64(n), n <= 1<<53
 		}}
 	}
-	return map[string]valueFormat{
+	return map[string]valueDecoder{
 		"F64":  {width: 8, f64: func(b []byte) (float64, bool) { return math.Float64frombits(le.Uint64(b)), true }},
 		"F32":  {width: 4, f32: func(b []byte) float32 { return math.Float32frombits(le.Uint32(b)) }},
 		"F16":  {width: 2, f32: func(b []byte) float32 { return decodeFloat16(le.Uint16(b)) }},

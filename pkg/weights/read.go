@@ -66,7 +66,7 @@ func decode(ctx context.Context, b []byte) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read header: %w", err)
 	}
-	sums, err := checkMetadata(metadata)
+	sums, err := extractChecksums(metadata)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func decode(ctx context.Context, b []byte) (*File, error) {
 		}
 		t, err := decodeTensor(name, entries[i], data)
 		if err == nil && sums != nil {
-			err = checkTensor(name, entries[i], data, sums)
+			err = verifyTensorChecksum(name, entries[i], data, sums)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("tensor %s: %w", name, err)
@@ -146,9 +146,9 @@ func decodeHeader(header []byte) (names []string, entries []tensorEntry, metadat
 }
 
 func decodeTensor(name string, e tensorEntry, data []byte) (Tensor, error) {
-	kind, ok := valueFormats()[e.DType]
+	kind, ok := valueDecoders()[e.DType]
 	if !ok {
-		return Tensor{}, fmt.Errorf("unsupported dtype %q: use one of %s", e.DType, strings.Join(slices.Sorted(maps.Keys(valueFormats())), ", "))
+		return Tensor{}, fmt.Errorf("unsupported dtype %q: use one of %s", e.DType, strings.Join(slices.Sorted(maps.Keys(valueDecoders())), ", "))
 	}
 	begin, end := (*e.Offsets)[0], (*e.Offsets)[1]
 	if begin < 0 || end < begin || end > int64(len(data)) {

@@ -99,7 +99,7 @@ func CompareCurves(dir string) (*CurveComparison, error) {
 		c.Pairs = append(c.Pairs, p)
 	}
 	if len(c.Pairs) == 0 {
-		return nil, fmt.Errorf("compare curves: found no GPU run in %s (%s): use a folder that environment/gpu-check train has written", dir, english.Count(len(folders), "run"))
+		return nil, fmt.Errorf("compare curves: found no GPU run in %s (%s): use a folder that environment/gpu-check train has written", dir, english.FormatCount(len(folders), "run"))
 	}
 	return c, nil
 }

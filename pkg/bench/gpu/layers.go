@@ -269,7 +269,7 @@ func sumByLayer(times []cuda.KernelTime, steps int) []Layer {
 	return list
 }
 
-func (r *Report) mebibytes() float64 { return float64(r.MemoryBytes) / (1 << 20) }
+func (r *Report) memoryMiB() float64 { return float64(r.MemoryBytes) / (1 << 20) }
 
 // maxLayersShown limits the layers and the kernels in the tables.
 const maxLayersShown = 25
@@ -282,7 +282,7 @@ func (r *Report) Write(w io.Writer, asJSON bool) error {
 		return e.Encode(r)
 	}
 	fmt.Fprintf(w, "%s, %s, %s\n", r.Network, r.Precision, r.Device)
-	fmt.Fprintf(w, "training %s: %.4g images/s (%.4g … %.4g in %d repeats), %.0f MiB of GPU memory\n", r.Model, r.ImagesPerSecond, r.Spread[0], r.Spread[1], r.Repeats, r.mebibytes())
+	fmt.Fprintf(w, "training %s: %.4g images/s (%.4g … %.4g in %d repeats), %.0f MiB of GPU memory\n", r.Model, r.ImagesPerSecond, r.Spread[0], r.Spread[1], r.Repeats, r.memoryMiB())
 	fmt.Fprintf(w, "training step: %.3f ms; sum of its kernels, timed one by one: %.3f ms; network loaded in %.1f s\n", r.StepMilliseconds, r.TracedMilliseconds, r.LoadSeconds)
 	fmt.Fprintf(w, "machine: %s; commit %s\n\n", r.Machine, r.Commit)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

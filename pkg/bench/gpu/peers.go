@@ -40,8 +40,8 @@ type benchmarkNetwork struct {
 	half float64
 }
 
-// target returns the target ratio to PyTorch in mode, or 0 if there is none.
-func (m benchmarkNetwork) target(mode, precision string) float64 {
+// targetRatio returns the target ratio to PyTorch in mode, or 0 if there is none.
+func (m benchmarkNetwork) targetRatio(mode, precision string) float64 {
 	switch {
 	case mode == "eager":
 		return m.eager
@@ -285,7 +285,7 @@ func (b *peerBench) measureAll() ([]comparison.Record, error) {
 		peer := b.sides[i+1]
 		r := b.record
 		r.Name, r.Unit, r.Peer = fmt.Sprintf("training %s, %s", b.model.name, b.precisionName()), "images/s", peer.About.Name
-		r.Target = b.model.target(mode, b.Precision)
+		r.Target = b.model.targetRatio(mode, b.Precision)
 		r = comparison.Compare(r, comparison.PerSecond(images, seconds[0]), comparison.PerSecond(images, seconds[i+1]))
 		comparison.Logf(b.Output, "%s: %.2f ms per step, %s: %.2f ms per step", b.sides[0].About.Name, 1e3*comparison.Median(seconds[0])/float64(b.Steps), peer.About.Name, 1e3*comparison.Median(seconds[i+1])/float64(b.Steps))
 		records = append(records, r)

@@ -25,7 +25,7 @@ import (
 // onSimulatedGPU starts an engine on a simulated GPU whose kernels of ours do
 // nothing: times mean nothing there, the calls are the real ones.
 func onSimulatedGPU(o engine.Options) (engine.Engine, error) {
-	libraries, err := clibtest.New(clibtest.Options{Memory: 64 << 20}).Stack()
+	libraries, err := clibtest.New(clibtest.Options{Memory: 64 << 20}).OpenStack()
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func TestGPURuns(t *testing.T) {
 func TestGPUKernelsLeftOut(t *testing.T) {
 	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
 	open := func(o engine.Options) (engine.Engine, error) {
-		libraries, err := clibtest.New(clibtest.Options{Memory: 64 << 20, Absent: []names.Name{names.CUPTI}}).Stack()
+		libraries, err := clibtest.New(clibtest.Options{Memory: 64 << 20, Absent: []names.LibraryName{names.CUPTI}}).OpenStack()
 		if err != nil {
 			return nil, err
 		}
@@ -113,7 +113,7 @@ func TestGPUNetworks(t *testing.T) {
 	t.Setenv("LOCKSTEP_TUNING_CACHE", "off")
 	open := func(o engine.Options) (engine.Engine, error) {
 		o.Convolution = "heuristic"
-		libraries, err := clibtest.New(clibtest.Options{Memory: 4 << 30, Shallow: true}).Stack()
+		libraries, err := clibtest.New(clibtest.Options{Memory: 4 << 30, Shallow: true}).OpenStack()
 		if err != nil {
 			return nil, err
 		}
@@ -217,7 +217,7 @@ func TestGPUTargets(t *testing.T) {
 			{"max-autotune", "fp32", 1},
 			{"max-autotune", "fp16", half},
 		} {
-			if got := m.target(c.mode, c.precision); got != c.want {
+			if got := m.targetRatio(c.mode, c.precision); got != c.want {
 				t.Errorf("%s, %s, %s: must reach %v, want %v", m.name, c.mode, c.precision, got, c.want)
 			}
 		}

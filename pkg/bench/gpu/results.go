@@ -55,7 +55,7 @@ func ReadResults(root string) (*Results, error) {
 		r.Folder = day
 		slices.Sort(files)
 		for _, file := range files {
-			if err := r.readStage(file); err != nil {
+			if err := r.readResultFile(file); err != nil {
 				return nil, fmt.Errorf("read GPU results: %w", err)
 			}
 		}
@@ -64,7 +64,7 @@ func ReadResults(root string) (*Results, error) {
 	return r, nil
 }
 
-func (r *Results) readStage(path string) error {
+func (r *Results) readResultFile(path string) error {
 	var to any
 	name := strings.TrimSuffix(filepath.Base(path), ".json")
 	switch {
@@ -121,7 +121,7 @@ func (r *Results) Speed() string {
 	return formatTable(func(w io.Writer) {
 		fmt.Fprintln(w, "network\tprecision\timages/s\tms per step\tMiB")
 		for _, b := range r.Reports {
-			fmt.Fprintf(w, "%s\t%s\t%.1f\t%.2f\t%.0f\n", b.Model, b.Precision, b.ImagesPerSecond, b.StepMilliseconds, b.mebibytes())
+			fmt.Fprintf(w, "%s\t%s\t%.1f\t%.2f\t%.0f\n", b.Model, b.Precision, b.ImagesPerSecond, b.StepMilliseconds, b.memoryMiB())
 		}
 	})
 }

@@ -97,7 +97,7 @@ Exit codes: 0 all tasks are done; 1 some are not.`,
 					return err
 				}
 				o.Executing = func(cell, cells int, line string) {
-					fmt.Fprintf(c.ErrOrStderr(), "cell %d of %d: %s\n", cell, cells, clean.Text(line))
+					fmt.Fprintf(c.ErrOrStderr(), "cell %d of %d: %s\n", cell, cells, clean.EscapeText(line))
 				}
 			}
 			states, err := course.CheckNotebook(c.Context(), args[0], all, o)
@@ -124,14 +124,14 @@ func printStates(w io.Writer, states []course.TaskState) error {
 		}
 		line := fmt.Sprintf("%s  %-12s %4g  %s", mark, s.Task.ID, s.Task.Points, s.Task.Kind)
 		if s.Reason != "" {
-			line += ": " + strings.ReplaceAll(clean.Lines(s.Reason), "\n", "\n                         ")
+			line += ": " + strings.ReplaceAll(clean.EscapeMultiline(s.Reason), "\n", "\n                         ")
 		}
 		if _, err := fmt.Fprintln(w, line); err != nil {
 			return err
 		}
 	}
 	if open > 0 {
-		return fmt.Errorf("%d of %s are open", open, english.Count(len(states), "task"))
+		return fmt.Errorf("%d of %s are open", open, english.FormatCount(len(states), "task"))
 	}
 	return nil
 }
@@ -200,7 +200,7 @@ of the machine, about 25 kB a run. It lists the tasks without a right answer.`,
 				return err
 			}
 			for _, m := range missing {
-				fmt.Fprintln(c.OutOrStdout(), "without a right answer:", strings.ReplaceAll(clean.Lines(m), "\n", "\n  "))
+				fmt.Fprintln(c.OutOrStdout(), "without a right answer:", strings.ReplaceAll(clean.EscapeMultiline(m), "\n", "\n  "))
 			}
 			fmt.Fprintln(c.OutOrStdout(), "wrote", out, "for", name)
 			return nil
@@ -250,7 +250,7 @@ The functions of students read what your user can read: grade as a separate user
 			if err := wholefile.Write(table, 0o644, func(f *os.File) error { return course.WriteGrades(f, grades) }); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(c.OutOrStdout(), "wrote", table, "with", english.Count(len(grades), "row"))
+			_, err = fmt.Fprintln(c.OutOrStdout(), "wrote", table, "with", english.FormatCount(len(grades), "row"))
 			return err
 		},
 	}

@@ -12,11 +12,11 @@ import (
 // decimalValue reads whole numbers of a flag as decimal digits. Without it, 010 would be 8, as in C.
 type decimalValue struct{ pflag.Value }
 
-// wholeNumbers matches whole numbers, separated by commas, as IntSlice accepts them.
-var wholeNumbers = regexp.MustCompile(`^\[?\s*[-+]?(0|[1-9][0-9]*)\s*(,\s*[-+]?(0|[1-9][0-9]*)\s*)*\]?$`)
+// wholeNumbersPattern matches whole numbers, separated by commas, as IntSlice accepts them.
+var wholeNumbersPattern = regexp.MustCompile(`^\[?\s*[-+]?(0|[1-9][0-9]*)\s*(,\s*[-+]?(0|[1-9][0-9]*)\s*)*\]?$`)
 
 func (v decimalValue) Set(text string) error {
-	if !wholeNumbers.MatchString(text) {
+	if !wholeNumbersPattern.MatchString(text) {
 		return fmt.Errorf("%q: want whole numbers in decimal digits, such as 16", text)
 	}
 	return v.Value.Set(text)

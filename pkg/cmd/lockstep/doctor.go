@@ -55,7 +55,7 @@ Exit code 1: something failed on a node.`,
   lockstep doctor --cluster --on slurm:my-site.yaml --nodes 4 --account training2023 --dry-run`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if is, err := cluster.isAsked(c); err != nil {
+			if is, err := cluster.isRequested(c); err != nil {
 				return err
 			} else if is {
 				return cluster.run(c, asJSON)
@@ -109,7 +109,7 @@ func runChecks(ctx context.Context) []finding {
 // checkProcessor reports the processor and the CPU engine's instruction sets, the best first. It omits plain
 // Go, which also runs in bf16, but is slow and must be asked for.
 func checkProcessor(host runs.Host) finding {
-	f := finding{Name: "processor", Detail: fmt.Sprintf("%s, %s", host.CPU, english.Count(host.Cores, "core"))}
+	f := finding{Name: "processor", Detail: fmt.Sprintf("%s, %s", host.CPU, english.FormatCount(host.Cores, "core"))}
 	sets, err := engine.InstructionSets(engine.DefaultOptions().Precision)
 	if err != nil {
 		f.Advice = err.Error()
@@ -169,11 +169,11 @@ func checkTopology() finding {
 	}
 	n := m.CountParts()
 	f.OK = true
-	f.Detail = fmt.Sprintf("%s, %s, %s, %s", english.Count(n.Packages, "socket"), english.Count(n.Nodes, "NUMA node"), english.Count(n.Cores, "core"), english.Count(n.CPUs, "CPU"))
+	f.Detail = fmt.Sprintf("%s, %s, %s, %s", english.FormatCount(n.Packages, "socket"), english.FormatCount(n.Nodes, "NUMA node"), english.FormatCount(n.Cores, "core"), english.FormatCount(n.CPUs, "CPU"))
 	if n.CPUs > n.Cores {
 		f.Detail += " (SMT)"
 	}
-	f.Detail += "; lockstep may use CPUs " + topology.FormatList(allowed)
+	f.Detail += "; lockstep may use CPUs " + topology.FormatCPUList(allowed)
 	if quota, _ := topology.CPUQuota(os.DirFS("/")); !math.IsInf(quota, 1) {
 		f.Detail += fmt.Sprintf(", for the time of %.3g", quota)
 	}
@@ -186,7 +186,7 @@ func checkBinding() finding {
 	workers := runtime.NumCPU()
 	if allowed, err := topology.AllowedCPUs(); err == nil {
 		if m, err := topology.ReadMachine(os.DirFS("/sys/devices/system")); err == nil {
-			workers = max(1, m.Restrict(allowed).CountParts().Cores)
+			workers = max(1, m.RestrictToCPUs(allowed).CountParts().Cores)
 		}
 	}
 	b, err := launch.Sweep{}.PlanBinding(workers)

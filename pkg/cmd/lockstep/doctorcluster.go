@@ -38,8 +38,8 @@ func (k *clusterCheck) addFlags(f *pflag.FlagSet) {
 	}
 }
 
-// isAsked reports whether the flags request a check of a cluster. Contradictory flags are an error.
-func (k *clusterCheck) isAsked(c *cobra.Command) (bool, error) {
+// isRequested reports whether the flags request a check of a cluster. Contradictory flags are an error.
+func (k *clusterCheck) isRequested(c *cobra.Command) (bool, error) {
 	if k.node != "" {
 		return true, nil
 	}
@@ -58,7 +58,7 @@ func (k *clusterCheck) isAsked(c *cobra.Command) (bool, error) {
 	case kind == "local" && site != "":
 		return false, cli.AsUsageError(fmt.Errorf("invalid --on %q: local has no site", k.on))
 	case kind == "local" && len(given) > 0:
-		return false, cli.AsUsageError(fmt.Errorf("%s: only for Slurm: add --on slurm:SITE", english.List(given)))
+		return false, cli.AsUsageError(fmt.Errorf("%s: only for Slurm: add --on slurm:SITE", english.JoinAnd(given)))
 	case k.options.Nodes < 0 || k.options.GPUs < 0 || k.options.Time < 0:
 		return false, cli.AsUsageError(errors.New("--nodes, --gpus and --time must not be negative"))
 	}
@@ -77,7 +77,7 @@ func (k *clusterCheck) run(c *cobra.Command, asJSON bool) error {
 	if c.Flags().Changed("gpus") && k.options.GPUs == 0 {
 		k.options.GPUs = -1 // none; 0 leaves the number to the profile
 	}
-	r, err := k.check(c)
+	r, err := k.makeReport(c)
 	switch {
 	case err != nil || r == nil:
 		return err
@@ -87,13 +87,13 @@ func (k *clusterCheck) run(c *cobra.Command, asJSON bool) error {
 		_, err = fmt.Fprint(c.OutOrStdout(), r)
 	}
 	if n := r.Failed(); err == nil && n > 0 {
-		return fmt.Errorf("found %s: the report above has the next steps", english.Count(n, "problem"))
+		return fmt.Errorf("found %s: the report above has the next steps", english.FormatCount(n, "problem"))
 	}
 	return err
 }
 
-// check returns the report, or nil after a dry run.
-func (k *clusterCheck) check(c *cobra.Command) (*preflight.Report, error) {
+// makeReport returns the report, or nil after a dry run.
+func (k *clusterCheck) makeReport(c *cobra.Command) (*preflight.Report, error) {
 	ctx := c.Context()
 	kind, site, _ := strings.Cut(k.on, ":")
 	if kind == "local" {

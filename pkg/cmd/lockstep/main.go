@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(root.ErrOrStderr(), "lockstep:", clean.Lines(err.Error()))
+	fmt.Fprintln(root.ErrOrStderr(), "lockstep:", clean.EscapeMultiline(err.Error()))
 	var e *cli.ExitError
 	var usage *train.UsageError
 	var busy *launch.BusyError

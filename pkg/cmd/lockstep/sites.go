@@ -65,9 +65,9 @@ environment/sites/README.md explains the keys.`,
 			}
 			if unknown := p.Unknown(site.Job{}); len(unknown) > 0 {
 				return fmt.Errorf("%s: the form is valid, but nobody has looked up %s yet: ask the site's support and write the answers in place of %s",
-					p.Name, english.List(unknown), site.Unknown)
+					p.Name, english.JoinAnd(unknown), site.Unknown)
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s: all values that a job needs are known and have a valid form\n", clean.Text(p.Name))
+			fmt.Fprintf(c.OutOrStdout(), "%s: all values that a job needs are known and have a valid form\n", clean.EscapeText(p.Name))
 			return nil
 		},
 	})

@@ -25,7 +25,7 @@ func useCluster(t *testing.T, nodes int) *slurmtest.Cluster {
 	t.Helper()
 	cluster := slurmtest.Cluster{Nodes: nodes}
 	t.Cleanup(cluster.Stop)
-	cluster.Use(t)
+	cluster.StartForTest(t)
 	binary, err := exec.LookPath("lockstep")
 	if err != nil {
 		t.Fatal(err)

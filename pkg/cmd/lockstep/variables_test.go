@@ -21,7 +21,7 @@ func TestVariables(t *testing.T) {
 		}
 		text, err := os.ReadFile(path)
 		for _, m := range quoted.FindAllSubmatch(text, -1) {
-			if name := string(m[1]); !slices.Contains(variables(), name) && !strings.HasPrefix(name, "LOCKSTEP_TEST") {
+			if name := string(m[1]); !slices.Contains(environmentVariables(), name) && !strings.HasPrefix(name, "LOCKSTEP_TEST") {
 				t.Errorf("%s: %s is not in the list of variables", path, name)
 			}
 		}

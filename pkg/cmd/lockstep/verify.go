@@ -101,7 +101,7 @@ func printVerdict(w io.Writer, checks []verify.Check, asJSON bool) error {
 		}
 		rows = append(rows, row)
 		if !asJSON {
-			if _, err := fmt.Fprintln(w, clean.Text(k.String())); err != nil {
+			if _, err := fmt.Fprintln(w, clean.EscapeText(k.String())); err != nil {
 				return err
 			}
 		}

@@ -134,7 +134,7 @@ func FromEnv(getenv func(string) string) (Env, error) {
 		err = e.readTransport(getenv)
 	}
 	if err == nil && e.ConnectsToMaster() {
-		err = e.findMaster(getenv)
+		err = e.readMasterAddress(getenv)
 	}
 	if err == nil && e.ConnectsToMaster() {
 		err = e.findToken(getenv)
@@ -145,12 +145,12 @@ func FromEnv(getenv func(string) string) (Env, error) {
 	return e, nil
 }
 
-// findMaster applies MASTER_ADDR and MASTER_PORT. An unknown address is an error.
-func (e *Env) findMaster(getenv func(string) string) error {
+// readMasterAddress applies MASTER_ADDR and MASTER_PORT. An unknown address is an error.
+func (e *Env) readMasterAddress(getenv func(string) string) error {
 	if v := strings.TrimSpace(getenv(addrVariable)); v != "" {
 		e.MasterAddr = v
 	}
-	e.findSlurmNode(getenv)
+	e.setSlurmMaster(getenv)
 	if e.MasterAddr == "" && e.LocalWorld == e.World && e.Source != SourceExplicit {
 		e.MasterAddr = "127.0.0.1"
 	}
@@ -162,16 +162,16 @@ func (e *Env) findMaster(getenv func(string) string) error {
 	}
 	fallback := e.MasterPort
 	if fallback == 0 {
-		fallback = portOfJob(e.job)
+		fallback = deriveJobPort(e.job)
 	}
 	var err error
-	e.MasterPort, err = source{name: e.Source}.number(getenv, []string{portVariable}, fallback, 1, 65535)
+	e.MasterPort, err = rankSource{name: e.Source}.readNumber(getenv, []string{portVariable}, fallback, 1, 65535)
 	return err
 }
 
-// findSlurmNode sets the address of rank 0 of an mpirun in a job of Slurm on several nodes, if it is
+// setSlurmMaster sets the address of rank 0 of an mpirun in a job of Slurm on several nodes, if it is
 // unknown: without options, mpirun starts rank 0 on the first node of the job.
-func (e *Env) findSlurmNode(getenv func(string) string) {
+func (e *Env) setSlurmMaster(getenv func(string) string) {
 	node := FirstHost(getenv("SLURM_JOB_NODELIST"))
 	if e.slurmNode != "" || node == "" || e.Source != SourceOpenMPI && e.Source != SourcePMI {
 		return

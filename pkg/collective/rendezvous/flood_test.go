@@ -109,7 +109,7 @@ func stranger(ctx context.Context, address string, kind int, connected *atomic.I
 		_, _ = io.Copy(io.Discard, c)
 		return errors.New("closed")
 	}
-	return clientHandshake(newJSONConn(c), "guess", claim{Rank: 1, World: 3})
+	return clientHandshake(newJSONConn(c), "guess", workerClaim{Rank: 1, World: 3})
 }
 
 // TestFloodOfStrangers floods the port of rank 0 while three workers join. It checks the limits
@@ -127,7 +127,7 @@ func TestFloodOfStrangers(t *testing.T) {
 	ranks := make([]*member, 3)
 	var wg sync.WaitGroup
 	var serr error
-	wg.Go(func() { serr = acceptMembers(ctx, l, e, Options{}, claim{World: 3}, ranks) })
+	wg.Go(func() { serr = acceptMembers(ctx, l, e, Options{}, workerClaim{World: 3}, ranks) })
 	flooding, stop := context.WithCancel(ctx)
 	var connected [3]atomic.Int64
 	var admitted int64
@@ -142,7 +142,7 @@ func TestFloodOfStrangers(t *testing.T) {
 		wg.Go(func() {
 			own := e
 			own.Rank = rank
-			w, err := connectToServer(ctx, own, Options{Timeout: 4 * time.Minute}, claim{Rank: rank, World: 3})
+			w, err := connectToServer(ctx, own, Options{Timeout: 4 * time.Minute}, workerClaim{Rank: rank, World: 3})
 			if errs[rank] = err; err == nil {
 				errs[rank] = w.Close()
 			}
@@ -255,7 +255,7 @@ func connectAsRing(ctx context.Context, listeners []*ringListener, addresses []s
 	var wg sync.WaitGroup
 	for rank, d := range listeners {
 		wg.Go(func() {
-			groups[rank], errs[rank] = d.connectRing(ctx, Env{Rank: rank, World: world, Token: "secret"}, Options{}, claim{Rank: rank, World: world}, addresses)
+			groups[rank], errs[rank] = d.connectRing(ctx, Env{Rank: rank, World: world, Token: "secret"}, Options{}, workerClaim{Rank: rank, World: world}, addresses)
 		})
 	}
 	wg.Wait()
@@ -281,7 +281,7 @@ func TestConnectToRanksTriesAgain(t *testing.T) {
 		}
 		closeAll(t, groups)
 		d := &ringListener{network: network} // the addresses no longer accept connections
-		err = d.connectToRanks(ctx, Env{World: 2, Token: "secret"}, claim{World: 2}, addresses, &collective.Connections{})
+		err = d.connectToRanks(ctx, Env{World: 2, Token: "secret"}, workerClaim{World: 2}, addresses, &collective.Connections{})
 		wantError(t, err, "connect to rank 1 at "+addresses[1], "connection refused")
 	}
 }
@@ -329,12 +329,12 @@ func TestCommandsEndWithTheirContext(t *testing.T) {
 		func(ctx context.Context, g *member) error { return g.sendAddresses(ctx, addresses) },
 		func(ctx context.Context, g *member) error { return sendStartCommand(ctx, []*member{nil, g}) },
 		func(ctx context.Context, g *member) error {
-			return mapOnAllRanks(ctx, command{Memory: "x"}, []*member{nil, g})
+			return mapMemoryOnRanks(ctx, serverCommand{Memory: "x"}, []*member{nil, g})
 		},
 	} {
 		own, other := net.Pipe() // without a buffer: nobody receives at the other end
 		ctx, cancel := context.WithTimeoutCause(context.Background(), 20*time.Millisecond, errors.New("the time is over"))
-		err := send(ctx, &member{jsonConn: newJSONConn(own), claim: claim{Rank: 1}})
+		err := send(ctx, &member{jsonConn: newJSONConn(own), workerClaim: workerClaim{Rank: 1}})
 		wantError(t, err, "send command to rank 1: the time is over")
 		cancel()
 		_, _ = own.Close(), other.Close()

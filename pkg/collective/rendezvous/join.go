@@ -34,8 +34,8 @@ type Options struct {
 	machine  string // in a test: replaces the result of machineID
 }
 
-// advice returns the end of an error about ranks that have not joined in time.
-func (o Options) advice() string {
+// timeoutAdvice returns the end of an error about ranks that have not joined in time.
+func (o Options) timeoutAdvice() string {
 	if o.Advice == "" {
 		return ""
 	}
@@ -78,7 +78,7 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	}
 	o.Group.Algorithm = cmp.Or(o.Group.Algorithm, e.Algorithm)
 	o.Group.RanksPerNode = cmp.Or(o.Group.RanksPerNode, e.LocalWorld)
-	me := claim{Rank: e.Rank, World: e.World, BuildID: o.BuildID, Collective: e.Collective, TLS: e.TLS, Algorithm: o.Group.Algorithm, Machine: o.machine, PID: os.Getpid(), Replicas: o.replicas}
+	me := workerClaim{Rank: e.Rank, World: e.World, BuildID: o.BuildID, Collective: e.Collective, TLS: e.TLS, Algorithm: o.Group.Algorithm, Machine: o.machine, PID: os.Getpid(), Replicas: o.replicas}
 	if me.Machine == "" {
 		me.Machine = machineID()
 	}
@@ -86,9 +86,9 @@ func Join(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	var group collective.Group
 	var err error
 	if e.Rank == 0 {
-		group, err = serve(ctx, e, o, me)
+		group, err = serveRendezvous(ctx, e, o, me)
 	} else {
-		group, err = joinAtServer(ctx, e, o, me)
+		group, err = joinAsClient(ctx, e, o, me)
 	}
 	if err == nil {
 		if err = collective.Tune(ctx, group); err != nil {
@@ -118,8 +118,8 @@ func machineID() string {
 // knows which ranks are missing, and it sends the other ranks an error that names them.
 const extraWorkerTimeout = 3 * time.Second
 
-// joinAtServer runs on ranks other than 0: it connects to rank 0 and follows its commands.
-func joinAtServer(ctx context.Context, e Env, o Options, me claim) (collective.Group, error) {
+// joinAsClient runs on ranks other than 0: it connects to rank 0 and follows its commands.
+func joinAsClient(ctx context.Context, e Env, o Options, me workerClaim) (collective.Group, error) {
 	w, err := connectToServer(ctx, e, o, me)
 	if err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func joinAtServer(ctx context.Context, e Env, o Options, me claim) (collective.G
 	if err != nil {
 		return nil, w.reportError(err)
 	}
-	if err = w.send(report{}); err != nil {
+	if err = w.send(workerReport{}); err != nil {
 		err = fmt.Errorf("send report to rank 0: %w", err)
 	} else {
 		_, err = w.receiveCommand(ctx, o)
@@ -153,8 +153,8 @@ func joinAtServer(ctx context.Context, e Env, o Options, me claim) (collective.G
 }
 
 // receiveCommand waits for a command of rank 0, or returns the error that it contains.
-func (w *jsonConn) receiveCommand(ctx context.Context, o Options) (command, error) {
-	var cmd command
+func (w *jsonConn) receiveCommand(ctx context.Context, o Options) (serverCommand, error) {
+	var cmd serverCommand
 	if err := w.receive(&cmd); err != nil {
 		return cmd, fmt.Errorf("wait for the other ranks: %w", lostServerError(ctx, o, err))
 	}
@@ -165,7 +165,7 @@ func (w *jsonConn) receiveCommand(ctx context.Context, o Options) (command, erro
 }
 
 func (w *jsonConn) reportError(err error) error {
-	_ = w.send(report{Error: err.Error()}) // rank 0 may be gone
+	_ = w.send(workerReport{Error: err.Error()}) // rank 0 may be gone
 	return err
 }
 
@@ -184,7 +184,7 @@ func lostServerError(ctx context.Context, o Options, err error) error {
 
 // connectToServer connects to rank 0 and authenticates. It tries again until the time-out,
 // because rank 0 may start later.
-func connectToServer(ctx context.Context, e Env, o Options, me claim) (*jsonConn, error) {
+func connectToServer(ctx context.Context, e Env, o Options, me workerClaim) (*jsonConn, error) {
 	ctx, cancel := process.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	w, err := connectRepeatedly(ctx, "tcp", e.Address(), e.Token, me, func(error) bool { return true })
@@ -197,7 +197,7 @@ func connectToServer(ctx context.Context, e Env, o Options, me claim) (*jsonConn
 	case errors.Is(err, errForeignProtocol):
 		return nil, fmt.Errorf("%s: %w; choose another %s", e.Address(), err, portVariable)
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
-		return nil, fmt.Errorf("rank 0 was not reached at %s within %v (%w): check that it has started, and that all ranks have the same %s and %s%s", e.Address(), o.Timeout, err, addrVariable, portVariable, o.advice())
+		return nil, fmt.Errorf("rank 0 was not reached at %s within %v (%w): check that it has started, and that all ranks have the same %s and %s%s", e.Address(), o.Timeout, err, addrVariable, portVariable, o.timeoutAdvice())
 	}
 	return nil, context.Cause(ctx)
 }
@@ -205,11 +205,11 @@ func connectToServer(ctx context.Context, e Env, o Options, me claim) (*jsonConn
 // connectRepeatedly calls connect until it succeeds, and otherwise returns its last error: when
 // the other end has refused this worker or does not use the protocol, when again returns false
 // for the error, or when ctx has ended.
-func connectRepeatedly(ctx context.Context, network, address, token string, me claim, again func(error) bool) (*jsonConn, error) {
+func connectRepeatedly(ctx context.Context, network, address, token string, me workerClaim, again func(error) bool) (*jsonConn, error) {
 	pause := 10 * time.Millisecond
 	var last error
 	for {
-		w, err := connect(ctx, network, address, token, me)
+		w, err := connectAndAuthenticate(ctx, network, address, token, me)
 		var r *refusalError
 		if err == nil || errors.As(err, &r) || errors.Is(err, errForeignProtocol) {
 			return w, err
@@ -229,9 +229,9 @@ func connectRepeatedly(ctx context.Context, network, address, token string, me c
 	}
 }
 
-// connect dials address. This process and the one that accepts the connection then prove to
+// connectAndAuthenticate dials address. This process and the one that accepts the connection then prove to
 // each other that they know the token.
-func connect(ctx context.Context, network, address, token string, me claim) (*jsonConn, error) {
+func connectAndAuthenticate(ctx context.Context, network, address, token string, me workerClaim) (*jsonConn, error) {
 	c, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
@@ -260,8 +260,8 @@ func closeConnection(c net.Conn) error {
 	return nil
 }
 
-// listen does not listen on all interfaces: 127.0.0.1 must not be reachable from outside.
-func listen(ctx context.Context, e Env) (net.Listener, error) {
+// listenForWorkers does not listen on all interfaces: 127.0.0.1 must not be reachable from outside.
+func listenForWorkers(ctx context.Context, e Env) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", e.Address())
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):

@@ -44,10 +44,10 @@ func TestAcceptErrors(t *testing.T) {
 	ranks := make([]*member, 2)
 	var wg sync.WaitGroup
 	var gerr error
-	wg.Go(func() { gerr = acceptMembers(ctx, f, e, Options{Timeout: time.Minute}, claim{World: 2}, ranks) })
+	wg.Go(func() { gerr = acceptMembers(ctx, f, e, Options{Timeout: time.Minute}, workerClaim{World: 2}, ranks) })
 	second := e
 	second.Rank = 1
-	w, err := connectToServer(ctx, second, Options{Timeout: time.Minute}, claim{Rank: 1, World: 2})
+	w, err := connectToServer(ctx, second, Options{Timeout: time.Minute}, workerClaim{Rank: 1, World: 2})
 	wg.Wait()
 	if err := errors.Join(err, gerr); err != nil {
 		t.Fatal(err)

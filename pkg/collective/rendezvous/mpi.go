@@ -18,14 +18,14 @@ func joinMPI(ctx context.Context, e Env, o Options) (collective.Group, error) {
 		return nil, fmt.Errorf("TLS was asked for, but Lockstep does not control the connections of MPI: use another %s, or no TLS", collectiveVariable)
 	}
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
-	joining, cancel := process.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("not all ranks joined within %v%s", o.Timeout, o.advice()))
+	joining, cancel := process.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("not all ranks joined within %v%s", o.Timeout, o.timeoutAdvice()))
 	defer cancel()
 	o.Group.Algorithm = cmp.Or(o.Group.Algorithm, e.Algorithm)
 	g, err := collective.JoinMPI(joining, o.Group)
 	if err != nil {
 		return nil, err
 	}
-	differing, err := countDifferences(joining, e, o, g)
+	differing, err := countMismatchedRanks(joining, e, o, g)
 	if err == nil && differing > 0 {
 		err = fmt.Errorf("%d ranks have another build, rank or number of ranks than MPI's rank 0 and MPI state: start all workers from the same lockstep binary by one mpirun, and do not set %s and %s", differing, rankVariable, worldVariable)
 	}
@@ -35,9 +35,9 @@ func joinMPI(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	return g, nil
 }
 
-// countDifferences returns how many ranks have another build than rank 0, or another rank
+// countMismatchedRanks returns how many ranks have another build than rank 0, or another rank
 // or number of ranks than MPI's.
-func countDifferences(ctx context.Context, e Env, o Options, g collective.Group) (int, error) {
+func countMismatchedRanks(ctx context.Context, e Env, o Options, g collective.Group) (int, error) {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(o.BuildID)) // never fails
 	own := float64(h.Sum32())

@@ -354,12 +354,12 @@ func TestWorkerDemandsProofToo(t *testing.T) {
 	client, server := net.Pipe()
 	wg.Go(func() { // … and one that lets everyone in without knowing the token
 		w := newJSONConn(server)
-		_ = w.send(greeting{Lockstep: protocolVersion, Nonce: "11"})
-		var h hello
+		_ = w.send(serverGreeting{Lockstep: protocolVersion, Nonce: "11"})
+		var h workerHello
 		_ = w.receive(&h)
-		_ = w.send(reply{Proof: computeProof("another secret", serverSide, h.Nonce, "11", h.Claim)})
+		_ = w.send(handshakeReply{Proof: computeProof("another secret", serverSide, h.Nonce, "11", h.Claim)})
 	})
-	err = clientHandshake(newJSONConn(client), "secret", claim{Rank: 1, World: 2})
+	err = clientHandshake(newJSONConn(client), "secret", workerClaim{Rank: 1, World: 2})
 	wantError(t, err, "rank 0 does not know this run's LOCKSTEP_TOKEN")
 	_ = client.Close()
 	_ = server.Close()

@@ -44,7 +44,7 @@ func localTransport(goos string) string {
 
 // chooseTransport returns the transport that LOCKSTEP_COLLECTIVE selects. By default it is
 // the result of localTransport on one machine and TCP between several.
-func chooseTransport(me claim, ranks []*member) (string, error) {
+func chooseTransport(me workerClaim, ranks []*member) (string, error) {
 	var remote *member // on another machine
 	for _, g := range ranks[1:] {
 		if g.Machine != me.Machine {
@@ -89,9 +89,9 @@ func listenForRing(ctx context.Context, network string, local net.Addr) (*ringLi
 	return &ringListener{l, network}, nil
 }
 
-// maxSocketName is the largest length in bytes of a unix socket's path on macOS and the BSDs:
+// maxSocketPathBytes is the largest length in bytes of a unix socket's path on macOS and the BSDs:
 // sun_path in sys/un.h has 104 bytes, one of them for the final zero.
-const maxSocketName = 103
+const maxSocketPathBytes = 103
 
 // newSocketName returns an unpredictable name for a unix socket on the operating system goos. On
 // Linux it is in the abstract namespace (unix(7)) rather than a file, so that nothing is left
@@ -102,7 +102,7 @@ func newSocketName(goos, temporary string) string {
 	if goos == "linux" {
 		return "@" + name
 	}
-	if path := filepath.Join(temporary, name); len(path) <= maxSocketName {
+	if path := filepath.Join(temporary, name); len(path) <= maxSocketPathBytes {
 		return path
 	}
 	return filepath.Join("/tmp", name)
@@ -112,7 +112,7 @@ func newSocketName(goos, temporary string) string {
 // Recv and for the other algorithms, and accepts the previous rank and the lower ranks.
 // addresses contains the address of each rank. All connections are authenticated. Then
 // connectRing closes the listener and creates the ring.
-func (d *ringListener) connectRing(ctx context.Context, e Env, o Options, me claim, addresses []string) (_ collective.Group, err error) {
+func (d *ringListener) connectRing(ctx context.Context, e Env, o Options, me workerClaim, addresses []string) (_ collective.Group, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// Two goroutines fill different fields and elements of all.
@@ -145,14 +145,14 @@ func (d *ringListener) connectRing(ctx context.Context, e Env, o Options, me cla
 	return group, nil
 }
 
-func (d *ringListener) connectToRanks(ctx context.Context, e Env, me claim, addresses []string, all *collective.Connections) error {
+func (d *ringListener) connectToRanks(ctx context.Context, e Env, me workerClaim, addresses []string, all *collective.Connections) error {
 	dial := func(rank int, link string) (net.Conn, error) {
 		me.Link = link
-		w, err := connectRepeatedly(ctx, d.network, addresses[rank], e.Token, me, mayListenStill)
+		w, err := connectRepeatedly(ctx, d.network, addresses[rank], e.Token, me, mayStillListen)
 		if err != nil {
 			return nil, fmt.Errorf("connect to rank %d at %s: %w; each worker of a ring must be able to reach the others", rank, addresses[rank], err)
 		}
-		return w.stream(), nil
+		return w.dataConn(), nil
 	}
 	var err error
 	if all.To, err = dial((e.Rank+1)%e.World, linkRing); err != nil {
@@ -169,9 +169,9 @@ func (d *ringListener) connectToRanks(ctx context.Context, e Env, me claim, addr
 	return nil
 }
 
-// mayListenStill reports whether a rank that has listened may accept another connection after err.
+// mayStillListen reports whether a rank that has listened may accept another connection after err.
 // It may have closed this one because strangers flood its port, or have too many that wait.
-func mayListenStill(err error) bool {
+func mayStillListen(err error) bool {
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" {
 		return errors.Is(err, syscall.EAGAIN) || dial.Timeout()
@@ -196,9 +196,9 @@ func (d *ringListener) acceptRanks(ctx context.Context, e Env, all *collective.C
 			return fmt.Errorf("wait for %s to connect: %w", describeMissingPeers(e, all), context.Cause(ctx))
 		case <-refused: // not a worker of this run; go on waiting
 		case g := <-arrivals:
-			place, err := findPlace(g, e, all)
+			place, err := findConnectionSlot(g, e, all)
 			if err != nil {
-				_ = g.send(reply{Error: err.Error()})
+				_ = g.send(handshakeReply{Error: err.Error()})
 				_ = g.Close()
 				continue
 			}
@@ -206,7 +206,7 @@ func (d *ringListener) acceptRanks(ctx context.Context, e Env, all *collective.C
 				_ = g.Close()
 				continue // the connection was closed for a stranger's; the rank connects again
 			}
-			*place = g.stream()
+			*place = g.dataConn()
 			missing--
 		}
 	}
@@ -215,9 +215,9 @@ func (d *ringListener) acceptRanks(ctx context.Context, e Env, all *collective.C
 
 func (e Env) previousRank() int { return (e.Rank + e.World - 1) % e.World }
 
-// findPlace returns the element of all to which the connection of g belongs. It returns an
+// findConnectionSlot returns the element of all to which the connection of g belongs. It returns an
 // error if g may not connect to this rank, or has done so already.
-func findPlace(g *member, e Env, all *collective.Connections) (*net.Conn, error) {
+func findConnectionSlot(g *member, e Env, all *collective.Connections) (*net.Conn, error) {
 	var place *net.Conn
 	switch {
 	case g.World != e.World:
@@ -259,7 +259,7 @@ const addressesPerCommand = 100
 
 func (g *member) sendAddresses(ctx context.Context, addresses []string) error {
 	for part := range slices.Chunk(addresses, addressesPerCommand) {
-		if err := g.sendCommand(ctx, command{Addresses: part}); err != nil {
+		if err := g.sendCommand(ctx, serverCommand{Addresses: part}); err != nil {
 			return err
 		}
 	}
@@ -282,14 +282,14 @@ func (w *jsonConn) receiveAddresses(ctx context.Context, e Env, o Options) ([]st
 }
 
 // serveRing creates the ring on rank 0.
-func serveRing(ctx context.Context, e Env, o Options, me claim, network string, ranks []*member) (_ collective.Group, err error) {
+func serveRing(ctx context.Context, e Env, o Options, me workerClaim, network string, ranks []*member) (_ collective.Group, err error) {
 	d, err := listenForRing(ctx, network, ranks[1].LocalAddr())
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = d.Close() }()
 	for _, g := range ranks[1:] {
-		if err := g.sendCommand(ctx, command{Network: network, ChunkBytes: o.Group.ChunkBytes, RanksPerNode: o.Group.RanksPerNode}); err != nil {
+		if err := g.sendCommand(ctx, serverCommand{Network: network, ChunkBytes: o.Group.ChunkBytes, RanksPerNode: o.Group.RanksPerNode}); err != nil {
 			return nil, err
 		}
 	}
@@ -321,7 +321,7 @@ var errOtherRank = errors.New("another rank failed")
 
 // connectAll connects rank 0 to the other ranks and waits for their reports that they are
 // connected. If one rank fails, others soon fail too, so the error contains all reports.
-func connectAll(ctx context.Context, e Env, o Options, me claim, d *ringListener, addresses []string, ranks []*member) (collective.Group, error) {
+func connectAll(ctx context.Context, e Env, o Options, me workerClaim, d *ringListener, addresses []string, ranks []*member) (collective.Group, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	limitWait := func() {
@@ -348,7 +348,7 @@ func connectAll(ctx context.Context, e Env, o Options, me claim, d *ringListener
 }
 
 // joinRing runs on ranks other than 0. cmd is rank 0's first command.
-func joinRing(ctx context.Context, e Env, o Options, me claim, w *jsonConn, cmd command) (collective.Group, error) {
+func joinRing(ctx context.Context, e Env, o Options, me workerClaim, w *jsonConn, cmd serverCommand) (collective.Group, error) {
 	if cmd.ChunkBytes != o.Group.ChunkBytes {
 		return nil, w.reportError(fmt.Errorf("invalid chunk size %d bytes: rank 0 has %d (0 is the default): use the same chunk size on all ranks", o.Group.ChunkBytes, cmd.ChunkBytes))
 	}
@@ -357,7 +357,7 @@ func joinRing(ctx context.Context, e Env, o Options, me claim, w *jsonConn, cmd 
 		return nil, w.reportError(err)
 	}
 	defer func() { _ = d.Close() }()
-	if err := w.send(report{Address: d.Addr().String()}); err != nil {
+	if err := w.send(workerReport{Address: d.Addr().String()}); err != nil {
 		return nil, fmt.Errorf("send report to rank 0: %w", err)
 	}
 	addresses, err := w.receiveAddresses(ctx, e, o)
@@ -377,7 +377,7 @@ func joinRing(ctx context.Context, e Env, o Options, me claim, w *jsonConn, cmd 
 	group, err := d.connectRing(jctx, e, o, me, addresses)
 	if err != nil {
 		err = w.reportError(err)
-	} else if err = w.send(report{}); err != nil {
+	} else if err = w.send(workerReport{}); err != nil {
 		err = fmt.Errorf("send report to rank 0: %w", err)
 	}
 	if err != nil {

@@ -311,7 +311,7 @@ func TestDoorOfARing(t *testing.T) {
 	_ = noisy.Close()
 	accepted := func(rank int, link string) *jsonConn {
 		t.Helper()
-		w, err := connect(ctx, "tcp", address, "secret", claim{Rank: rank, World: 3, Link: link})
+		w, err := connectAndAuthenticate(ctx, "tcp", address, "secret", workerClaim{Rank: rank, World: 3, Link: link})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,18 +320,18 @@ func TestDoorOfARing(t *testing.T) {
 	out := []*jsonConn{accepted(0, "messages")}
 	for _, tt := range []struct {
 		token string
-		claim claim
+		claim workerClaim
 		want  string
 	}{
-		{"guess", claim{Rank: 1, World: 3, Link: "ring"}, "the worker's LOCKSTEP_TOKEN differs from this run's"},
-		{"secret", claim{Rank: 0, World: 3, Link: "ring"}, "rank 0 is not the rank before rank 2"},
-		{"secret", claim{Rank: 1, World: 3}, "rank 1 has no connection for this purpose to rank 2"}, // a proof for rank 0
-		{"secret", claim{Rank: 1, World: 4, Link: "messages"}, "rank 1 has no connection for this purpose to rank 2"},
-		{"secret", claim{Rank: 2, World: 3, Link: "messages"}, "rank 2 has no connection for this purpose to rank 2"},
-		{"secret", claim{Rank: -1, World: 3, Link: "scheduled"}, "rank -1 has no connection for this purpose to rank 2"},
-		{"secret", claim{Rank: 0, World: 3, Link: "messages"}, "rank 0 is connected to rank 2 already"},
+		{"guess", workerClaim{Rank: 1, World: 3, Link: "ring"}, "the worker's LOCKSTEP_TOKEN differs from this run's"},
+		{"secret", workerClaim{Rank: 0, World: 3, Link: "ring"}, "rank 0 is not the rank before rank 2"},
+		{"secret", workerClaim{Rank: 1, World: 3}, "rank 1 has no connection for this purpose to rank 2"}, // a proof for rank 0
+		{"secret", workerClaim{Rank: 1, World: 4, Link: "messages"}, "rank 1 has no connection for this purpose to rank 2"},
+		{"secret", workerClaim{Rank: 2, World: 3, Link: "messages"}, "rank 2 has no connection for this purpose to rank 2"},
+		{"secret", workerClaim{Rank: -1, World: 3, Link: "scheduled"}, "rank -1 has no connection for this purpose to rank 2"},
+		{"secret", workerClaim{Rank: 0, World: 3, Link: "messages"}, "rank 0 is connected to rank 2 already"},
 	} {
-		_, err := connect(ctx, "tcp", address, tt.token, tt.claim)
+		_, err := connectAndAuthenticate(ctx, "tcp", address, tt.token, tt.claim)
 		wantError(t, err, tt.want)
 	}
 	out = append(out, accepted(1, "ring"), accepted(0, "scheduled"), accepted(1, "messages"), accepted(1, "scheduled"))
@@ -363,16 +363,16 @@ func TestNeighboursThatDoNotMeet(t *testing.T) {
 	// The substitute for rank 2 reports an address on which nobody listens.
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		me := claim{Rank: 2, World: 3, Collective: "tcp", Machine: machineID()}
+		me := workerClaim{Rank: 2, World: 3, Collective: "tcp", Machine: machineID()}
 		w, err := connectToServer(context.Background(), envs[2], options[2], me)
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		defer func() { _ = w.Close() }()
-		var cmd command
+		var cmd serverCommand
 		_ = w.receive(&cmd)
-		_ = w.send(report{Address: "127.0.0.1:1"})
+		_ = w.send(workerReport{Address: "127.0.0.1:1"})
 		_ = w.receive(&cmd)
 		_ = w.receive(&cmd)
 		if !strings.Contains(cmd.Error, "connect to rank 2 at 127.0.0.1:1") {

@@ -18,16 +18,16 @@ import (
 // member is the connection of a worker that has proved that it knows the token.
 type member struct {
 	*jsonConn
-	claim
-	answer reply // proves to the worker that this rank knows the token too
+	workerClaim
+	answer handshakeReply // proves to the worker that this rank knows the token too
 }
 
-// serve runs the rendezvous on rank 0: it listens, waits for all ranks, and creates the
+// serveRendezvous runs the rendezvous on rank 0: it listens, waits for all ranks, and creates the
 // shared memory or the ring with them.
-func serve(ctx context.Context, e Env, o Options, me claim) (group collective.Group, err error) {
+func serveRendezvous(ctx context.Context, e Env, o Options, me workerClaim) (group collective.Group, err error) {
 	ctx, cancel := process.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	l, err := listen(ctx, e)
+	l, err := listenForWorkers(ctx, e)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func serve(ctx context.Context, e Env, o Options, me claim) (group collective.Gr
 				continue
 			}
 			if err != nil {
-				_ = g.sendCommand(ending, command{Error: "rank 0: " + err.Error()}) // the rank may be gone
+				_ = g.sendCommand(ending, serverCommand{Error: "rank 0: " + err.Error()}) // the rank may be gone
 			}
 			_ = g.Close()
 		}
@@ -55,7 +55,7 @@ func serve(ctx context.Context, e Env, o Options, me claim) (group collective.Gr
 	if network != transportShared {
 		return serveRing(ctx, e, o, me, network, ranks)
 	}
-	return shareMemory(ctx, e, o, ranks)
+	return createSharedMemoryGroup(ctx, e, o, ranks)
 }
 
 // sendErrorsTimeout limits how long rank 0 tries to send its error to the other ranks.
@@ -64,7 +64,7 @@ const sendErrorsTimeout = 2 * time.Second
 // acceptMembers accepts workers from l until ranks[1:] is complete, and closes l. It
 // returns an error if a worker that knows the token does not belong to this run, or if ctx
 // ends first.
-func acceptMembers(ctx context.Context, l net.Listener, e Env, o Options, me claim, ranks []*member) error {
+func acceptMembers(ctx context.Context, l net.Listener, e Env, o Options, me workerClaim, ranks []*member) error {
 	accepting, stop := context.WithCancel(ctx)
 	var connections sync.WaitGroup
 	arrivals := make(chan *member)
@@ -85,7 +85,7 @@ func acceptMembers(ctx context.Context, l net.Listener, e Env, o Options, me cla
 			}
 		case g := <-arrivals:
 			if err := checkMember(g, me, ranks); err != nil {
-				_ = g.send(reply{Error: err.Error()})
+				_ = g.send(handshakeReply{Error: err.Error()})
 				_ = g.Close()
 				return err
 			}
@@ -136,7 +136,7 @@ func acceptConnections(ctx context.Context, l net.Listener, e Env, connections *
 			defer stop()
 			err := c.SetDeadline(time.Now().Add(handshakeTimeout))
 			if err == nil {
-				g.claim, g.answer, err = serverHandshake(g.jsonConn, e.Token)
+				g.workerClaim, g.answer, err = serverHandshake(g.jsonConn, e.Token)
 			}
 			if err == nil {
 				err = c.SetDeadline(time.Time{})
@@ -226,7 +226,7 @@ func (h *pendingConnections) remove(c net.Conn) {
 }
 
 // checkMember returns an error if a worker's claim does not match this run.
-func checkMember(g *member, me claim, ranks []*member) error {
+func checkMember(g *member, me workerClaim, ranks []*member) error {
 	name := fmt.Sprintf("rank %d (process %d on %s)", g.Rank, g.PID, g.Host)
 	switch {
 	case g.World != me.World:
@@ -240,7 +240,7 @@ func checkMember(g *member, me claim, ranks []*member) error {
 	case g.BuildID != me.BuildID:
 		return fmt.Errorf("%s runs build %q, rank 0 runs build %q: start all workers from the same lockstep binary", name, g.BuildID, me.BuildID)
 	case max(1, g.Replicas) != max(1, me.Replicas):
-		return fmt.Errorf("%s has %s in its process, rank 0 has %s: give all processes the same strategy and the same strategy.replicas", name, english.Count(max(1, g.Replicas), "replica"), english.Count(max(1, me.Replicas), "replica"))
+		return fmt.Errorf("%s has %s in its process, rank 0 has %s: give all processes the same strategy and the same strategy.replicas", name, english.FormatCount(max(1, g.Replicas), "replica"), english.FormatCount(max(1, me.Replicas), "replica"))
 	case g.Algorithm != me.Algorithm:
 		return fmt.Errorf("%s has %s %q, rank 0 has %q: set the same value on all workers", name, algorithmVariable, g.Algorithm, me.Algorithm)
 	case g.Collective != me.Collective:
@@ -269,17 +269,17 @@ func missingRanksError(ctx context.Context, o Options, ranks []*member, refusals
 		text += "; " + s
 	}
 	if len(refusals) == 0 { // otherwise a longer wait does not help
-		text += o.advice()
+		text += o.timeoutAdvice()
 	}
 	return fmt.Errorf("not all of %d ranks joined within %v: missing %s", len(ranks), o.Timeout, text)
 }
 
-func shareMemory(ctx context.Context, e Env, o Options, ranks []*member) (collective.Group, error) {
+func createSharedMemoryGroup(ctx context.Context, e Env, o Options, ranks []*member) (collective.Group, error) {
 	group, err := collective.CreateSharedMemory(e.World, o.Group)
 	if err != nil {
 		return nil, err
 	}
-	err = mapOnAllRanks(ctx, command{Memory: group.Path(), RanksPerNode: o.Group.RanksPerNode}, ranks)
+	err = mapMemoryOnRanks(ctx, serverCommand{Memory: group.Path(), RanksPerNode: o.Group.RanksPerNode}, ranks)
 	// After Unlink, no file is left on disk, however the ranks end.
 	if err = errors.Join(err, group.Unlink()); err == nil {
 		err = sendStartCommand(ctx, ranks)
@@ -290,8 +290,8 @@ func shareMemory(ctx context.Context, e Env, o Options, ranks []*member) (collec
 	return group, nil
 }
 
-// mapOnAllRanks sends cmd, with a path, and waits until each rank has mapped the file.
-func mapOnAllRanks(ctx context.Context, cmd command, ranks []*member) error {
+// mapMemoryOnRanks sends cmd, with a path, and waits until each rank has mapped the file.
+func mapMemoryOnRanks(ctx context.Context, cmd serverCommand, ranks []*member) error {
 	for _, g := range ranks[1:] {
 		if err := g.sendCommand(ctx, cmd); err != nil {
 			return err
@@ -307,11 +307,11 @@ func mapOnAllRanks(ctx context.Context, cmd command, ranks []*member) error {
 
 // receiveReport waits for the rank's report, and returns an error if it contains one, the
 // rank is gone, or ctx ends first. what describes the command in the error.
-func (g *member) receiveReport(ctx context.Context, what string) (report, error) {
+func (g *member) receiveReport(ctx context.Context, what string) (workerReport, error) {
 	// The end of ctx ends only the read and keeps the connection open: rank 0 still sends
 	// the reason to the rank.
 	defer context.AfterFunc(ctx, func() { _ = g.SetReadDeadline(time.Now()) })()
-	var rep report
+	var rep workerReport
 	err := g.receive(&rep)
 	switch {
 	case ctx.Err() != nil:
@@ -326,9 +326,9 @@ func (g *member) receiveReport(ctx context.Context, what string) (report, error)
 
 // sendCommand sends cmd to the rank. It returns an error if the rank does not receive before ctx
 // ends.
-func (g *member) sendCommand(ctx context.Context, cmd command) error {
+func (g *member) sendCommand(ctx context.Context, cmd serverCommand) error {
 	// The end of ctx ends only the write, as in receiveReport.
-	defer context.AfterFunc(ctx, func() { _ = g.stream().SetWriteDeadline(time.Now()) })()
+	defer context.AfterFunc(ctx, func() { _ = g.dataConn().SetWriteDeadline(time.Now()) })()
 	err := g.send(cmd)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -341,7 +341,7 @@ func (g *member) sendCommand(ctx context.Context, cmd command) error {
 
 func sendStartCommand(ctx context.Context, ranks []*member) error {
 	for _, g := range ranks[1:] {
-		if err := g.sendCommand(ctx, command{}); err != nil {
+		if err := g.sendCommand(ctx, serverCommand{}); err != nil {
 			return err
 		}
 	}

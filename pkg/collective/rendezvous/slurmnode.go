@@ -25,19 +25,19 @@ func (e Env) ResolveMaster(ctx context.Context) Env {
 
 // resolveNode returns an address of the node, as ResolveMaster describes, or node itself.
 func (e Env) resolveNode(ctx context.Context, node string) string {
-	if resolves(ctx, node) {
+	if isResolvable(ctx, node) {
 		return node
 	}
 	for _, address := range []string{slurmNodeAddress(ctx, node), e.launchAddr} {
-		if address != "" && resolves(ctx, address) {
+		if address != "" && isResolvable(ctx, address) {
 			return address
 		}
 	}
 	return node
 }
 
-// resolves reports whether host is an IP address or has one.
-func resolves(ctx context.Context, host string) bool {
+// isResolvable reports whether host is an IP address or has one.
+func isResolvable(ctx context.Context, host string) bool {
 	if net.ParseIP(host) != nil {
 		return true
 	}

@@ -24,10 +24,10 @@ const (
 // maxWorld is the largest world size that is read.
 const maxWorld = 1 << 20
 
-// source is a launcher, or another program, that describes the ranks in the environment. The
+// rankSource is a launcher, or another program, that describes the ranks in the environment. The
 // fields from rank to job each list the names of variables, of which the first that is set
 // counts.
-type source struct {
+type rankSource struct {
 	name                               string
 	rank, world, localRank, localWorld []string
 	job                                []string // identifies the job; all ranks have the same value
@@ -37,11 +37,11 @@ type source struct {
 	finish func(e *Env, getenv func(string) string) error
 }
 
-// sources returns the sources in the order in which they are tried. Variables that a user sets
+// rankSources returns the sources in the order in which they are tried. Variables that a user sets
 // for each rank come first, then launchers: mpirun may run within a step of Slurm, and a step
 // of Slurm within anything that exports TF_CONFIG.
-func sources() []source {
-	return []source{
+func rankSources() []rankSource {
+	return []rankSource{
 		{
 			// torchrun sets the same variables as lockstep launch.
 			name: SourceExplicit, rank: []string{rankVariable}, world: []string{worldVariable},
@@ -69,16 +69,16 @@ func sources() []source {
 		},
 		{
 			name: SourceSlurm, rank: []string{"SLURM_PROCID"}, world: []string{"SLURM_STEP_NUM_TASKS"},
-			isSet: inSlurmStep, finish: finishSlurm,
+			isSet: inSlurmStep, finish: completeFromSlurm,
 		},
-		{name: SourceTFConfig, isSet: func(getenv func(string) string) bool { return getenv(tfConfigVariable) != "" }, finish: finishTFConfig},
+		{name: SourceTFConfig, isSet: func(getenv func(string) string) bool { return getenv(tfConfigVariable) != "" }, finish: completeFromTFConfig},
 	}
 }
 
 // readRank reads the rank and the world size, and the address of rank 0 if the source knows
 // it, from the first source that describes this process. Without one, the world size is 1.
 func readRank(getenv func(string) string) (Env, error) {
-	for _, s := range sources() {
+	for _, s := range rankSources() {
 		set := func(names []string) bool {
 			return slices.ContainsFunc(names, func(n string) bool { return getenv(n) != "" })
 		}
@@ -94,9 +94,9 @@ func readRank(getenv func(string) string) (Env, error) {
 	return Env{World: 1, LocalWorld: 1}, nil
 }
 
-func (s source) read(getenv func(string) string) (Env, error) {
+func (s rankSource) read(getenv func(string) string) (Env, error) {
 	e := Env{World: 1, LocalWorld: 1, Source: s.name}
-	if _, v := firstSet(getenv, s.job); v != "" {
+	if _, v := firstSetVariable(getenv, s.job); v != "" {
 		e.job = s.name + " " + v
 	}
 	if s.rank != nil {
@@ -113,21 +113,21 @@ func (s source) read(getenv func(string) string) (Env, error) {
 }
 
 // readNumbers reads the ranks and sizes of s into e. By default all ranks are on one machine.
-func (s source) readNumbers(e *Env, getenv func(string) string) error {
+func (s rankSource) readNumbers(e *Env, getenv func(string) string) error {
 	var errs [4]error
-	e.World, errs[0] = s.number(getenv, s.world, -1, 1, maxWorld)
+	e.World, errs[0] = s.readNumber(getenv, s.world, -1, 1, maxWorld)
 	if errs[0] == nil {
-		e.Rank, errs[1] = s.number(getenv, s.rank, -1, 0, e.World-1)
-		e.LocalWorld, errs[2] = s.number(getenv, s.localWorld, e.World, 1, e.World)
+		e.Rank, errs[1] = s.readNumber(getenv, s.rank, -1, 0, e.World-1)
+		e.LocalWorld, errs[2] = s.readNumber(getenv, s.localWorld, e.World, 1, e.World)
 	}
 	if errors.Join(errs[:]...) == nil {
-		e.LocalRank, errs[3] = s.number(getenv, s.localRank, e.Rank%e.LocalWorld, 0, e.LocalWorld-1)
+		e.LocalRank, errs[3] = s.readNumber(getenv, s.localRank, e.Rank%e.LocalWorld, 0, e.LocalWorld-1)
 	}
 	return errors.Join(errs[:]...)
 }
 
-// firstSet returns the first variable that is set, with its value, or else the first name.
-func firstSet(getenv func(string) string, names []string) (name, value string) {
+// firstSetVariable returns the first variable that is set, with its value, or else the first name.
+func firstSetVariable(getenv func(string) string, names []string) (name, value string) {
 	for _, n := range names {
 		if v := getenv(n); v != "" {
 			return n, v
@@ -139,10 +139,10 @@ func firstSet(getenv func(string) string, names []string) (name, value string) {
 	return names[0], ""
 }
 
-// number returns the whole number from low to high in the first variable that is set, or
+// readNumber returns the whole number from low to high in the first variable that is set, or
 // else fallback, which is an error if it is below low.
-func (s source) number(getenv func(string) string, names []string, fallback, low, high int) (int, error) {
-	name, v := firstSet(getenv, names)
+func (s rankSource) readNumber(getenv func(string) string, names []string, fallback, low, high int) (int, error) {
+	name, v := firstSetVariable(getenv, names)
 	n, err := strconv.Atoi(strings.TrimSpace(v))
 	switch {
 	case v == "" && fallback >= low:
@@ -163,9 +163,9 @@ func inSlurmStep(getenv func(string) string) bool {
 	return getenv("SLURM_STEP_ID") != "" && getenv("SLURM_PROCID") != ""
 }
 
-// finishSlurm sets the number of ranks on this node, and the address of rank 0: the first node
+// completeFromSlurm sets the number of ranks on this node, and the address of rank 0: the first node
 // of the step.
-func finishSlurm(e *Env, getenv func(string) string) error {
+func completeFromSlurm(e *Env, getenv func(string) string) error {
 	e.job = "Slurm " + getenv("SLURM_JOB_ID") + "." + getenv("SLURM_STEP_ID")
 	if tasks := getenv("SLURM_STEP_TASKS_PER_NODE"); tasks != "" {
 		counts, err := parseTasksPerNode(tasks)
@@ -179,14 +179,14 @@ func finishSlurm(e *Env, getenv func(string) string) error {
 		if sum != e.World {
 			return fmt.Errorf("SLURM_STEP_TASKS_PER_NODE is %q, which is %d tasks, but SLURM_STEP_NUM_TASKS is %d: unset what was not set by srun", tasks, sum, e.World)
 		}
-		node, err := source{name: SourceSlurm}.number(getenv, []string{"SLURM_NODEID"}, 0, 0, len(counts)-1)
+		node, err := rankSource{name: SourceSlurm}.readNumber(getenv, []string{"SLURM_NODEID"}, 0, 0, len(counts)-1)
 		if err != nil {
 			return err
 		}
 		e.LocalWorld = counts[node]
 	}
 	var err error
-	if e.LocalRank, err = (source{name: SourceSlurm}).number(getenv, []string{"SLURM_LOCALID"}, e.Rank%e.LocalWorld, 0, e.LocalWorld-1); err != nil {
+	if e.LocalRank, err = (rankSource{name: SourceSlurm}).readNumber(getenv, []string{"SLURM_LOCALID"}, e.Rank%e.LocalWorld, 0, e.LocalWorld-1); err != nil {
 		return err
 	}
 	if e.LocalWorld < e.World {
@@ -259,15 +259,15 @@ func FormatTFConfig(addresses []string, index int) string {
 // those with the address of rank 0.
 func RankVariables() []string {
 	names := []string{addrVariable, portVariable}
-	for _, s := range sources() {
+	for _, s := range rankSources() {
 		names = slices.Concat(names, s.rank, s.world, s.localRank, s.localWorld)
 	}
 	return names
 }
 
-// finishTFConfig reads TF_CONFIG. The chief is rank 0, before the workers; without a chief it
+// completeFromTFConfig reads TF_CONFIG. The chief is rank 0, before the workers; without a chief it
 // is worker 0. Its address in the cluster becomes the address of rank 0.
-func finishTFConfig(e *Env, getenv func(string) string) error {
+func completeFromTFConfig(e *Env, getenv func(string) string) error {
 	var c tensorFlowCluster
 	if err := json.Unmarshal([]byte(getenv(tfConfigVariable)), &c); err != nil {
 		return fmt.Errorf(`%w: expected a JSON object such as {"cluster":{"worker":["host1:29500","host2:29500"]},"task":{"type":"worker","index":0}}`, err)
@@ -321,9 +321,9 @@ func finishTFConfig(e *Env, getenv func(string) string) error {
 // defaultPort, for a job without an identifier, is torchrun's default.
 const defaultPort = 29500
 
-// portOfJob returns a port that is the same on all ranks of a job and probably different for
+// deriveJobPort returns a port that is the same on all ranks of a job and probably different for
 // another job: from 20000 to 32767, where Linux chooses no ports for connections by default.
-func portOfJob(job string) int {
+func deriveJobPort(job string) int {
 	if job == "" {
 		return defaultPort
 	}
@@ -361,7 +361,7 @@ func WithMaster(getenv func(string) string, address string) (func(string) string
 // launcher, in the order in which they are tried: rank, number of ranks, local rank, local number of ranks.
 func VariableTable() string {
 	var b strings.Builder
-	for _, s := range sources() {
+	for _, s := range rankSources() {
 		var names []string
 		for _, list := range [][]string{s.rank, s.world, s.localRank, s.localWorld} {
 			if len(list) > 0 {

@@ -96,7 +96,7 @@ func TestSources(t *testing.T) {
 			}
 			if tt.want.World > 1 {
 				tt.want.Token, tt.want.TokenFrom = "secret", "LOCKSTEP_TOKEN"
-				tt.want.MasterPort = cmp.Or(tt.want.MasterPort, portOfJob(tt.want.job))
+				tt.want.MasterPort = cmp.Or(tt.want.MasterPort, deriveJobPort(tt.want.job))
 			}
 			got.slurmNode, got.launchAddr = "", "" // TestResolveMaster uses them
 			if got != tt.want {
@@ -157,7 +157,7 @@ func TestFirstHost(t *testing.T) {
 func TestPortOfJob(t *testing.T) {
 	seen := map[int]bool{}
 	for _, job := range []string{"Slurm 1.0", "Slurm 1.1", "Slurm 2.0", "Open MPI 1958477825"} {
-		p := portOfJob(job)
+		p := deriveJobPort(job)
 		if p < 20000 || p >= 32768 || seen[p] {
 			t.Errorf("port of %s is %d, want another one from 20000 to 32767", job, p)
 		}

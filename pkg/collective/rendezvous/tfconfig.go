@@ -14,7 +14,7 @@ import (
 // started, or which is the only one. Worker i of the cluster is rank i. Its port is the port of the run plus
 // 1+i, because all nodes of a cluster may have the same address. getenv reads srun's variables.
 func (e Env) TFConfig(ctx context.Context, getenv func(string) string) (string, error) {
-	hosts, err := e.hosts(ctx, getenv)
+	hosts, err := e.rankHosts(ctx, getenv)
 	if err != nil {
 		return "", fmt.Errorf("make TF_CONFIG: %w", err)
 	}
@@ -25,7 +25,7 @@ func (e Env) TFConfig(ctx context.Context, getenv func(string) string) (string, 
 	return FormatTFConfig(addresses, e.Rank), nil
 }
 
-func (e Env) hosts(ctx context.Context, getenv func(string) string) ([]string, error) {
+func (e Env) rankHosts(ctx context.Context, getenv func(string) string) ([]string, error) {
 	var hosts []string
 	if e.LocalWorld == e.World {
 		for range e.World {
@@ -40,7 +40,7 @@ func (e Env) hosts(ctx context.Context, getenv func(string) string) ([]string, e
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := nodeNames(ctx, getenv("SLURM_STEP_NODELIST"))
+	nodes, err := expandNodeNames(ctx, getenv("SLURM_STEP_NODELIST"))
 	if err == nil && len(nodes) != len(counts) {
 		err = fmt.Errorf("SLURM_STEP_NODELIST has %d nodes, SLURM_STEP_TASKS_PER_NODE %d", len(nodes), len(counts))
 	}
@@ -59,8 +59,8 @@ func (e Env) hosts(ctx context.Context, getenv func(string) string) ([]string, e
 	return hosts, nil
 }
 
-// nodeNames expands a list such as n[1-3,7] without asking Slurm's controller.
-func nodeNames(ctx context.Context, list string) ([]string, error) {
+// expandNodeNames expands a list such as n[1-3,7] without asking Slurm's controller.
+func expandNodeNames(ctx context.Context, list string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "scontrol", "show", "hostnames", list)

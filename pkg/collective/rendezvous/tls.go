@@ -47,13 +47,13 @@ func newCertificate() (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-func differentTLS(workerTLS bool) error {
+func tlsMismatchError(workerTLS bool) error {
 	return &refusalError{fmt.Sprintf("the worker has %s %t, rank 0 has %t: set the same value on all workers", tlsVariable, workerTLS, !workerTLS)}
 }
 
-// encrypt continues the connection with TLS 1.3, as the client if certificate is nil. The
+// startTLS continues the connection with TLS 1.3, as the client if certificate is nil. The
 // connection's deadline limits the handshake.
-func (w *jsonConn) encrypt(certificate *tls.Certificate) error {
+func (w *jsonConn) startTLS(certificate *tls.Certificate) error {
 	var c *tls.Conn
 	if certificate != nil {
 		c = tls.Server(w.Conn, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*certificate}, SessionTicketsDisabled: true})
@@ -64,7 +64,7 @@ func (w *jsonConn) encrypt(certificate *tls.Certificate) error {
 	if err := c.Handshake(); err != nil {
 		var plain tls.RecordHeaderError
 		if certificate != nil && errors.As(err, &plain) && plain.RecordHeader[0] == '{' {
-			return differentTLS(false) // the client has sent a hello
+			return tlsMismatchError(false) // the client has sent a hello
 		}
 		return fmt.Errorf("TLS: %w", err)
 	}
@@ -79,8 +79,8 @@ func (w *jsonConn) encrypt(certificate *tls.Certificate) error {
 	return nil
 }
 
-// stream returns the connection for data: the encrypted one, if there is one.
-func (w *jsonConn) stream() net.Conn {
+// dataConn returns the connection for data: the encrypted one, if there is one.
+func (w *jsonConn) dataConn() net.Conn {
 	if w.secure != nil {
 		return encryptedConn{w.secure}
 	}

@@ -93,13 +93,13 @@ func handshakeThrough(t *testing.T, useTLS bool, middle func(worker, server net.
 				t.Error(err)
 			}
 		}
-		var r reply
+		var r handshakeReply
 		if _, r, serr = serverHandshake(s, "secret"); serr == nil {
 			serr = s.send(r)
 		}
 		_ = s.Close()
 	})
-	werr = clientHandshake(newJSONConn(from), "secret", claim{Rank: 1, World: 2, Host: "name-of-the-host", TLS: useTLS})
+	werr = clientHandshake(newJSONConn(from), "secret", workerClaim{Rank: 1, World: 2, Host: "name-of-the-host", TLS: useTLS})
 	_ = from.Close()
 	wg.Wait()
 	return werr, serr
@@ -136,13 +136,13 @@ func TestTLSInTheMiddle(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		var g greeting
-		if err := errors.Join(out.receive(&g), in.send(g), out.encrypt(nil), in.encrypt(certificate)); err != nil {
+		var g serverGreeting
+		if err := errors.Join(out.receive(&g), in.send(g), out.startTLS(nil), in.startTLS(certificate)); err != nil {
 			t.Error(err)
 			return
 		}
-		var h hello
-		var r reply
+		var h workerHello
+		var r handshakeReply
 		if err := errors.Join(in.receive(&h), out.send(h), out.receive(&r), in.send(r)); err != nil {
 			t.Error(err)
 		}

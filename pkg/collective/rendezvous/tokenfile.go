@@ -111,9 +111,9 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// tokenOfJob derives a secret for a job, which may be "", so that ranks of two jobs of a
+// deriveJobToken derives a secret for a job, which may be "", so that ranks of two jobs of a
 // user do not join each other.
-func tokenOfJob(secret, job string) string {
+func deriveJobToken(secret, job string) string {
 	m := hmac.New(sha256.New, []byte(secret))
 	_, _ = io.WriteString(m, "lockstep job|"+job)
 	return hex.EncodeToString(m.Sum(nil))
@@ -133,7 +133,7 @@ func (e *Env) findToken(getenv func(string) string) error {
 		return err
 	}
 	if e.Token != "" {
-		e.Token, e.TokenFrom = tokenOfJob(e.Token, e.job), path
+		e.Token, e.TokenFrom = deriveJobToken(e.Token, e.job), path
 		return nil
 	}
 	if !isLoopback(e.MasterAddr) {

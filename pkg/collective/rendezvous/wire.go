@@ -54,15 +54,15 @@ const handshakeTimeout = 10 * time.Second
 // token can send messages too.
 const maxMessageBytes = 16 << 10
 
-// greeting is the first message on a connection, sent by the side that listens.
-type greeting struct {
+// serverGreeting is the first message on a connection, sent by the side that listens.
+type serverGreeting struct {
 	Lockstep int    `json:"lockstep"`
 	Nonce    string `json:"nonce"`
 	TLS      bool   `json:"tls,omitempty"` // all that follows is encrypted
 }
 
-// claim is a worker's description of itself. The proof in the worker's hello covers it.
-type claim struct {
+// workerClaim is a worker's description of itself. The proof in the worker's hello covers it.
+type workerClaim struct {
 	Rank    int    `json:"rank"`
 	World   int    `json:"world"`
 	BuildID string `json:"build_id"`
@@ -88,8 +88,8 @@ const (
 	linkScheduled = "scheduled" // to a higher rank, for the other algorithms
 )
 
-// hello is a worker's answer to a greeting.
-type hello struct {
+// workerHello is a worker's answer to a greeting.
+type workerHello struct {
 	Nonce string          `json:"nonce"`
 	Claim json.RawMessage `json:"claim"`
 	Proof string          `json:"proof"`
@@ -99,14 +99,14 @@ type hello struct {
 	TLS bool `json:"tls,omitempty"`
 }
 
-type reply struct {
+type handshakeReply struct {
 	Proof string `json:"proof,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
-// command tells a rank what to do next, or contains the error that ends the rendezvous.
+// serverCommand tells a rank what to do next, or contains the error that ends the rendezvous.
 // Rank 0 sends it.
-type command struct {
+type serverCommand struct {
 	Memory     string `json:"memory,omitempty"`
 	Network    string `json:"network,omitempty"`
 	ChunkBytes int    `json:"chunk_bytes,omitempty"`
@@ -116,7 +116,7 @@ type command struct {
 	Error        string   `json:"error,omitempty"`
 }
 
-type report struct {
+type workerReport struct {
 	Address string `json:"address,omitempty"`
 	Error   string `json:"error,omitempty"`
 }
@@ -139,7 +139,7 @@ func (w *jsonConn) send(v any) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.stream().Write(append(text, '\n'))
+	_, err = w.dataConn().Write(append(text, '\n'))
 	return err
 }
 
@@ -197,8 +197,8 @@ const (
 
 // clientHandshake proves to the process to which a worker has connected that the worker
 // knows the token, and returns an error unless that process proves it too.
-func clientHandshake(w *jsonConn, token string, c claim) error {
-	var g greeting
+func clientHandshake(w *jsonConn, token string, c workerClaim) error {
+	var g serverGreeting
 	if err := w.receive(&g); err != nil {
 		return fmt.Errorf("read greeting: %w", err)
 	}
@@ -206,11 +206,11 @@ func clientHandshake(w *jsonConn, token string, c claim) error {
 		return errForeignProtocol
 	}
 	if g.TLS != c.TLS {
-		_ = w.send(hello{TLS: c.TLS}) // tells the other end why this worker does not join
+		_ = w.send(workerHello{TLS: c.TLS}) // tells the other end why this worker does not join
 		return &refusalError{fmt.Sprintf("it has %s %t, this worker %t: set the same value on all workers", tlsVariable, g.TLS, c.TLS)}
 	}
 	if c.TLS {
-		if err := w.encrypt(nil); err != nil {
+		if err := w.startTLS(nil); err != nil {
 			return err
 		}
 		token = w.proofKey(token)
@@ -220,10 +220,10 @@ func clientHandshake(w *jsonConn, token string, c claim) error {
 		return err
 	}
 	mine := newNonce()
-	if err := w.send(hello{Nonce: mine, Claim: text, Proof: computeProof(token, workerSide, g.Nonce, mine, text)}); err != nil {
+	if err := w.send(workerHello{Nonce: mine, Claim: text, Proof: computeProof(token, workerSide, g.Nonce, mine, text)}); err != nil {
 		return fmt.Errorf("send proof: %w", err)
 	}
-	var r reply
+	var r handshakeReply
 	switch err := w.receive(&r); {
 	case err != nil:
 		return fmt.Errorf("read reply: %w", err)
@@ -244,32 +244,32 @@ func (r *refusalError) Error() string { return r.reason }
 // serverHandshake returns the claim of a worker that knows the token, and a reply that
 // proves that this rank knows it too. The caller sends the reply once it has checked the
 // claim.
-func serverHandshake(w *jsonConn, token string) (claim, reply, error) {
-	var c claim
+func serverHandshake(w *jsonConn, token string) (workerClaim, handshakeReply, error) {
+	var c workerClaim
 	mine := newNonce()
-	if err := w.send(greeting{protocolVersion, mine, w.certificate != nil}); err != nil {
-		return c, reply{}, fmt.Errorf("send greeting: %w", err)
+	if err := w.send(serverGreeting{protocolVersion, mine, w.certificate != nil}); err != nil {
+		return c, handshakeReply{}, fmt.Errorf("send greeting: %w", err)
 	}
 	if w.certificate != nil {
-		if err := w.encrypt(w.certificate); err != nil {
-			return c, reply{}, err
+		if err := w.startTLS(w.certificate); err != nil {
+			return c, handshakeReply{}, err
 		}
 		token = w.proofKey(token)
 	}
-	var h hello
+	var h workerHello
 	if err := w.receive(&h); err != nil {
-		return c, reply{}, fmt.Errorf("read proof: %w", err)
+		return c, handshakeReply{}, fmt.Errorf("read proof: %w", err)
 	}
 	if h.TLS {
-		return c, reply{}, differentTLS(true)
+		return c, handshakeReply{}, tlsMismatchError(true)
 	}
 	if !proofMatches(token, workerSide, mine, h.Nonce, h.Claim, h.Proof) {
 		const reason = "the worker's " + tokenVariable + " differs from this run's"
-		_ = w.send(reply{Error: reason}) // the worker may be gone
-		return c, reply{}, &refusalError{reason}
+		_ = w.send(handshakeReply{Error: reason}) // the worker may be gone
+		return c, handshakeReply{}, &refusalError{reason}
 	}
 	if err := json.Unmarshal(h.Claim, &c); err != nil {
-		return c, reply{}, errForeignProtocol
+		return c, handshakeReply{}, errForeignProtocol
 	}
-	return c, reply{Proof: computeProof(token, serverSide, h.Nonce, mine, h.Claim)}, nil
+	return c, handshakeReply{Proof: computeProof(token, serverSide, h.Nonce, mine, h.Claim)}, nil
 }

@@ -176,8 +176,8 @@ func (s *Schedule) addHalving() {
 	}
 }
 
-// depthOf returns the depth of member i of a binary tree, whose children are 2i+1 and 2i+2.
-func depthOf(i int) int {
+// treeNodeDepth returns the depth of member i of a binary tree, whose children are 2i+1 and 2i+2.
+func treeNodeDepth(i int) int {
 	depth := 0
 	for ; i > 0; i = (i - 1) / 2 {
 		depth++
@@ -185,7 +185,7 @@ func depthOf(i int) int {
 	return depth
 }
 
-func treeDepth(n int) int { return depthOf(n - 1) }
+func treeDepth(n int) int { return treeNodeDepth(n - 1) }
 
 // addReduceTree adds the reduction of all chunks to ranks[0] up a binary tree. Each transfer
 // consists of the given number of chunks. While a rank forwards a chunk it receives the next.
@@ -195,7 +195,7 @@ func (s *Schedule) addReduceTree(step int, ranks []int, chunks int) {
 	for lo := 0; lo < s.Chunks; lo += chunks {
 		for i := 1; i < len(ranks); i++ {
 			s.add(Transfer{
-				Step: step + lo/chunks + deepest - depthOf(i), From: ranks[i], To: ranks[(i-1)/2],
+				Step: step + lo/chunks + deepest - treeNodeDepth(i), From: ranks[i], To: ranks[(i-1)/2],
 				Lo: lo, Hi: min(lo+chunks, s.Chunks), Add: true,
 			})
 		}
@@ -206,7 +206,7 @@ func (s *Schedule) addBroadcastTree(step int, ranks []int, chunks int) {
 	for lo := 0; lo < s.Chunks; lo += chunks {
 		for i := 1; i < len(ranks); i++ {
 			s.add(Transfer{
-				Step: step + lo/chunks + depthOf(i) - 1, From: ranks[(i-1)/2], To: ranks[i],
+				Step: step + lo/chunks + treeNodeDepth(i) - 1, From: ranks[(i-1)/2], To: ranks[i],
 				Lo: lo, Hi: min(lo+chunks, s.Chunks),
 			})
 		}

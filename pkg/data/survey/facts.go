@@ -42,7 +42,7 @@ func (f Facts) Kind() string { return picture.DescribeKind(f.Channels, f.Bits) }
 func OfImage(r picture.Raw) Facts {
 	f := newFacts(r)
 	counts := make([]int, 1<<f.Bits)
-	count(counts, r)
+	countValues(counts, r)
 	total, sum := 0, 0.0
 	f.Min, f.Max = math.MaxInt, 0
 	for v, n := range counts {
@@ -66,9 +66,9 @@ func OfMask(r picture.Raw) Facts {
 	f := newFacts(r)
 	counts := make([]int, 1<<f.Bits)
 	if f.Palette {
-		count(counts, picture.Raw{Bytes: r.Indices})
+		countValues(counts, picture.Raw{Bytes: r.Indices})
 	} else {
-		count(counts, r.Gray())
+		countValues(counts, r.Gray())
 	}
 	f.Levels = map[int]int{}
 	for v, n := range counts {
@@ -89,7 +89,7 @@ func newFacts(r picture.Raw) Facts {
 	}
 }
 
-func count(counts []int, r picture.Raw) {
+func countValues(counts []int, r picture.Raw) {
 	for _, v := range r.Bytes {
 		counts[v]++
 	}

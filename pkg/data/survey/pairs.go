@@ -45,21 +45,21 @@ func FindPairs(dir, suffix string) ([]Pair, error) {
 		return nil, err
 	}
 	if imageDir == maskDir {
-		images = slices.DeleteFunc(images, func(path string) bool { return strings.HasSuffix(nameOf(path), suffix) })
+		images = slices.DeleteFunc(images, func(path string) bool { return strings.HasSuffix(baseName(path), suffix) })
 	}
 	masks, unused, err := MatchMasks(images, maskDir, suffix)
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range unused {
-		return nil, fmt.Errorf("mask %s has no image %s: add the image or remove the mask", m, filepath.Join(imageDir, strings.TrimSuffix(nameOf(m), suffix)+filepath.Ext(m)))
+		return nil, fmt.Errorf("mask %s has no image %s: add the image or remove the mask", m, filepath.Join(imageDir, strings.TrimSuffix(baseName(m), suffix)+filepath.Ext(m)))
 	}
 	if len(images) == 0 {
 		return nil, fmt.Errorf("%s contains masks with the suffix %s, but no images: add the images", imageDir, suffix)
 	}
 	var pairs []Pair
 	for i, image := range images {
-		pairs = append(pairs, Pair{nameOf(image), image, masks[i]})
+		pairs = append(pairs, Pair{baseName(image), image, masks[i]})
 	}
 	return pairs, nil
 }
@@ -110,11 +110,11 @@ func MatchMasks(images []string, maskDir, suffix string) (masks, unused []string
 	if err != nil {
 		return nil, nil, err
 	}
-	key := nameOf
+	key := baseName
 	if suffix != "" {
 		all = slices.DeleteFunc(all, func(path string) bool { return slices.Contains(images, path) })
 		for _, m := range all {
-			if !strings.HasSuffix(nameOf(m), suffix) {
+			if !strings.HasSuffix(baseName(m), suffix) {
 				return nil, nil, fmt.Errorf("mask %s does not end with %s, as data.mask_suffix says: rename it, or remove it", m, suffix)
 			}
 		}
@@ -124,7 +124,7 @@ func MatchMasks(images []string, maskDir, suffix string) (masks, unused []string
 		}
 		key = numbersInName
 	}
-	maskKey := func(path string) string { return key(strings.TrimSuffix(nameOf(path), suffix)) }
+	maskKey := func(path string) string { return key(strings.TrimSuffix(baseName(path), suffix)) }
 	byKey := map[string]string{}
 	for _, m := range all {
 		if other, ok := byKey[maskKey(m)]; ok {
@@ -135,9 +135,9 @@ func MatchMasks(images []string, maskDir, suffix string) (masks, unused []string
 	used := map[string]string{}
 	for _, path := range images {
 		name := filepath.Base(path)
-		mask, ok := byKey[key(nameOf(path))]
+		mask, ok := byKey[key(baseName(path))]
 		if !ok {
-			return nil, nil, fmt.Errorf("image %s has no mask %s: add the mask or remove the image", path, filepath.Join(maskDir, nameOf(path)+suffix+filepath.Ext(path)))
+			return nil, nil, fmt.Errorf("image %s has no mask %s: add the mask or remove the image", path, filepath.Join(maskDir, baseName(path)+suffix+filepath.Ext(path)))
 		}
 		if other, ok := used[mask]; ok {
 			return nil, nil, fmt.Errorf("images %s and %s in %s could both belong to mask %s: give images and masks the same names", other, name, filepath.Dir(path), filepath.Base(mask))
@@ -166,15 +166,15 @@ func (e *SuffixError) Error() string {
 // commonSuffix returns the suffix that all masks have after the names of images, or "".
 func commonSuffix(images, masks []string) string {
 	for _, image := range images {
-		suffix, ok := strings.CutPrefix(nameOf(masks[0]), nameOf(image))
+		suffix, ok := strings.CutPrefix(baseName(masks[0]), baseName(image))
 		if !ok || suffix == "" || strings.Trim(suffix, "0123456789") == "" {
 			continue
 		}
 		names := map[string]bool{}
 		for _, image := range images {
-			names[nameOf(image)+suffix] = true
+			names[baseName(image)+suffix] = true
 		}
-		if !slices.ContainsFunc(masks, func(m string) bool { return !names[nameOf(m)] }) {
+		if !slices.ContainsFunc(masks, func(m string) bool { return !names[baseName(m)] }) {
 			return suffix
 		}
 	}
@@ -215,7 +215,7 @@ func ListPictures(dir string) ([]string, error) {
 	return paths, nil
 }
 
-func nameOf(path string) string {
+func baseName(path string) string {
 	name := filepath.Base(path)
 	return strings.TrimSuffix(name, filepath.Ext(name))
 }
@@ -224,9 +224,9 @@ func nameOf(path string) string {
 func haveCommonName(a, b []string) bool {
 	in := map[string]bool{}
 	for _, path := range a {
-		in[nameOf(path)] = true
+		in[baseName(path)] = true
 	}
-	return slices.ContainsFunc(b, func(path string) bool { return in[nameOf(path)] })
+	return slices.ContainsFunc(b, func(path string) bool { return in[baseName(path)] })
 }
 
 // numbersInName returns a name's numbers, without leading zeros and separated by spaces, or the

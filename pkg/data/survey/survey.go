@@ -26,7 +26,7 @@ func Headers(ctx context.Context, dir string, pairs []Pair) (Survey, error) {
 		h, err := picture.ReadHeader(ctx, dir, path)
 		return Facts{Height: h.Height, Width: h.Width, Channels: h.Channels, Bits: h.Bits}, err
 	}
-	return read(ctx, pairs, header, header)
+	return readFacts(ctx, pairs, header, header)
 }
 
 // Complete returns the facts of every pixel of the files of pairs, which are in dir, from the
@@ -44,7 +44,7 @@ func Complete(ctx context.Context, dir string, pairs []Pair) (Survey, error) {
 			return of(r), nil
 		}
 	}
-	s, err := read(ctx, pairs, facts(OfImage), facts(OfMask))
+	s, err := readFacts(ctx, pairs, facts(OfImage), facts(OfMask))
 	if err == nil {
 		s.Keep(ctx, dir, pairs)
 	}
@@ -53,7 +53,7 @@ func Complete(ctx context.Context, dir string, pairs []Pair) (Survey, error) {
 
 // Cached returns the facts of pairs that Keep has kept, if no file has changed since.
 func Cached(ctx context.Context, dir string, pairs []Pair) (s Survey, ok bool) {
-	e, err := entry(ctx, dir, pairs)
+	e, err := newCacheEntry(ctx, dir, pairs)
 	if err != nil {
 		return s, false
 	}
@@ -64,7 +64,7 @@ func Cached(ctx context.Context, dir string, pairs []Pair) (s Survey, ok bool) {
 // Keep keeps s, the facts of pairs, in the user's cache folder, so that unchanged files are not
 // read again. It ignores errors.
 func (s Survey) Keep(ctx context.Context, dir string, pairs []Pair) {
-	e, err := entry(ctx, dir, pairs)
+	e, err := newCacheEntry(ctx, dir, pairs)
 	if err != nil {
 		return
 	}
@@ -73,23 +73,23 @@ func (s Survey) Keep(ctx context.Context, dir string, pairs []Pair) {
 	}
 }
 
-// entry returns the cache entry for the facts of pairs. Change the version if facts are added.
-func entry(ctx context.Context, dir string, pairs []Pair) (filehash.Entry, error) {
+// newCacheEntry returns the cache entry for the facts of pairs. Change the version if facts are added.
+func newCacheEntry(ctx context.Context, dir string, pairs []Pair) (filehash.CacheEntry, error) {
 	const version = "survey v1\n"
 	folder, err := os.UserCacheDir()
 	if err != nil {
-		return filehash.Entry{}, err
+		return filehash.CacheEntry{}, err
 	}
 	var files []filehash.File
 	for _, p := range pairs {
 		files = append(files, filehash.File{Root: dir, Path: p.Image}, filehash.File{Root: dir, Path: p.Mask})
 	}
-	return filehash.NewEntry(ctx, filepath.Join(folder, "lockstep", "survey"), version, files)
+	return filehash.NewCacheEntry(ctx, filepath.Join(folder, "lockstep", "survey"), version, files)
 }
 
-// read calls image and mask for the files of pairs, several at a time, and returns the first error
+// readFacts calls image and mask for the files of pairs, several at a time, and returns the first error
 // in the order of pairs.
-func read(ctx context.Context, pairs []Pair, image, mask func(path string) (Facts, error)) (Survey, error) {
+func readFacts(ctx context.Context, pairs []Pair, image, mask func(path string) (Facts, error)) (Survey, error) {
 	s := Survey{make([]Facts, len(pairs)), make([]Facts, len(pairs))}
 	errs := make([]error, len(pairs))
 	var next atomic.Int64

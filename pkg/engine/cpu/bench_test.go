@@ -28,7 +28,7 @@ func (n node) measure(b *testing.B, e engine.Engine, work float64, unit string) 
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	for i, shape := range n.in {
-		v := make([]float32, tensor.Elements(shape))
+		v := make([]float32, tensor.ElementCount(shape))
 		for j := range v {
 			v[j] = rng.Float32() - 0.5
 		}
@@ -65,7 +65,7 @@ func BenchmarkConvolution(b *testing.B) {
 		{8, 64, 64, 64, 64, 3, 3, 2, 1},
 		{8, 64, 64, 64, 32, 2, 2, 2, 0},
 	} {
-		flop := 2 * float64(tensor.Elements(c.out())) * float64(c.c*c.r*c.s)
+		flop := 2 * float64(tensor.ElementCount(c.out())) * float64(c.c*c.r*c.s)
 		for _, convolution := range []string{"direct", "winograd"} {
 			if convolution == "winograd" && (c.r != 3 || c.stride != 1) {
 				continue
@@ -94,11 +94,11 @@ func BenchmarkBatchNorm(b *testing.B) {
 	for threads := 1; threads <= 2; threads++ {
 		b.Run(fmt.Sprintf("forward/threads-%d", threads), func(b *testing.B) {
 			n := node{op: plan.OpBatchNorm, attr: attr, in: [][]int{s, c, c, c, c}, out: [][]int{s, c, c}, state: []int{3, 4}}
-			n.benchmark(b, "", threads, 3*4*float64(tensor.Elements(s)), "GB/s")
+			n.benchmark(b, "", threads, 3*4*float64(tensor.ElementCount(s)), "GB/s")
 		})
 		b.Run(fmt.Sprintf("backward/threads-%d", threads), func(b *testing.B) {
 			n := node{op: plan.OpBatchNormBackward, attr: attr, in: [][]int{s, c, c, c, s, s, c}, out: [][]int{s, c, c}}
-			n.benchmark(b, "", threads, 5*4*float64(tensor.Elements(s)), "GB/s")
+			n.benchmark(b, "", threads, 5*4*float64(tensor.ElementCount(s)), "GB/s")
 		})
 	}
 }
@@ -115,7 +115,7 @@ func BenchmarkConvolution3D(b *testing.B) {
 	} {
 		for _, convolution := range []string{"direct", "winograd"} {
 			for _, n := range c.nodes(convolution)[:3] {
-				flop := 2 * 27 * float64(c.n*c.c*c.k*tensor.Elements(c.in))
+				flop := 2 * 27 * float64(c.n*c.c*c.k*tensor.ElementCount(c.in))
 				for threads := 1; threads <= 2; threads++ {
 					b.Run(fmt.Sprintf("%s/%s/%s/threads-%d", n.op, c, convolution, threads), func(b *testing.B) {
 						n.benchmark(b, "", threads, flop, "GFLOP/s")

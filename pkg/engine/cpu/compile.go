@@ -9,7 +9,7 @@ import (
 
 func (l *loader) compileKernel(index int) ([]threads.Task, error) {
 	k := l.program.Kernels[index]
-	c := layer.Operation{Kernel: k, Inputs: l.operands(k.In), Outputs: l.operands(k.Out), NeedsStatistics: l.shouldComputeStatistics(index)}
+	c := layer.Operation{Kernel: k, Inputs: l.newOperands(k.In), Outputs: l.newOperands(k.Out), NeedsStatistics: l.shouldComputeStatistics(index)}
 	switch k.Op {
 	case plan.OpConcat, plan.OpSlice:
 		if id := k.Out[0]; id >= 0 {
@@ -24,15 +24,15 @@ func (l *loader) compileKernel(index int) ([]threads.Task, error) {
 	default:
 		c.Fused = l.inPlace[index]
 	}
-	return l.builder.Tasks(c)
+	return l.builder.BuildTasks(c)
 }
 
 // maxOperands is the number of elements in the operand lists of a layer.Operation. No
 // kernel reads, or writes, more tensors.
 const maxOperands = 8
 
-// operands returns the tensors with the given IDs, then absent ones, maxOperands in total.
-func (l *loader) operands(ids []int) []tensor.Operand {
+// newOperands returns the tensors with the given IDs, then absent ones, maxOperands in total.
+func (l *loader) newOperands(ids []int) []tensor.Operand {
 	list := make([]tensor.Operand, maxOperands)
 	for i := range list {
 		if i < len(ids) && ids[i] >= 0 {

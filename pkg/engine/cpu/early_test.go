@@ -123,7 +123,7 @@ func TestEarlyUpdateIsRefused(t *testing.T) {
 		{"layer by layer", nil, optim.Update{Rule: optim.RuleLARS}, false},
 	} {
 		x.prepareUpdate(&c.u)
-		if got := x.updatesEarly(c.sync, &c.u); got != c.want {
+		if got := x.canUpdateEarly(c.sync, &c.u); got != c.want {
 			t.Errorf("%s: updates early is %v, want %v", c.name, got, c.want)
 		}
 	}

@@ -23,7 +23,7 @@ type Engine struct {
 func init() { //nolint:gochecknoinits // see engine.Register
 	engine.Register(engine.Kind{
 		Device: "cpu", Open: func(o engine.Options, _ int) (engine.Engine, error) { return New(o) },
-		AllInstructionSets: kernel.InstructionSets, InstructionSets: instructionSets, CheckEnvironment: checkVariable,
+		AllInstructionSets: kernel.InstructionSets, InstructionSets: listInstructionSets, CheckEnvironment: checkInstructionSetVariable,
 	})
 }
 
@@ -37,7 +37,7 @@ func New(o engine.Options) (engine.Engine, error) {
 	if o.Device != "cpu" {
 		return nil, fmt.Errorf("start cpu engine: got device %q, want cpu", o.Device)
 	}
-	k, err := chooseSet(cmp.Or(o.InstructionSet, os.Getenv(kernel.EnvVar)), o.Precision)
+	k, err := chooseKernelSet(cmp.Or(o.InstructionSet, os.Getenv(kernel.InstructionSetEnvVar)), o.Precision)
 	if err != nil {
 		return nil, fmt.Errorf("start cpu engine: %w", err)
 	}

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestNew checks the choice of the instruction set and the errors of invalid options.
 func TestNew(t *testing.T) {
 	o := engine.DefaultOptions()
-	t.Setenv(kernel.EnvVar, "go")
+	t.Setenv(kernel.InstructionSetEnvVar, "go")
 	e, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -39,16 +39,16 @@ func TestNew(t *testing.T) {
 			t.Errorf("New says %v, not %q", err, want)
 		}
 	}
-	t.Setenv(kernel.EnvVar, "sse")
+	t.Setenv(kernel.InstructionSetEnvVar, "sse")
 	refuses(o, `unknown instruction set LOCKSTEP_CPU="sse": use one of `)
 	if runtime.GOARCH == "arm64" {
-		t.Setenv(kernel.EnvVar, "avx2")
+		t.Setenv(kernel.InstructionSetEnvVar, "avx2")
 		refuses(o, "LOCKSTEP_CPU=avx2, but this processor or this build lacks it: use one of neon, go, or unset it")
 	} else {
-		t.Setenv(kernel.EnvVar, "neon")
+		t.Setenv(kernel.InstructionSetEnvVar, "neon")
 		refuses(o, "LOCKSTEP_CPU=neon, but this processor or this build lacks it: use one of ")
 	}
-	t.Setenv(kernel.EnvVar, "")
+	t.Setenv(kernel.InstructionSetEnvVar, "")
 	o.Device = "reference"
 	refuses(o, `got device "reference", want cpu`)
 	o.Device, o.Threads = "cpu", 0

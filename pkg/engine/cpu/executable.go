@@ -26,28 +26,28 @@ type executable struct {
 	data    [][]float32      // by tensor: a part of arena, inputs, gradients or store; nil if it has no memory
 	steps   [][]threads.Task // by kernel
 
-	store     *store    // parameters, states and the optimizer's slots
-	backup    []float32 // states before the step
-	inputs    []float32 // and the program's constants
-	arena     []float32 // activations
-	constants int       // number of floats with which readers normalize tensors
+	store     *tensorStore // parameters, states and the optimizer's slots
+	backup    []float32    // states before the step
+	inputs    []float32    // and the program's constants
+	arena     []float32    // activations
+	constants int          // number of floats with which readers normalize tensors
 	work      *workspace.Workspace
 	workers   []threads.Worker
-	gradients gradients
+	gradients gradientBuffers
 	optimizer optimizer
 
 	notices []string
 
-	norms  *layer.NormState
+	norms  *layer.SyncNormState
 	loss   float64
 	closed bool
-	trace  trace
+	trace  stepTrace
 }
 
-// gradients contains the gradients of the parameters, one bucket after another.
-type gradients struct {
+// gradientBuffers contains the gradients of the parameters, one bucket after another.
+type gradientBuffers struct {
 	flat    []float32
-	at      map[string]region // by parameter
+	at      map[string]tensorRegion // by parameter
 	buckets [][]float32
 }
 
@@ -61,7 +61,7 @@ func (x *executable) Program() *plan.Program { return x.program }
 func (x *executable) Capabilities() engine.Capabilities {
 	return engine.Capabilities{
 		Notices:    slices.Clone(x.notices),
-		HostMemory: &engine.HostMemory{Buckets: x.bucketMemory, Unpack: x.unpack, Pack: x.pack},
+		HostMemory: &engine.HostMemory{Buckets: x.bucketMemory, Unpack: x.unpackParameter, Pack: x.packParameter},
 		PeakFLOPS:  x.engine.PeakFLOPS,
 		Profile:    x.engine.Profile, RecordWait: x.engine.RecordWait, BeginPass: x.engine.BeginPass,
 	}
@@ -83,7 +83,7 @@ func (x *executable) SetInput(name string, v []float32) error {
 		if len(v) != t.Elements() {
 			return fmt.Errorf("set input %q: got %d values, want %d for shape %v", name, len(v), t.Elements(), t.Shape)
 		}
-		if err := plan.CheckClasses(x.program, id, v); err != nil {
+		if err := plan.CheckClassIndexes(x.program, id, v); err != nil {
 			return err
 		}
 		start := time.Now()
@@ -159,7 +159,7 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	early := false // update weights as soon as the backward pass has read them for the last time
 	if update != nil {
 		x.prepareUpdate(update)
-		early = x.updatesEarly(sync, update)
+		early = x.canUpdateEarly(sync, update)
 	}
 	if early {
 		x.engine.threads.StartBackground(&x.optimizer.update)
@@ -252,7 +252,7 @@ func (x *executable) backward(ctx context.Context, sync engine.GradSync, early b
 			return err
 		}
 		if early {
-			x.optimizer.update.Allow(x.optimizer.allowed[i])
+			x.optimizer.update.AllowPieces(x.optimizer.allowed[i])
 		}
 	}
 	return ready(math.MaxInt)

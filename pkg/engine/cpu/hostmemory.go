@@ -30,7 +30,7 @@ func (x *executable) bucketMemory() []engine.BucketMemory {
 }
 
 // parameterRegion returns an error if stored does not have the parameter's size.
-func (x *executable) parameterRegion(param string, stored device.Buffer) (region, error) {
+func (x *executable) parameterRegion(param string, stored device.Buffer) (tensorRegion, error) {
 	r, ok := x.store.paramAt[param]
 	if !ok {
 		return r, fmt.Errorf("the program has no parameter %q", param)
@@ -41,20 +41,20 @@ func (x *executable) parameterRegion(param string, stored device.Buffer) (region
 	return r, nil
 }
 
-func (x *executable) unpack(param string, stored device.Buffer) ([]float64, error) {
+func (x *executable) unpackParameter(param string, stored device.Buffer) ([]float64, error) {
 	r, err := x.parameterRegion(param, stored)
 	if err != nil {
 		return nil, fmt.Errorf("unpack values: %w", err)
 	}
-	v := make([]float64, tensor.Elements(r.shape))
+	v := make([]float64, tensor.ElementCount(r.shape))
 	tensor.Unpack(r.layout, r.shape, v, stored.F32)
 	return v, nil
 }
 
-func (x *executable) pack(param string, v []float64, stored device.Buffer) error {
+func (x *executable) packParameter(param string, v []float64, stored device.Buffer) error {
 	r, err := x.parameterRegion(param, stored)
-	if err == nil && len(v) != tensor.Elements(r.shape) {
-		err = fmt.Errorf("got %d values of %q, want %d for shape %v", len(v), param, tensor.Elements(r.shape), r.shape)
+	if err == nil && len(v) != tensor.ElementCount(r.shape) {
+		err = fmt.Errorf("got %d values of %q, want %d for shape %v", len(v), param, tensor.ElementCount(r.shape), r.shape)
 	}
 	if err != nil {
 		return fmt.Errorf("pack values: %w", err)

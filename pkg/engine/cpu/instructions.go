@@ -9,14 +9,14 @@ import (
 	"lockstep/pkg/engine/cpu/internal/kernel"
 )
 
-// instructionSets implements engine.InstructionSets.
-func instructionSets(precision string) ([]string, error) {
-	if set := os.Getenv(kernel.EnvVar); set != "" {
-		_, err := chooseSet(set, precision)
+// listInstructionSets implements engine.InstructionSets.
+func listInstructionSets(precision string) ([]string, error) {
+	if set := os.Getenv(kernel.InstructionSetEnvVar); set != "" {
+		_, err := chooseKernelSet(set, precision)
 		return []string{set}, err
 	}
 	have := kernel.AvailableSets()
-	if precision == bf16 {
+	if precision == precisionBF16 {
 		if _, err := kernel.ChooseBF16Set(""); err != nil {
 			return nil, err
 		}
@@ -29,21 +29,21 @@ func instructionSets(precision string) ([]string, error) {
 	return names, nil
 }
 
-// checkVariable returns an error if LOCKSTEP_CPU is not the name of an instruction set. Another
+// checkInstructionSetVariable returns an error if LOCKSTEP_CPU is not the name of an instruction set. Another
 // machine may support one that this machine lacks.
-func checkVariable(getenv func(string) string) error {
-	if set := getenv(kernel.EnvVar); set != "" && !slices.Contains(kernel.InstructionSets, set) {
-		return fmt.Errorf("unknown instruction set %s=%q: use one of %s, or unset it", kernel.EnvVar, set, strings.Join(kernel.InstructionSets, ", "))
+func checkInstructionSetVariable(getenv func(string) string) error {
+	if set := getenv(kernel.InstructionSetEnvVar); set != "" && !slices.Contains(kernel.InstructionSets, set) {
+		return fmt.Errorf("unknown instruction set %s=%q: use one of %s, or unset it", kernel.InstructionSetEnvVar, set, strings.Join(kernel.InstructionSets, ", "))
 	}
 	return nil
 }
 
-// bf16 is the Options.Precision with which convolutions round their operands.
-const bf16 = "bf16"
+// precisionBF16 is the Options.Precision with which convolutions round their operands.
+const precisionBF16 = "bf16"
 
-// chooseSet chooses the best instruction set for the precision if set is "".
-func chooseSet(set, precision string) (*kernel.Set, error) {
-	if precision == bf16 {
+// chooseKernelSet chooses the best instruction set for the precision if set is "".
+func chooseKernelSet(set, precision string) (*kernel.Set, error) {
+	if precision == precisionBF16 {
 		return kernel.ChooseBF16Set(set)
 	}
 	return kernel.ChooseSet(set)

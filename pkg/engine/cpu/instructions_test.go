@@ -11,8 +11,8 @@ import (
 // TestInstructionSets checks that plain Go is always the last set, and that LOCKSTEP_CPU
 // leaves one set, or an error if the processor lacks it.
 func TestInstructionSets(t *testing.T) {
-	t.Setenv(kernel.EnvVar, "")
-	sets, err := instructionSets("fp32")
+	t.Setenv(kernel.InstructionSetEnvVar, "")
+	sets, err := listInstructionSets("fp32")
 	if err != nil || len(sets) == 0 || sets[len(sets)-1] != "go" {
 		t.Fatalf("got %v, %v, want sets that end with go", sets, err)
 	}
@@ -24,13 +24,13 @@ func TestInstructionSets(t *testing.T) {
 			t.Errorf("the engine of %s is named %s", set, e.Name())
 		}
 	}
-	t.Setenv(kernel.EnvVar, "go")
-	if sets, err := instructionSets("fp32"); err != nil || !slices.Equal(sets, []string{"go"}) {
-		t.Errorf("with %s=go: %v, %v", kernel.EnvVar, sets, err)
+	t.Setenv(kernel.InstructionSetEnvVar, "go")
+	if sets, err := listInstructionSets("fp32"); err != nil || !slices.Equal(sets, []string{"go"}) {
+		t.Errorf("with %s=go: %v, %v", kernel.InstructionSetEnvVar, sets, err)
 	}
-	t.Setenv(kernel.EnvVar, "sse")
-	if sets, err := instructionSets("fp32"); err == nil {
-		t.Errorf("with %s=sse: %v, want an error", kernel.EnvVar, sets)
+	t.Setenv(kernel.InstructionSetEnvVar, "sse")
+	if sets, err := listInstructionSets("fp32"); err == nil {
+		t.Errorf("with %s=sse: %v, want an error", kernel.InstructionSetEnvVar, sets)
 	}
 }
 

@@ -21,7 +21,7 @@ type loader struct {
 	program *plan.Program
 	layouts []tensor.Layout // by tensor
 	data    [][]float32     // by tensor
-	origins []origin        // by tensor
+	origins []tensorOrigin  // by tensor
 	inPlace []bool          // by kernel: a max pooling's gradient that is added to what its output holds, and the sum that this computes
 	pooling []int           // by kernel: for a max pooling's gradient, the kernel that writes its index
 	index   [][]byte        // by kernel: for a max pooling, see layer.Operation
@@ -40,7 +40,7 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*loader, error)
 	if err != nil {
 		return nil, err
 	}
-	x := &executable{engine: e, program: p, layouts: layouts, norms: &layer.NormState{}, work: workspace.New(e.kernels, e.threads.Size)}
+	x := &executable{engine: e, program: p, layouts: layouts, norms: &layer.SyncNormState{}, work: workspace.New(e.kernels, e.threads.Size)}
 	x.norms.OnWait = func(start time.Time) { x.recordSpan("wait for statistics", partExchange, rowExchange, start) }
 	if x.store, err = e.resolveStore(p, layouts, share); err != nil {
 		return nil, err
@@ -61,20 +61,20 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*loader, error)
 		}
 		x.steps = append(x.steps, tasks)
 	}
-	x.noteRounding(l.builder)
+	x.addBF16Notice(l.builder)
 	for _, o := range l.origins {
 		x.constants += len(o.norm)
 	}
 	x.workers = x.work.Allocate()
-	x.trace.threads = make([][]span, len(x.workers))
+	x.trace.threads = make([][]traceSpan, len(x.workers))
 	x.backup = make([]float32, len(x.store.states))
 	l.prepareOptimizer()
 	return l, nil
 }
 
-func (e *Engine) resolveStore(p *plan.Program, layouts []tensor.Layout, share engine.Executable) (*store, error) {
+func (e *Engine) resolveStore(p *plan.Program, layouts []tensor.Layout, share engine.Executable) (*tensorStore, error) {
 	if share == nil {
-		return newStore(p, layouts)
+		return newTensorStore(p, layouts)
 	}
 	other, ok := share.(*executable)
 	if !ok || other.engine != e {
@@ -117,7 +117,7 @@ func checkKernel(p *plan.Program, k plan.Kernel) error {
 			return fmt.Errorf("tensor %q has shape %v: the operation needs %d dimensions or more", t.Name, t.Shape, least)
 		case slices.Min(t.Shape) < 1:
 			return fmt.Errorf("tensor %q has shape %v: every dimension must be at least 1", t.Name, t.Shape)
-		case max(tensor.ActivationLayout.Size(to4D(t.Shape)), tensor.WeightLayout.Size(to4D(t.Shape))) > maxFloats:
+		case max(tensor.ActivationLayout.Size(to4D(t.Shape)), tensor.WeightLayout.Size(to4D(t.Shape))) > maxTensorFloats:
 			return fmt.Errorf("tensor %q of shape %v is too large: this engine supports at most 2 GiB per tensor", t.Name, t.Shape)
 		}
 	}
@@ -145,8 +145,8 @@ func minDimensions(op plan.Op) int {
 	return 4
 }
 
-// maxFloats limits the size of a tensor, so that an int32 can hold offsets in bytes.
-const maxFloats = 1 << 29
+// maxTensorFloats limits the size of a tensor, so that an int32 can hold offsets in bytes.
+const maxTensorFloats = 1 << 29
 
 // to4D is tensor.To4D, but a vector of n elements becomes [1,n,1,1].
 func to4D(s []int) []int {
@@ -222,7 +222,7 @@ func isCopy(p *plan.Program, k plan.Kernel) bool {
 // also assigns the memory of parameters and states.
 func (l *loader) layOutGradients() {
 	p := l.program
-	l.x.gradients.at = map[string]region{}
+	l.x.gradients.at = map[string]tensorRegion{}
 	start := make([]int, len(p.Buckets))
 	end := make([]int, len(p.Buckets))
 	total := 0
@@ -233,7 +233,7 @@ func (l *loader) layOutGradients() {
 			of[j] = i
 		}
 	}
-	var placed []region
+	var placed []tensorRegion
 	var ids []int
 	for _, j := range paramOrder(p) {
 		q := p.Params[j]
@@ -242,11 +242,11 @@ func (l *loader) layOutGradients() {
 		if q.Grad < 0 {
 			continue
 		}
-		r := region{total, p.Tensors[q.Tensor].Shape, l.layouts[q.Tensor]}
+		r := tensorRegion{total, p.Tensors[q.Tensor].Shape, l.layouts[q.Tensor]}
 		l.x.gradients.at[name] = r
 		placed, ids = append(placed, r), append(ids, q.Grad)
 		size := tensor.RoundUp(r.size(), tensor.AlignmentFloats)
-		l.x.optimizer.addRun(l.x.store.paramAt[name].offset, total, size)
+		l.x.optimizer.addParameterRun(l.x.store.paramAt[name].offset, total, size)
 		total += size
 		if b, ok := of[j]; ok {
 			if start[b] < 0 {
@@ -255,7 +255,7 @@ func (l *loader) layOutGradients() {
 			end[b] = total
 		}
 	}
-	l.x.gradients.flat = kernel.AlignedFloats(total)
+	l.x.gradients.flat = kernel.NewAlignedFloats(total)
 	for i, r := range placed {
 		l.data[ids[i]] = r.view(l.x.gradients.flat)
 	}
@@ -303,7 +303,7 @@ func (l *loader) layOutActivations() {
 			ids, list = append(ids, id), append(list, life[id])
 		}
 	}
-	l.x.inputs = kernel.AlignedFloats(fixed)
+	l.x.inputs = kernel.NewAlignedFloats(fixed)
 	for id, offset := range at {
 		n := l.layouts[id].Size(p.Tensors[id].Shape)
 		l.data[id] = l.x.inputs[offset : offset+n : offset+n]
@@ -311,7 +311,7 @@ func (l *loader) layOutActivations() {
 	indexed, lives := l.listMaxIndexes()
 	list = append(list, lives...)
 	offsets, total := plan.LayOutArena(list)
-	l.x.arena = kernel.AlignedFloats(total)
+	l.x.arena = kernel.NewAlignedFloats(total)
 	for i, id := range ids {
 		n := l.layouts[id].Size(p.Tensors[id].Shape)
 		l.data[id] = l.x.arena[offsets[i] : offsets[i]+n : offsets[i]+n]

@@ -24,10 +24,10 @@ func (x *executable) Names() []string {
 
 // parseSlotName parses "optimizer.<slot>.<param>". r is the parameter's region. ok is false
 // if name names no slot.
-func (x *executable) parseSlotName(name string) (slot string, r region, ok bool) {
+func (x *executable) parseSlotName(name string) (slot string, r tensorRegion, ok bool) {
 	rest, isSlot := strings.CutPrefix(name, slotPrefix)
 	if !isSlot {
-		return "", region{}, false
+		return "", tensorRegion{}, false
 	}
 	for _, slot := range slotNames() {
 		if param, found := strings.CutPrefix(rest, slot+"."); found {
@@ -35,13 +35,13 @@ func (x *executable) parseSlotName(name string) (slot string, r region, ok bool)
 			return slot, r, ok
 		}
 	}
-	return "", region{}, false
+	return "", tensorRegion{}, false
 }
 
 // Get returns zeros for optimizer slots that do not exist yet.
 func (x *executable) Get(name string) ([]float64, error) {
-	read := func(r region, flat []float32) []float64 {
-		v := make([]float64, tensor.Elements(r.shape))
+	read := func(r tensorRegion, flat []float32) []float64 {
+		v := make([]float64, tensor.ElementCount(r.shape))
 		tensor.Unpack(r.layout, r.shape, v, r.view(flat))
 		return v
 	}
@@ -53,7 +53,7 @@ func (x *executable) Get(name string) ([]float64, error) {
 	}
 	if slot, r, ok := x.parseSlotName(name); ok {
 		if x.store.slots[slot] == nil {
-			return make([]float64, tensor.Elements(r.shape)), nil
+			return make([]float64, tensor.ElementCount(r.shape)), nil
 		}
 		return read(r, x.store.slots[slot]), nil
 	}
@@ -73,8 +73,8 @@ func (x *executable) Set(name string, v []float64) error {
 	case !isSlot:
 		return fmt.Errorf("set tensor: the program has no parameter, state or optimizer slot %q", name)
 	}
-	if len(v) != tensor.Elements(r.shape) {
-		return fmt.Errorf("set tensor %q: got %d values, want %d for shape %v", name, len(v), tensor.Elements(r.shape), r.shape)
+	if len(v) != tensor.ElementCount(r.shape) {
+		return fmt.Errorf("set tensor %q: got %d values, want %d for shape %v", name, len(v), tensor.ElementCount(r.shape), r.shape)
 	}
 	flat := x.store.params
 	switch {
@@ -84,7 +84,7 @@ func (x *executable) Set(name string, v []float64) error {
 		if x.store.slots[slot] == nil && !slices.ContainsFunc(v, func(f float64) bool { return f != 0 }) {
 			return nil // a slot that does not exist is zero, and needs no memory
 		}
-		flat = x.store.slot(slot)
+		flat = x.store.ensureSlot(slot)
 	}
 	tensor.Pack(r.layout, r.shape, r.view(flat), v)
 	return nil
@@ -96,7 +96,7 @@ func (x *executable) Gradient(param string) ([]float64, error) {
 	if !ok {
 		return nil, fmt.Errorf("read gradient: the program computes no gradient of a parameter %q", param)
 	}
-	v := make([]float64, tensor.Elements(r.shape))
+	v := make([]float64, tensor.ElementCount(r.shape))
 	tensor.Unpack(r.layout, r.shape, v, r.view(x.gradients.flat))
 	return v, nil
 }

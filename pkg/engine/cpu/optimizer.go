@@ -16,8 +16,8 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// segment is a range of the parameters and the range of their gradients, of equal size.
-type segment struct{ param, grad, size int }
+// parameterSegment is a range of the parameters and the range of their gradients, of equal size.
+type parameterSegment struct{ param, grad, size int }
 
 const (
 	clipPieceFloats   = 16 * 1024 // of gradients whose squares are summed in one piece
@@ -26,35 +26,35 @@ const (
 
 // optimizer updates the parameters of an executable.
 type optimizer struct {
-	runs      []segment             // contiguous parameters whose gradients are contiguous too
-	clipped   []segment             // runs, cut into pieces
-	pieces    []segment             // of the update, in the order in which the backward pass allows them
-	allowed   []int                 // by kernel: number of pieces whose weights and gradients no later kernel uses
-	constants [kernel.Lanes]float32 // of this step, for the kernels to read
-	keep      []float32             // constants by which AdamW's weight decay multiplies the weights; nil for other rules
-	ahead     [kernel.Lanes]float32 // constants of Nesterov's step along the momentum buffer; 0 without it
-	squares   []float64             // by piece of clipped
-	rule      string                // of the current update
-	apply     func(s segment)       // updates a piece by this rule; nil for a rule that needs whole parameters
-	adam, sgd func(s segment)       // values of apply, made once so that a step allocates nothing
-	update    threads.Background
+	runs      []parameterSegment       // contiguous parameters whose gradients are contiguous too
+	clipped   []parameterSegment       // runs, cut into pieces
+	pieces    []parameterSegment       // of the update, in the order in which the backward pass allows them
+	allowed   []int                    // by kernel: number of pieces whose weights and gradients no later kernel uses
+	constants [kernel.Lanes]float32    // of this step, for the kernels to read
+	keep      []float32                // constants by which AdamW's weight decay multiplies the weights; nil for other rules
+	ahead     [kernel.Lanes]float32    // constants of Nesterov's step along the momentum buffer; 0 without it
+	squares   []float64                // by piece of clipped
+	rule      string                   // of the current update
+	apply     func(s parameterSegment) // updates a piece by this rule; nil for a rule that needs whole parameters
+	adam, sgd func(s parameterSegment) // values of apply, made once so that a step allocates nothing
+	update    threads.BackgroundWork
 }
 
-// addRun adds a range to the runs, or extends the last run if it follows directly in both.
-func (o *optimizer) addRun(param, grad, size int) {
+// addParameterRun adds a range to the runs, or extends the last run if it follows directly in both.
+func (o *optimizer) addParameterRun(param, grad, size int) {
 	if n := len(o.runs); n > 0 {
 		if l := &o.runs[n-1]; l.param+l.size == param && l.grad+l.size == grad {
 			l.size += size
 			return
 		}
 	}
-	o.runs = append(o.runs, segment{param, grad, size})
+	o.runs = append(o.runs, parameterSegment{param, grad, size})
 }
 
-// cut appends segments of at most size floats to list.
-func (s segment) cut(list []segment, size int) []segment {
+// appendPieces appends segments of at most size floats to list.
+func (s parameterSegment) appendPieces(list []parameterSegment, size int) []parameterSegment {
 	for at := 0; at < s.size; at += size {
-		list = append(list, segment{s.param + at, s.grad + at, min(size, s.size-at)})
+		list = append(list, parameterSegment{s.param + at, s.grad + at, min(size, s.size-at)})
 	}
 	return list
 }
@@ -65,9 +65,9 @@ func (l *loader) prepareOptimizer() {
 	x, p := l.x, l.program
 	o := &x.optimizer
 	for _, r := range o.runs {
-		o.clipped = r.cut(o.clipped, clipPieceFloats)
+		o.clipped = r.appendPieces(o.clipped, clipPieceFloats)
 	}
-	byKernel := make([][]segment, len(p.Kernels)+1)
+	byKernel := make([][]parameterSegment, len(p.Kernels)+1)
 	for _, j := range paramOrder(p) {
 		q := p.Params[j]
 		if q.Grad < 0 {
@@ -75,21 +75,21 @@ func (l *loader) prepareOptimizer() {
 		}
 		name := p.Tensors[q.Tensor].Name
 		at, grad := x.store.paramAt[name], x.gradients.at[name]
-		i := l.lastUse(q)
-		byKernel[i] = append(byKernel[i], segment{at.offset, grad.offset, tensor.RoundUp(at.size(), tensor.AlignmentFloats)})
+		i := l.lastKernelUsing(q)
+		byKernel[i] = append(byKernel[i], parameterSegment{at.offset, grad.offset, tensor.RoundUp(at.size(), tensor.AlignmentFloats)})
 	}
 	for _, list := range byKernel {
 		for _, s := range list {
-			o.pieces = s.cut(o.pieces, updatePieceFloats)
+			o.pieces = s.appendPieces(o.pieces, updatePieceFloats)
 		}
 		o.allowed = append(o.allowed, len(o.pieces))
 	}
 	o.adam, o.sgd, o.update.Run = x.applyAdam, x.applySGD, x.updatePiece
 }
 
-// lastUse returns the index of the last kernel that uses parameter q or its gradient, or the
+// lastKernelUsing returns the index of the last kernel that uses parameter q or its gradient, or the
 // number of kernels if others than convolutions and fully connected layers use them.
-func (l *loader) lastUse(q plan.Param) int {
+func (l *loader) lastKernelUsing(q plan.Param) int {
 	last := 0
 	for i, k := range l.program.Kernels {
 		if !slices.Contains(k.In, q.Tensor) && !slices.Contains(k.In, q.Grad) && !slices.Contains(k.Out, q.Grad) {
@@ -121,10 +121,10 @@ func (x *executable) updatePiece(thread, piece int) {
 			return
 		}
 	}
-	*list = append(*list, span{name: x.optimizer.rule, part: partOptimizer, row: thread, start: start, took: time.Since(start)})
+	*list = append(*list, traceSpan{name: x.optimizer.rule, part: partOptimizer, row: thread, start: start, took: time.Since(start)})
 }
 
-func (x *executable) applyAdam(s segment) {
+func (x *executable) applyAdam(s parameterSegment) {
 	o, k := &x.optimizer, x.work.Set
 	if w := &x.store.params[s.param]; o.keep != nil {
 		k.Normalize(w, w, &o.keep[0], s.size/kernel.Lanes)
@@ -132,7 +132,7 @@ func (x *executable) applyAdam(s segment) {
 	k.Adam(&x.store.params[s.param], &x.gradients.flat[s.grad], &x.store.slots[slotM][s.param], &x.store.slots[slotV][s.param], &o.constants[0], s.size)
 }
 
-func (x *executable) applySGD(s segment) {
+func (x *executable) applySGD(s parameterSegment) {
 	o, k := &x.optimizer, x.work.Set
 	w, g := &x.store.params[s.param], &x.gradients.flat[s.grad]
 	if o.constants[1] == 0 {
@@ -188,12 +188,12 @@ func (x *executable) clipGradients(maxNorm float64) {
 	}
 	const slack = 1e-6 // keeps the quotient finite where all gradients are 0
 	if f := maxNorm / (math.Sqrt(sum) + slack); f < 1 {
-		x.runTask("clip", partOptimizer, x.newScalingTask(x.gradients.flat, float32(f), func(s segment) int { return s.grad }))
+		x.runTask("clip", partOptimizer, x.newScalingTask(x.gradients.flat, float32(f), func(s parameterSegment) int { return s.grad }))
 	}
 }
 
 // newScalingTask multiplies the pieces of flat by f. start returns where a piece starts.
-func (x *executable) newScalingTask(flat []float32, f float32, start func(s segment) int) threads.Task {
+func (x *executable) newScalingTask(flat []float32, f float32, start func(s parameterSegment) int) threads.Task {
 	scale := newScaleConstants(f)
 	return threads.Task{Items: len(x.optimizer.clipped), Run: func(_ *threads.Worker, lo, hi int) {
 		for _, s := range x.optimizer.clipped[lo:hi] {
@@ -204,9 +204,9 @@ func (x *executable) newScalingTask(flat []float32, f float32, start func(s segm
 
 // newScaleConstants returns the constants with which kernel.Set.Normalize multiplies by f.
 func newScaleConstants(f float32) []float32 {
-	scale := kernel.AlignedFloats(kernel.NormFloats)
+	scale := kernel.NewAlignedFloats(kernel.NormFloats)
 	for i := range kernel.Lanes {
-		kernel.SetNorm(scale, i, f, 0, float32(math.Inf(-1)))
+		kernel.SetNormConstants(scale, i, f, 0, float32(math.Inf(-1)))
 	}
 	return scale
 }
@@ -225,7 +225,7 @@ func (x *executable) updateByLayer(u optim.Update) error {
 		r := x.store.paramAt[name]
 		t := optim.Tensor32{Weights: r.view(x.store.params), Gradient: at.view(x.gradients.flat), Vector: len(r.shape) == 1}
 		for _, slot := range slots {
-			t.Slots = append(t.Slots, r.view(x.store.slot(slot)))
+			t.Slots = append(t.Slots, r.view(x.store.ensureSlot(slot)))
 		}
 		list = append(list, t)
 	}
@@ -246,8 +246,8 @@ func (x *executable) prepareUpdate(u *optim.Update) {
 	case optim.RuleAdam, optim.RuleAdamW:
 		// Kingma and Ba, Adam (arXiv:1412.6980), algorithm 1, with the bias
 		// corrections 1−β^t drawn out of the loop.
-		x.store.slot(slotM)
-		x.store.slot(slotV)
+		x.store.ensureSlot(slotM)
+		x.store.ensureSlot(slotV)
 		t := float64(u.Step)
 		o.constants = [kernel.Lanes]float32{
 			float32(u.WeightDecay), float32(u.Beta1), float32(1 - u.Beta1), float32(u.Beta2), float32(1 - u.Beta2),
@@ -263,7 +263,7 @@ func (x *executable) prepareUpdate(u *optim.Update) {
 		o.apply = o.adam
 	case optim.RuleSGD:
 		if u.Momentum != 0 {
-			x.store.slot(slotMomentum)
+			x.store.ensureSlot(slotMomentum)
 		}
 		o.constants = [kernel.Lanes]float32{float32(u.WeightDecay), float32(u.Momentum), float32(u.LearningRate)}
 		o.ahead = [kernel.Lanes]float32{}
@@ -274,9 +274,9 @@ func (x *executable) prepareUpdate(u *optim.Update) {
 	}
 }
 
-// updatesEarly reports whether u may update parameters during the backward pass: nothing
+// canUpdateEarly reports whether u may update parameters during the backward pass: nothing
 // else changes the gradients, and the step cannot fail any more.
-func (x *executable) updatesEarly(sync engine.GradSync, u *optim.Update) bool {
+func (x *executable) canUpdateEarly(sync engine.GradSync, u *optim.Update) bool {
 	return sync == nil && u.ClipNorm == 0 && x.optimizer.apply != nil
 }
 

@@ -8,24 +8,24 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// origin describes where a tensor is stored: in memory of its own, or of other tensors.
-type origin struct {
-	kind    originKind
+// tensorOrigin describes where a tensor is stored: in memory of its own, or of other tensors.
+type tensorOrigin struct {
+	kind    tensorOriginKind
 	sources []int     // the tensors whose memory contains the values
 	first   int       // of a slice: its first channel block in sources[0]
 	norm    []float32 // of a normalized tensor: the constants, which its batch norm writes
 }
 
-// originKind is either stored, for a tensor with memory of its own, or the way in which the
+// tensorOriginKind is either stored, for a tensor with memory of its own, or the way in which the
 // values of a tensor result from the memory of other tensors.
-type originKind uint8
+type tensorOriginKind uint8
 
 const (
-	stored       originKind = iota
-	normalized              // its readers normalize sources[0]
-	concatenated            // the channels of sources[0], then those of sources[1]
-	sliced                  // some channel blocks of sources[0]
-	overwriting             // written over sources[0], which nothing reads any more
+	stored       tensorOriginKind = iota
+	normalized                    // its readers normalize sources[0]
+	concatenated                  // the channels of sources[0], then those of sources[1]
+	sliced                        // some channel blocks of sources[0]
+	overwriting                   // written over sources[0], which nothing reads any more
 )
 
 // operandSupport describes which operands without memory of their own a kernel can read.
@@ -41,7 +41,7 @@ type operandSupport struct {
 // or a gradient that can overwrite another tensor. chooseOrigins runs before memory is laid
 // out. Without Options.Fuse all tensors have memory of their own.
 func (l *loader) chooseOrigins() {
-	l.origins = make([]origin, len(l.program.Tensors))
+	l.origins = make([]tensorOrigin, len(l.program.Tensors))
 	l.inPlace = make([]bool, len(l.program.Kernels))
 	l.matchMaxPoolGradients()
 	if !l.fuse {
@@ -108,7 +108,7 @@ func (l *loader) chooseConcatOrigin(_ int, k plan.Kernel) {
 		return
 	}
 	if l.allReadersSupport(k.Out[0], func(s operandSupport) bool { return s.norm && s.many }) {
-		l.origins[k.Out[0]] = origin{kind: concatenated, sources: k.In}
+		l.origins[k.Out[0]] = tensorOrigin{kind: concatenated, sources: k.In}
 	}
 }
 
@@ -142,7 +142,7 @@ func (l *loader) chooseSliceOrigin(_ int, k plan.Kernel) {
 		list = append(list, r)
 	}
 	for _, r := range list {
-		l.origins[r.Out[0]] = origin{kind: sliced, sources: r.In, first: r.Attr.Offset / kernel.Lanes}
+		l.origins[r.Out[0]] = tensorOrigin{kind: sliced, sources: r.In, first: r.Attr.Offset / kernel.Lanes}
 	}
 }
 
@@ -151,7 +151,7 @@ func (l *loader) chooseNormOrigin(_ int, k plan.Kernel) {
 		return
 	}
 	if l.allReadersSupport(k.Out[0], func(s operandSupport) bool { return s.norm }) {
-		l.origins[k.Out[0]] = origin{kind: normalized, sources: k.In, norm: kernel.AlignedFloats(tensor.ChannelBlocks(l.program.Tensors[k.Out[0]].Shape[1]) * kernel.NormFloats)}
+		l.origins[k.Out[0]] = tensorOrigin{kind: normalized, sources: k.In, norm: kernel.NewAlignedFloats(tensor.ChannelBlocks(l.program.Tensors[k.Out[0]].Shape[1]) * kernel.NormFloats)}
 	}
 }
 
@@ -184,8 +184,8 @@ func (l *loader) chooseAccumulationOrigin(index int, k plan.Kernel) {
 			return
 		}
 	}
-	l.origins[d] = origin{kind: overwriting, sources: []int{other}}
-	l.origins[add.Out[0]] = origin{kind: overwriting, sources: []int{other}}
+	l.origins[d] = tensorOrigin{kind: overwriting, sources: []int{other}}
+	l.origins[add.Out[0]] = tensorOrigin{kind: overwriting, sources: []int{other}}
 	l.inPlace[index], l.inPlace[sum] = true, true
 }
 
@@ -200,7 +200,7 @@ func (l *loader) chooseOverwriteOrigin(index int, k plan.Kernel) {
 			return
 		}
 	}
-	l.origins[k.Out[0]] = origin{kind: overwriting, sources: []int{k.In[4]}}
+	l.origins[k.Out[0]] = tensorOrigin{kind: overwriting, sources: []int{k.In[4]}}
 }
 
 // canOverwrite reports whether result can be stored in old's memory, which must be one

@@ -42,10 +42,10 @@ func alignedUNet() model.UNet2DConfig {
 // all ten batch norms' outputs, both concatenations, their four gradients, the
 // ten batch norms' gradients, and the poolings' with the sums of them.
 func TestOrigins(t *testing.T) {
-	count := func(e engine.Engine, c model.UNet2DConfig) (map[originKind]int, int) {
+	count := func(e engine.Engine, c model.UNet2DConfig) (map[tensorOriginKind]int, int) {
 		_, p := lowered(t, c, 2, nn.Train, plan.Options{Fuse: true})
 		l := loaderOf(t, e, p)
-		n := map[originKind]int{}
+		n := map[tensorOriginKind]int{}
 		for _, o := range l.origins {
 			n[o.kind]++
 		}
@@ -77,7 +77,7 @@ type randomProgram struct {
 	maps []int // activations
 }
 
-func (p *randomProgram) tensor(role plan.Role, shape ...int) int {
+func (p *randomProgram) tensor(role plan.TensorRole, shape ...int) int {
 	id := len(p.Tensors)
 	p.Tensors = append(p.Tensors, plan.Tensor{Name: fmt.Sprint("t", id), Shape: shape, Role: role})
 	switch role {
@@ -313,7 +313,7 @@ func TestFusionIsInvisible(t *testing.T) {
 				programs = 10
 			}
 			one, three, plain := open(t, set, 1), open(t, set, 3), unfused(t, set, 2)
-			met := map[originKind]int{}
+			met := map[tensorOriginKind]int{}
 			for seed := range programs {
 				p := newRandomProgram(seed)
 				want, got, again := outputs(t, plain, p), outputs(t, one, p), outputs(t, three, p)

@@ -32,8 +32,8 @@ func (e *Engine) PeakFLOPS() float64 {
 	median := make([]time.Duration, count) // of a call
 	measure := threads.Task{Items: count, Run: func(_ *threads.Worker, lo, hi int) {
 		for thread := lo; thread < hi; thread++ {
-			x, w, y := kernel.AlignedFloats(rows*depth*peakSteps), kernel.AlignedFloats(depth*outputs*peakSteps), kernel.AlignedFloats(rows*outputs)
-			bias := kernel.AlignedFloats(outputs)
+			x, w, y := kernel.NewAlignedFloats(rows*depth*peakSteps), kernel.NewAlignedFloats(depth*outputs*peakSteps), kernel.NewAlignedFloats(rows*outputs)
+			bias := kernel.NewAlignedFloats(outputs)
 			var steps, list []int32
 			for s := range peakSteps {
 				steps = append(steps, int32(s*4*depth), int32(s*4*depth*kernel.Lanes))

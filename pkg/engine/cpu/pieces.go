@@ -5,7 +5,7 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-func (l *loader) listPieces(id int) []tensor.Piece {
+func (l *loader) listPieces(id int) []tensor.MemoryPiece {
 	o := &l.origins[id]
 	s := tensor.To4D(l.program.Tensors[id].Shape)
 	n := tensor.ChannelBlocks(s[1])
@@ -20,13 +20,13 @@ func (l *loader) listPieces(id int) []tensor.Piece {
 	case sliced:
 		p := l.listPieces(o.sources[0])[0]
 		p.Data, p.Count = p.Data[o.first*s[2]*s[3]*kernel.Lanes:], n
-		return []tensor.Piece{p}
+		return []tensor.MemoryPiece{p}
 	case normalized:
 		p := l.listPieces(o.sources[0])[0]
 		p.Norm = o.norm
-		return []tensor.Piece{p}
+		return []tensor.MemoryPiece{p}
 	case overwriting:
 		return l.listPieces(o.sources[0])
 	}
-	return []tensor.Piece{{Count: n, Data: l.data[id], Image: n * s[2] * s[3] * kernel.Lanes}}
+	return []tensor.MemoryPiece{{Count: n, Data: l.data[id], Image: n * s[2] * s[3] * kernel.Lanes}}
 }

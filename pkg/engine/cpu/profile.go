@@ -71,10 +71,10 @@ func (e *Engine) KernelTimes() []KernelTime {
 type profiler struct {
 	mu     sync.Mutex
 	window engine.Profile
-	step   int    // the current training step, from 1
-	ahead  []span // of the rows for data and passes, for the next step
-	pass   *span  // nil if none runs
-	done   []span
+	step   int         // the current training step, from 1
+	ahead  []traceSpan // of the rows for data and passes, for the next step
+	pass   *traceSpan  // nil if none runs
+	done   []traceSpan
 }
 
 // Parts of a step, as they are called in the trace.
@@ -87,16 +87,16 @@ const (
 	partStep      = "step"
 )
 
-// trace contains what an executable has recorded of the current step.
-type trace struct {
-	on      bool     // the step is in the profile's window
-	before  int64    // synchronizations of the engine's threads before the step
-	spans   []span   // of rows that are not threads
-	threads [][]span // by worker
+// stepTrace contains what an executable has recorded of the current step.
+type stepTrace struct {
+	on      bool          // the step is in the profile's window
+	before  int64         // synchronizations of the engine's threads before the step
+	spans   []traceSpan   // of rows that are not threads
+	threads [][]traceSpan // by worker
 }
 
-// span is an interval in which a row of the trace was busy.
-type span struct {
+// traceSpan is an interval in which a row of the trace was busy.
+type traceSpan struct {
 	name, layer, part string
 	row               int // thread; rowInput or rowExchange
 	start             time.Time
@@ -130,7 +130,7 @@ func (x *executable) beginTrace() {
 	if !x.trace.on {
 		x.trace.spans, p.ahead = nil, nil
 	}
-	x.trace.before = x.engine.threads.Synchronizations()
+	x.trace.before = x.engine.threads.SynchronizationCount()
 }
 
 // After the last selected step, endTrace writes the trace.
@@ -152,7 +152,7 @@ func (x *executable) endTrace() error {
 	x.trace.on = false
 	// A step begins with waiting for its data. Tools look for this name of PyTorch's
 	// profiler.
-	step := span{name: fmt.Sprint("ProfilerStep#", p.step), part: partStep, row: rowStep, start: time.Now(), synchronizations: x.engine.threads.Synchronizations() - x.trace.before}
+	step := traceSpan{name: fmt.Sprint("ProfilerStep#", p.step), part: partStep, row: rowStep, start: time.Now(), synchronizations: x.engine.threads.SynchronizationCount() - x.trace.before}
 	end := step.start
 	for _, s := range p.done[first:] {
 		if s.start.Before(step.start) {
@@ -164,14 +164,14 @@ func (x *executable) endTrace() error {
 	if p.step < p.window.First+p.window.Steps-1 {
 		return nil
 	}
-	slices.SortStableFunc(p.done, func(a, b span) int { return a.start.Compare(b.start) })
+	slices.SortStableFunc(p.done, func(a, b traceSpan) int { return a.start.Compare(b.start) })
 	p.window.Steps = 0
 	return p.writeTrace(len(x.workers), x.engine.Name())
 }
 
 func (x *executable) recordSpan(name, part string, row int, start time.Time) {
 	if x.trace.on || row == rowInput && x.engine.recordsNextStep() {
-		x.trace.spans = append(x.trace.spans, span{name: name, part: part, row: row, start: start, took: time.Since(start)})
+		x.trace.spans = append(x.trace.spans, traceSpan{name: name, part: part, row: row, start: start, took: time.Since(start)})
 	}
 }
 
@@ -185,7 +185,7 @@ func (e *Engine) RecordWait(name string, start time.Time) {
 	took := time.Since(start)
 	e.profile.mu.Lock()
 	defer e.profile.mu.Unlock()
-	e.profile.ahead = append(e.profile.ahead, span{name: name, part: partInput, row: rowInput, start: start, took: took})
+	e.profile.ahead = append(e.profile.ahead, traceSpan{name: name, part: partInput, row: rowInput, start: start, took: took})
 }
 
 // BeginPass implements engine.Capabilities. A backward pass ends with the step of its executable.
@@ -196,7 +196,7 @@ func (e *Engine) BeginPass(name, part string) (end func()) {
 	p := &e.profile
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pass = &span{name: name, part: part, row: rowPass, start: time.Now()}
+	p.pass = &traceSpan{name: name, part: part, row: rowPass, start: time.Now()}
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -205,7 +205,7 @@ func (e *Engine) BeginPass(name, part string) (end func()) {
 }
 
 // finishPass adds the running pass, if any, to list. The caller must hold p.mu.
-func (p *profiler) finishPass(list *[]span) {
+func (p *profiler) finishPass(list *[]traceSpan) {
 	if p.pass == nil {
 		return
 	}
@@ -232,7 +232,7 @@ func (x *executable) recordReductions(sync engine.GradSync, stepStart time.Time)
 		if r.Bucket >= 0 {
 			name = fmt.Sprint("all-reduce of bucket ", r.Bucket)
 		}
-		x.trace.spans = append(x.trace.spans, span{name: name, part: partExchange, row: rowReduce, start: r.Begin, took: r.Took})
+		x.trace.spans = append(x.trace.spans, traceSpan{name: name, part: partExchange, row: rowReduce, start: r.Begin, took: r.Took})
 	}
 }
 
@@ -250,7 +250,7 @@ func (x *executable) withTiming(t threads.Task, name, layer, part string) thread
 		start := time.Now()
 		run(w, lo, hi)
 		list := &x.trace.threads[w.Number]
-		*list = append(*list, span{name: name, layer: layer, part: part, row: w.Number, start: start, took: time.Since(start)})
+		*list = append(*list, traceSpan{name: name, layer: layer, part: part, row: w.Number, start: start, took: time.Since(start)})
 	}
 	return t
 }

@@ -49,7 +49,7 @@ func openWith(t testing.TB, set string, threads int, convolution string) engine.
 	if _, err := kernel.ChooseSet(set); err != nil {
 		t.Skip(err)
 	}
-	t.Setenv(kernel.EnvVar, set)
+	t.Setenv(kernel.InstructionSetEnvVar, set)
 	o := engine.DefaultOptions()
 	o.Threads, o.Convolution = threads, convolution
 	e, err := New(o)
@@ -78,7 +78,7 @@ const wideGo = "go, wide"
 func (n node) results(t testing.TB, e engine.Engine, seed uint64) [][]float64 {
 	t.Helper()
 	o := enginetest.Operation{Op: n.op, Attr: n.attr, In: n.in, Out: n.out, State: n.state, Fill: n.fill}
-	return o.Run(t, e, seed, enginetest.Hooks{FillNaN: poisoned, CheckPadding: checkPadding})
+	return o.Run(t, e, seed, enginetest.OperationHooks{FillNaN: poisoned, CheckPadding: checkPadding})
 }
 
 // everyway calls f for each instruction set, with one thread and with three. Under the

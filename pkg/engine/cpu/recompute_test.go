@@ -46,7 +46,7 @@ func TestRecompute(t *testing.T) {
 	for i, net := range append(networks(t), unet) {
 		for _, fuse := range []bool{true, false} {
 			g, p := loweredNetwork(t, net, 3, nn.Train, plan.Options{Fuse: fuse, BucketBytes: 4096})
-			r, err := plan.Recompute(p)
+			r, err := plan.AddRecomputation(p)
 			if err != nil {
 				t.Fatal(err)
 			}

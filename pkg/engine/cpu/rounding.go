@@ -6,13 +6,13 @@ import (
 	"lockstep/pkg/engine/cpu/internal/layer"
 )
 
-// noteRounding records a notice, unless the precision is fp32: how many operations multiply
+// addBF16Notice records a notice, unless the precision is fp32: how many operations multiply
 // in bf16, and whether this processor is slower so.
-func (x *executable) noteRounding(b *layer.Builder) {
-	if x.engine.options.Precision != bf16 {
+func (x *executable) addBF16Notice(b *layer.Builder) {
+	if x.engine.options.Precision != precisionBF16 {
 		return
 	}
-	rounded, all := b.CountRounded()
+	rounded, all := b.CountBF16Operations()
 	notice := fmt.Sprintf("precision bf16: %d of %d convolutions, fully connected layers and their gradients round their operands; the others compute in fp32", rounded, all)
 	if x.engine.kernels.BF16.Slow {
 		notice += ". This processor multiplies more slowly in bf16 than in fp32: for speed, use precision fp32"

@@ -33,7 +33,7 @@ func openBF16(t testing.TB, set string, threads int, convolution string) engine.
 		t.Skip("slow")
 	}
 	o := engine.DefaultOptions()
-	o.Threads, o.Convolution, o.Precision = threads, convolution, bf16
+	o.Threads, o.Convolution, o.Precision = threads, convolution, precisionBF16
 	o.InstructionSet = set
 	e, err := New(o)
 	if err != nil {
@@ -232,7 +232,7 @@ func BenchmarkRounding(b *testing.B) {
 // multiplies, are too small to matter: less than 2⁻¹²⁶ of a factor.
 func TestRoundingLikeReference(t *testing.T) {
 	o := engine.DefaultOptions()
-	o.Device, o.Precision = "reference", bf16
+	o.Device, o.Precision = "reference", precisionBF16
 	reference, err := reference.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -296,7 +296,7 @@ func TestRoundingOfNetworks(t *testing.T) {
 			return math.Sqrt(sum / size)
 		}
 		o := engine.DefaultOptions()
-		o.Device, o.Precision = "reference", bf16
+		o.Device, o.Precision = "reference", precisionBF16
 		low, err := reference.New(o)
 		if err != nil {
 			t.Fatal(err)
@@ -360,18 +360,18 @@ func TestRoundingReproducible(t *testing.T) {
 // names, cannot multiply in bf16.
 func TestBF16IsRefused(t *testing.T) {
 	o := engine.DefaultOptions()
-	o.Precision = bf16
+	o.Precision = precisionBF16
 	for set, want := range map[string]string{"avx2": "does not compute in bf16", "sse": "unknown instruction set"} {
-		t.Setenv(kernel.EnvVar, set)
+		t.Setenv(kernel.InstructionSetEnvVar, set)
 		if _, err := New(o); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("with %s=%s: error %v, want %q", kernel.EnvVar, set, err, want)
+			t.Errorf("with %s=%s: error %v, want %q", kernel.InstructionSetEnvVar, set, err, want)
 		}
 	}
-	t.Setenv(kernel.EnvVar, "")
+	t.Setenv(kernel.InstructionSetEnvVar, "")
 	if _, err := New(o); len(kernel.BF16Sets()) == 1 && (err == nil || !strings.Contains(err.Error(), "AVX512_BF16")) {
 		t.Errorf("without AVX512_BF16: error %v", err)
 	}
-	if sets, err := instructionSets(bf16); (err == nil) != (len(sets) > 1) {
+	if sets, err := listInstructionSets(precisionBF16); (err == nil) != (len(sets) > 1) {
 		t.Errorf("instruction sets are %v, %v", sets, err)
 	}
 	o.Precision = "fp32"

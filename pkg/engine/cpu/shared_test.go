@@ -13,11 +13,11 @@ import (
 var (
 	near           = enginetest.CheckNear
 	largest        = enginetest.MaxMagnitude
-	snapshot       = enginetest.Snapshot
+	snapshot       = enginetest.SnapshotTensors
 	truth          = enginetest.NewReference
-	initialise     = enginetest.Initialize
+	initialise     = enginetest.SetInitialValues
 	feed           = enginetest.SetRandomInputs
-	smallUNet      = enginetest.SmallUNet
+	smallUNet      = enginetest.SmallUNetConfig
 	lowered        = enginetest.LowerUNet
 	loweredNetwork = enginetest.LowerNetwork
 )
@@ -35,7 +35,7 @@ func loaded(t testing.TB, e engine.Engine, p *plan.Program, g *nn.Graph) engine.
 
 // TestEngine runs the checks that every engine must pass.
 func TestEngine(t *testing.T) {
-	enginetest.Engine{Open: func(t testing.TB, change func(*engine.Options)) engine.Engine {
+	enginetest.EngineUnderTest{Open: func(t testing.TB, change func(*engine.Options)) engine.Engine {
 		o := engine.DefaultOptions()
 		o.Threads = 2
 		if change != nil {
@@ -51,7 +51,7 @@ func TestEngine(t *testing.T) {
 			}
 		})
 		return e
-	}, FillNaN: poisoned, CheckPadding: checkPadding}.Check(t)
+	}, FillNaN: poisoned, CheckPadding: checkPadding}.CheckAll(t)
 }
 
 // poisoned calls poison; its type is the one that the tests of all engines expect.

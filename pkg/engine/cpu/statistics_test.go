@@ -15,7 +15,7 @@ import (
 // show. The normalized values have the convolution's error, at most
 // winogradTolerance of about 140, in units of a deviation of about 9.
 func TestStatistics(t *testing.T) {
-	shape := func(role plan.Role, name string, s ...int) plan.Tensor {
+	shape := func(role plan.TensorRole, name string, s ...int) plan.Tensor {
 		return plan.Tensor{Name: name, Shape: s, Role: role, First: 0, Last: 0}
 	}
 	last := func(t plan.Tensor, first, last int) plan.Tensor { t.First, t.Last = first, last; return t }

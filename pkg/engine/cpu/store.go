@@ -9,20 +9,20 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// region is the position of a persistent tensor in a flat buffer.
-type region struct {
+// tensorRegion is the position of a persistent tensor in a flat buffer.
+type tensorRegion struct {
 	offset int // floats
 	shape  []int
 	layout tensor.Layout
 }
 
-func (r region) size() int { return r.layout.Size(r.shape) }
+func (r tensorRegion) size() int { return r.layout.Size(r.shape) }
 
-// store contains parameters, states and optimizer slots, which keep their values from step
+// tensorStore contains parameters, states and optimizer slots, which keep their values from step
 // to step. Several executables may share a store.
-type store struct {
+type tensorStore struct {
 	params, states     []float32
-	paramAt, stateAt   map[string]region
+	paramAt, stateAt   map[string]tensorRegion
 	paramSeq, stateSeq []string             // names in the order of the program
 	slots              map[string][]float32 // by slot; each has the layout of params
 }
@@ -58,8 +58,8 @@ func paramOrder(p *plan.Program) []int {
 	return order
 }
 
-func newStore(p *plan.Program, layouts []tensor.Layout) (*store, error) {
-	s := &store{paramAt: map[string]region{}, stateAt: map[string]region{}, slots: map[string][]float32{}}
+func newTensorStore(p *plan.Program, layouts []tensor.Layout) (*tensorStore, error) {
+	s := &tensorStore{paramAt: map[string]tensorRegion{}, stateAt: map[string]tensorRegion{}, slots: map[string][]float32{}}
 	total := 0
 	for _, i := range paramOrder(p) {
 		id := p.Params[i].Tensor
@@ -67,11 +67,11 @@ func newStore(p *plan.Program, layouts []tensor.Layout) (*store, error) {
 		if _, double := s.paramAt[name]; double {
 			return nil, fmt.Errorf("lay out parameters: duplicate name %q", name)
 		}
-		r := region{total, slices.Clone(p.Tensors[id].Shape), layouts[id]}
+		r := tensorRegion{total, slices.Clone(p.Tensors[id].Shape), layouts[id]}
 		s.paramAt[name] = r
 		total += tensor.RoundUp(r.size(), tensor.AlignmentFloats)
 	}
-	s.params = kernel.AlignedFloats(total)
+	s.params = kernel.NewAlignedFloats(total)
 	for _, q := range p.Params {
 		s.paramSeq = append(s.paramSeq, p.Tensors[q.Tensor].Name)
 	}
@@ -81,19 +81,19 @@ func newStore(p *plan.Program, layouts []tensor.Layout) (*store, error) {
 		if _, double := s.stateAt[name]; double {
 			return nil, fmt.Errorf("lay out states: duplicate name %q", name)
 		}
-		r := region{total, slices.Clone(p.Tensors[id].Shape), layouts[id]}
+		r := tensorRegion{total, slices.Clone(p.Tensors[id].Shape), layouts[id]}
 		s.stateAt[name] = r
 		s.stateSeq = append(s.stateSeq, name)
 		total += tensor.RoundUp(r.size(), tensor.AlignmentFloats)
 	}
-	s.states = kernel.AlignedFloats(total)
+	s.states = kernel.NewAlignedFloats(total)
 	return s, nil
 }
 
 // checkContains returns an error for the first parameter or state of p that s does not
 // contain, or contains with another shape or layout.
-func (s *store) checkContains(p *plan.Program, layouts []tensor.Layout) error {
-	check := func(kind string, at map[string]region, id int) error {
+func (s *tensorStore) checkContains(p *plan.Program, layouts []tensor.Layout) error {
+	check := func(kind string, at map[string]tensorRegion, id int) error {
 		t := p.Tensors[id]
 		r, ok := at[t.Name]
 		switch {
@@ -117,20 +117,20 @@ func (s *store) checkContains(p *plan.Program, layouts []tensor.Layout) error {
 	return nil
 }
 
-// slot allocates the flat buffer of an optimizer slot, all zeros, if it does not exist yet.
-func (s *store) slot(name string) []float32 {
+// ensureSlot allocates the flat buffer of an optimizer slot, all zeros, if it does not exist yet.
+func (s *tensorStore) ensureSlot(name string) []float32 {
 	if s.slots[name] == nil {
-		s.slots[name] = kernel.AlignedFloats(len(s.params))
+		s.slots[name] = kernel.NewAlignedFloats(len(s.params))
 	}
 	return s.slots[name]
 }
 
-func (r region) view(flat []float32) []float32 {
+func (r tensorRegion) view(flat []float32) []float32 {
 	n := r.size()
 	return flat[r.offset : r.offset+n : r.offset+n]
 }
 
-func (s *store) bytes() int64 {
+func (s *tensorStore) bytes() int64 {
 	n := len(s.params) + len(s.states)
 	for _, b := range s.slots {
 		n += len(b)

@@ -40,14 +40,14 @@ func TestManyThreads(t *testing.T) {
 		if err := e.Profile(engine.Profile{First: 1, Steps: steps, Trace: file}); err != nil {
 			t.Fatal(err)
 		}
-		before := e.threads.Synchronizations()
+		before := e.threads.SynchronizationCount()
 		for step := range steps {
 			u := optim.Update{Rule: "adam", LearningRate: 1e-3, Step: step + 1, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, ClipNorm: 1}
 			if _, err := x.Step(context.Background(), nil, &u); err != nil {
 				t.Fatal(err)
 			}
 		}
-		r := result{synchronizations: e.threads.Synchronizations() - before}
+		r := result{synchronizations: e.threads.SynchronizationCount() - before}
 		for _, name := range x.Names() {
 			v, err := x.Get(name)
 			if err != nil {

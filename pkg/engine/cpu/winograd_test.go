@@ -71,7 +71,7 @@ func (c volumeCase) products(op plan.Op) int {
 	case plan.OpConvBackwardData, plan.OpConvTranspose:
 		return c.k * taps
 	}
-	return c.n * tensor.Elements(c.in)
+	return c.n * tensor.ElementCount(c.in)
 }
 
 // TestWinogradError measures each kernel's error against float64 over random

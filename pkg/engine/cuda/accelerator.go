@@ -68,7 +68,7 @@ func (x *executable) setLossScale(s engine.LossScale) error {
 	err := x.do(func() error {
 		c := x.last.control
 		c.LossScale, c.GoodSteps, c.Skipped, c.FoundInf = float32(s.Scale), int32(s.GoodSteps), int32(s.Skipped), 0
-		if err := x.gpu.write(x.memory.control.ptr, c.Bytes()); err != nil {
+		if err := x.gpu.writeMemory(x.memory.control.ptr, c.Bytes()); err != nil {
 			return err
 		}
 		x.last.control, x.last.scale = c, s.Scale

@@ -43,7 +43,7 @@ func TestWatch(t *testing.T) {
 		t.Errorf("the GPU is %q", name)
 	}
 
-	without := openOn(t, clibtest.New(clibtest.Options{Absent: []clib.Name{clib.NVML}}), gpuOptions("bf16"))
+	without := openOn(t, clibtest.New(clibtest.Options{Absent: []clib.LibraryName{clib.NVML}}), gpuOptions("bf16"))
 	if _, err := without.Watch(time.Second, nil); err == nil || !strings.Contains(err.Error(), "watch cuda (") {
 		t.Errorf("without NVML: %v", err)
 	}

@@ -22,7 +22,7 @@ import (
 func (x *executable) layOutGradients() {
 	p := x.program
 	at := 0
-	x.exchange.buckets = make([]bucket, len(p.Buckets))
+	x.exchange.buckets = make([]gradientBucket, len(p.Buckets))
 	for i, b := range p.Buckets {
 		x.exchange.buckets[i].offset = at
 		for _, j := range b.Params {
@@ -31,7 +31,7 @@ func (x *executable) layOutGradients() {
 			r := region{at, x.layouts[q.Grad]}
 			x.exchange.gradAt[name] = r
 			size := roundUp(r.layout.size(), regionAlignmentElements)
-			x.update.segments.add(segment{x.store.paramAt[name].offset, at, size, len(p.Tensors[q.Tensor].Shape) == 1})
+			x.update.segments.add(parameterSegment{x.store.paramAt[name].offset, at, size, len(p.Tensors[q.Tensor].Shape) == 1})
 			at += size
 		}
 		x.exchange.buckets[i].size = at - x.exchange.buckets[i].offset
@@ -95,7 +95,7 @@ func (x *executable) layOutActivations() {
 	}
 }
 
-func (x *executable) allocate() error {
+func (x *executable) allocateMemory() error {
 	x.memory.scratch.bytes = alignmentBytes
 	for _, t := range x.tasks {
 		x.memory.scratch.bytes = max(x.memory.scratch.bytes, int64(x.scratchBytes(t)))
@@ -105,11 +105,11 @@ func (x *executable) allocate() error {
 	x.memory.staging.bytes = x.stagingBytes()
 	if x.store.users == 0 {
 		x.store.users = 1
-		if err := x.store.allocate(); err != nil {
+		if err := x.store.allocateBuffers(); err != nil {
 			return x.explainOutOfMemory(err)
 		}
 	}
-	for _, b := range x.blocks() {
+	for _, b := range x.memoryBlocks() {
 		if err := x.gpu.allocate(b); err != nil {
 			return x.explainOutOfMemory(err)
 		}
@@ -140,10 +140,10 @@ func (x *executable) allocate() error {
 		scale = initialLossScale
 	}
 	x.last.control.LossScale, x.last.scale, x.last.clip = scale, float64(scale), 1
-	return x.gpu.write(x.memory.control.ptr, x.last.control.Bytes())
+	return x.gpu.writeMemory(x.memory.control.ptr, x.last.control.Bytes())
 }
 
-func (x *executable) blocks() []*memoryBlock {
+func (x *executable) memoryBlocks() []*memoryBlock {
 	return []*memoryBlock{
 		&x.memory.arena, &x.memory.fixed, &x.memory.grads, &x.memory.scratch, &x.memory.control, &x.memory.backup, &x.memory.staging, &x.data.images, &x.data.targets, &x.data.samples,
 		&x.update.norms, &x.exchange.sums, &x.exchange.norms.vector, &x.exchange.norms.partial,
@@ -163,7 +163,7 @@ func (x *executable) fillConstants() error {
 		l := x.memory.locations[id].layout
 		memory := make([]float32, l.size())
 		pack(l, memory, v)
-		if err := x.gpu.write(x.address(id), number.Encode(l.typ, memory)); err != nil {
+		if err := x.gpu.writeMemory(x.tensorAddress(id), number.Encode(l.typ, memory)); err != nil {
 			return err
 		}
 	}
@@ -177,7 +177,7 @@ func (x *executable) explainOutOfMemory(err error) error {
 		return err
 	}
 	needed := x.store.bytes()
-	for _, b := range x.blocks() {
+	for _, b := range x.memoryBlocks() {
 		needed += b.bytes
 	}
 	needed += x.memory.workspace.bytes
@@ -185,7 +185,7 @@ func (x *executable) explainOutOfMemory(err error) error {
 	if infoErr != nil {
 		return errors.Join(err, infoErr)
 	}
-	for _, b := range x.blocks() {
+	for _, b := range x.memoryBlocks() {
 		if b.ptr != 0 {
 			free += b.bytes
 		}
@@ -205,5 +205,5 @@ func (x *executable) explainOutOfMemory(err error) error {
 		advice = "not even one image fits in the free memory: see nvidia-smi for other programs, or use a smaller model"
 	}
 	return fmt.Errorf("the program needs %s of GPU memory at batch %d, of which %s is for activations; GPU %d has %s free of %s: %s: %w",
-		english.Bytes(needed), batch, english.Bytes(x.memory.arena.bytes), x.gpu.number, english.Bytes(free), english.Bytes(total), advice, err)
+		english.FormatBytes(needed), batch, english.FormatBytes(x.memory.arena.bytes), x.gpu.number, english.FormatBytes(free), english.FormatBytes(total), advice, err)
 }

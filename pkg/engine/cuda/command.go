@@ -54,22 +54,22 @@ func (g *gpu) newKernelCalls(list []kernels.Launch, err error) ([]command, error
 	return out, nil
 }
 
-// planCall runs a cuDNN plan. It always runs in the compute stream, which is the stream of
+// cudnnPlanCall runs a cuDNN plan. It always runs in the compute stream, which is the stream of
 // the cuDNN handle.
-type planCall struct {
+type cudnnPlanCall struct {
 	name string
 	plan *cudnn.Plan
 	pack *cudnn.VariantPack
 }
 
-func (c *planCall) run(g *gpu, _ driver.Stream) error {
+func (c *cudnnPlanCall) run(g *gpu, _ driver.Stream) error {
 	if err := g.cudnn.Run(g.dnn, c.plan, c.pack); err != nil {
 		return g.explainLostGPU(fmt.Errorf("run %s: %w", c.name, err))
 	}
 	return nil
 }
 
-func (c *planCall) label() string { return "cudnn " + c.name }
+func (c *cudnnPlanCall) label() string { return "cudnn " + c.name }
 
 type gpuCopyCall struct {
 	dst, src driver.Ptr
@@ -82,16 +82,16 @@ func (c *gpuCopyCall) run(g *gpu, s driver.Stream) error {
 
 func (c *gpuCopyCall) label() string { return "copy" }
 
-type clearCall struct {
+type clearMemoryCall struct {
 	dst   driver.Ptr
 	bytes int64
 }
 
-func (c *clearCall) run(g *gpu, s driver.Stream) error {
+func (c *clearMemoryCall) run(g *gpu, s driver.Stream) error {
 	return g.explainLostGPU(g.driver.MemsetD8Async(c.dst, 0, c.bytes, s))
 }
 
-func (c *clearCall) label() string { return "clear" }
+func (c *clearMemoryCall) label() string { return "clear" }
 
 type copyToHostCall struct {
 	dst   pinnedMemory

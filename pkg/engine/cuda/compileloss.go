@@ -11,28 +11,28 @@ import (
 
 // lossOperands returns the operands of t, a loss of any kind or its gradient, in the fields
 // of a kernels.BCE. typ is the element type of the logits.
-func (x *executable) lossOperands(t task) (b kernels.BCE, typ kernels.ElementType, err error) {
+func (x *executable) lossOperands(t loweredTask) (b kernels.BCE, typ kernels.ElementType, err error) {
 	z := x.memory.locations[t.in[0]]
 	if x.program.Tensors[t.in[1]].Role != plan.Input {
 		return b, 0, errors.New("the target of the loss is not an input of the program, which the cuda engine requires")
 	}
 	b = kernels.BCE{
-		Rows: z.positionCount(), Channels: z.channels(), Z: x.pointer(t.in[0]), ZPitch: z.pitch,
-		T: x.pointer(t.in[1]), Partial: kernels.Pointer(x.memory.scratch.ptr),
+		Rows: z.positionCount(), Channels: z.channels(), Z: x.tensorPointer(t.in[0]), ZPitch: z.pitch,
+		T: x.tensorPointer(t.in[1]), Partial: kernels.Pointer(x.memory.scratch.ptr),
 	}
 	if len(t.in) == 2 {
-		b.Loss = x.pointer(t.out[0])
+		b.Loss = x.tensorPointer(t.out[0])
 		return b, number.KernelType(z.typ), nil
 	}
 	dz := x.memory.locations[t.out[0]]
 	if dz.typ != z.typ {
 		return b, 0, fmt.Errorf("logits have type %s, but their gradient has type %s", z.typ, dz.typ)
 	}
-	b.DLoss, b.Control, b.DZ, b.DZPitch = x.pointer(t.in[2]), kernels.Pointer(x.memory.control.ptr), x.pointer(t.out[0]), dz.pitch
+	b.DLoss, b.Control, b.DZ, b.DZPitch = x.tensorPointer(t.in[2]), kernels.Pointer(x.memory.control.ptr), x.tensorPointer(t.out[0]), dz.pitch
 	return b, number.KernelType(z.typ), nil
 }
 
-func (x *executable) bceLaunches(t task) ([]kernels.Launch, error) {
+func (x *executable) bceLaunches(t loweredTask) ([]kernels.Launch, error) {
 	b, typ, err := x.lossOperands(t)
 	switch {
 	case err != nil:
@@ -43,7 +43,7 @@ func (x *executable) bceLaunches(t task) ([]kernels.Launch, error) {
 	return b.Backward(typ)
 }
 
-func (x *executable) l1Launches(t task) ([]kernels.Launch, error) {
+func (x *executable) l1Launches(t loweredTask) ([]kernels.Launch, error) {
 	b, typ, err := x.lossOperands(t)
 	l := kernels.L1{BCE: b, ExpWeight: t.attr.ExpWeight}
 	switch {
@@ -55,7 +55,7 @@ func (x *executable) l1Launches(t task) ([]kernels.Launch, error) {
 	return l.Backward(typ)
 }
 
-func (x *executable) diceLaunches(t task) ([]kernels.Launch, error) {
+func (x *executable) diceLaunches(t loweredTask) ([]kernels.Launch, error) {
 	b, typ, err := x.lossOperands(t)
 	d := kernels.DiceBCE{BCE: b, Points: x.memory.locations[t.in[0]].positionsPerRow(), Weight: t.attr.DiceWeight}
 	switch {
@@ -67,7 +67,7 @@ func (x *executable) diceLaunches(t task) ([]kernels.Launch, error) {
 	return d.Backward(typ)
 }
 
-func (x *executable) softmaxLaunches(t task) ([]kernels.Launch, error) {
+func (x *executable) softmaxLaunches(t loweredTask) ([]kernels.Launch, error) {
 	b, typ, err := x.lossOperands(t)
 	if err != nil {
 		return nil, err

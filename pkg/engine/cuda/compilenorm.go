@@ -5,43 +5,43 @@ import (
 )
 
 // batchNormParams returns the kernel parameters of the batch norm t.
-func (x *executable) batchNormParams(t task) kernels.BatchNorm {
+func (x *executable) batchNormParams(t loweredTask) kernels.BatchNorm {
 	in := x.memory.locations[t.in[0]]
 	b := kernels.BatchNorm{
 		Rows: in.positionCount(), Channels: in.paddedChannels(),
 		X: x.featureMap(t.in[0]), Y: x.featureMap(t.out[0]),
-		Gamma: x.pointer(t.in[1]), Beta: x.pointer(t.in[2]), RunningMean: x.pointer(t.in[3]), RunningVar: x.pointer(t.in[4]),
+		Gamma: x.tensorPointer(t.in[1]), Beta: x.tensorPointer(t.in[2]), RunningMean: x.tensorPointer(t.in[3]), RunningVar: x.tensorPointer(t.in[4]),
 		Partial: kernels.Pointer(x.memory.scratch.ptr), Epsilon: t.attr.Epsilon, Momentum: t.attr.Momentum, ReLU: t.attr.ReLU,
 	}
 	switch {
 	case t.attr.Saved:
 		b.Mean, b.InvStd = b.RunningMean, b.RunningVar
 	case t.attr.Training:
-		b.Mean, b.InvStd = x.pointer(t.out[1]), x.pointer(t.out[2])
+		b.Mean, b.InvStd = x.tensorPointer(t.out[1]), x.tensorPointer(t.out[2])
 	}
 	return b
 }
 
 // batchNormLaunches returns the launches of the batch norm t, without the statistics if the
 // convolution before it computes them.
-func (x *executable) batchNormLaunches(t task) ([]kernels.Launch, error) {
+func (x *executable) batchNormLaunches(t loweredTask) ([]kernels.Launch, error) {
 	b := x.batchNormParams(t)
 	switch {
 	case t.precomputed, t.attr.Saved:
-		return b.Apply(x.kernelType(t.in[0]))
+		return b.Apply(x.kernelElementType(t.in[0]))
 	case t.attr.Training:
-		return b.Training(x.kernelType(t.in[0]))
+		return b.Training(x.kernelElementType(t.in[0]))
 	}
-	return b.Inference(x.kernelType(t.in[0]))
+	return b.Inference(x.kernelElementType(t.in[0]))
 }
 
 // statisticsParams returns the kernel parameters for the statistics that convolution t
 // computes for the batch norm after it.
-func (x *executable) statisticsParams(t task) kernels.BatchNorm {
+func (x *executable) statisticsParams(t loweredTask) kernels.BatchNorm {
 	y, s := x.memory.locations[t.out[0]], t.stats
 	return kernels.BatchNorm{
-		Rows: y.positionCount(), Channels: y.paddedChannels(), X: x.featureMap(t.out[0]), Mean: x.pointer(s.mean), InvStd: x.pointer(s.invstd),
-		RunningMean: x.pointer(s.runningMean), RunningVar: x.pointer(s.runningVar), Partial: kernels.Pointer(x.memory.scratch.ptr),
+		Rows: y.positionCount(), Channels: y.paddedChannels(), X: x.featureMap(t.out[0]), Mean: x.tensorPointer(s.mean), InvStd: x.tensorPointer(s.invstd),
+		RunningMean: x.tensorPointer(s.runningMean), RunningVar: x.tensorPointer(s.runningVar), Partial: kernels.Pointer(x.memory.scratch.ptr),
 		Epsilon: s.epsilon, Momentum: s.momentum,
 	}
 }
@@ -49,36 +49,36 @@ func (x *executable) statisticsParams(t task) kernels.BatchNorm {
 // statisticsVariant returns a variant that contains only the commands that compute the
 // statistics of convolution t's result: from the sums that cuDNN computed if sums is set,
 // otherwise from the result itself.
-func (x *executable) statisticsVariant(t task, sums bool) (v variant, err error) {
+func (x *executable) statisticsVariant(t loweredTask, sums bool) (v variant, err error) {
 	b := x.statisticsParams(t)
 	if sums {
-		v.after, err = x.gpu.newKernelCalls(b.StatisticsFromSums(x.pointer(t.stats.sum), x.pointer(t.stats.square)))
+		v.after, err = x.gpu.newKernelCalls(b.StatisticsFromSums(x.tensorPointer(t.stats.sum), x.tensorPointer(t.stats.square)))
 		return v, err
 	}
-	v.after, err = x.gpu.newKernelCalls(b.Statistics(x.kernelType(t.out[0])))
+	v.after, err = x.gpu.newKernelCalls(b.Statistics(x.kernelElementType(t.out[0])))
 	return v, err
 }
 
 // fusedNormGradParams returns the kernel parameters for the sums of a batch norm's
 // gradient. Task t, the data gradient of the convolution after the batch norm, computes
 // these sums.
-func (x *executable) fusedNormGradParams(t task) kernels.BatchNormGrad {
+func (x *executable) fusedNormGradParams(t loweredTask) kernels.BatchNormGrad {
 	in, s := x.memory.locations[t.sums.x], t.sums
 	return kernels.BatchNormGrad{
 		Rows: in.positionCount(), Channels: in.paddedChannels(), X: x.featureMap(s.x), DY: x.featureMap(t.out[0]), Mask: kernels.MaskRecompute,
-		Gamma: x.pointer(s.gamma), Beta: x.pointer(s.beta), Mean: x.pointer(s.mean), InvStd: x.pointer(s.invstd),
-		DGamma: x.pointer(s.dgamma), DBeta: x.pointer(s.dbeta), Partial: kernels.Pointer(x.memory.scratch.ptr),
+		Gamma: x.tensorPointer(s.gamma), Beta: x.tensorPointer(s.beta), Mean: x.tensorPointer(s.mean), InvStd: x.tensorPointer(s.invstd),
+		DGamma: x.tensorPointer(s.dgamma), DBeta: x.tensorPointer(s.dbeta), Partial: kernels.Pointer(x.memory.scratch.ptr),
 	}
 }
 
 // normGradParams returns the kernel parameters of t, the gradient of a batch norm.
-func (x *executable) normGradParams(t task) kernels.BatchNormGrad {
+func (x *executable) normGradParams(t loweredTask) kernels.BatchNormGrad {
 	in := x.memory.locations[t.in[0]]
 	b := kernels.BatchNormGrad{
 		Rows: in.positionCount(), Channels: in.paddedChannels(),
-		X: x.featureMap(t.in[0]), Gamma: x.pointer(t.in[1]), Mean: x.pointer(t.in[2]), InvStd: x.pointer(t.in[3]),
-		DY: x.featureMap(t.in[4]), Y: x.featureMap(t.in[5]), Beta: x.pointer(t.in[6]),
-		DX: x.featureMap(t.out[0]), DGamma: x.pointer(t.out[1]), DBeta: x.pointer(t.out[2]), Acc: x.featureMap(t.acc),
+		X: x.featureMap(t.in[0]), Gamma: x.tensorPointer(t.in[1]), Mean: x.tensorPointer(t.in[2]), InvStd: x.tensorPointer(t.in[3]),
+		DY: x.featureMap(t.in[4]), Y: x.featureMap(t.in[5]), Beta: x.tensorPointer(t.in[6]),
+		DX: x.featureMap(t.out[0]), DGamma: x.tensorPointer(t.out[1]), DBeta: x.tensorPointer(t.out[2]), Acc: x.featureMap(t.acc),
 		Partial: kernels.Pointer(x.memory.scratch.ptr),
 	}
 	switch {

@@ -46,7 +46,7 @@ const (
 // channels of x, window…].
 type convolution struct {
 	pass        convPass
-	x, w, y     location
+	x, w, y     tensorLocation
 	px, pw, py  driver.Ptr
 	stride, pad []int64
 	extra       string // further computations with the result, for the tuning cache: " bias add relu", " statistics"
@@ -54,7 +54,7 @@ type convolution struct {
 
 // asConvolution returns the convolution that task t computes. ok is false if t computes
 // something else.
-func (x *executable) asConvolution(t task) (c convolution, ok bool) {
+func (x *executable) asConvolution(t loweredTask) (c convolution, ok bool) {
 	var ids [3]int // x, w, y
 	var r convPass
 	switch t.op {
@@ -105,7 +105,7 @@ func (x *executable) asConvolution(t task) (c convolution, ok bool) {
 	return convolution{
 		pass: r, extra: extra,
 		x: x.memory.locations[ids[0]], w: x.memory.locations[ids[1]], y: x.memory.locations[ids[2]],
-		px: x.address(ids[0]), pw: x.address(ids[1]), py: x.address(ids[2]),
+		px: x.tensorAddress(ids[0]), pw: x.tensorAddress(ids[1]), py: x.tensorAddress(ids[2]),
 		stride: toInt64(stride), pad: toInt64(pad),
 	}, true
 }
@@ -121,8 +121,8 @@ func toInt64(v []int) []int64 {
 
 // cudnnTensor describes p to cuDNN: the dimensions are N, C and the spatial dimensions (1,
 // 1 if there are none), the strides are channels-last with p's pitch.
-func (p location) cudnnTensor(id int64) cudnn.Tensor {
-	spatial := p.spatial()
+func (p tensorLocation) cudnnTensor(id int64) cudnn.Tensor {
+	spatial := p.spatialShape()
 	if len(spatial) == 0 {
 		spatial = []int{1, 1}
 	}
@@ -158,12 +158,12 @@ func (c convolution) tuningKey(tf32 bool) string {
 	if c.x.typ == device.F32 && tf32 {
 		mode = " tf32"
 	}
-	at := func(p location) string { return fmt.Sprint(p.typ, p.shape, "/", p.pitch) }
+	at := func(p tensorLocation) string { return fmt.Sprint(p.typ, p.shape, "/", p.pitch) }
 	return fmt.Sprint(c.pass, mode, " x", at(c.x), " w", at(c.w), " y", at(c.y), " stride", c.stride, " pad", c.pad) + c.extra
 }
 
 // resultLocation returns the location of the operand that c computes.
-func (c convolution) resultLocation() location {
+func (c convolution) resultLocation() tensorLocation {
 	switch c.pass {
 	case dataGrad:
 		return c.x

@@ -111,7 +111,7 @@ func (g *gpu) open(types []kernels.ElementType, folder string) error {
 
 // loadKernels compiles and loads the kernels, or reads their machine code from folder.
 func (g *gpu) loadKernels(types []kernels.ElementType, folder string) error {
-	c, err := newCompiler(g.stack, folder)
+	c, err := newKernelCompiler(g.stack, folder)
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (g *gpu) explainLostGPU(err error) error {
 	return err
 }
 
-func cudnnType(t device.Type) cudnn.DataType {
+func cudnnType(t device.ElementType) cudnn.DataType {
 	switch t {
 	case device.F16:
 		return cudnn.Float16

@@ -19,7 +19,7 @@ import (
 // Engine loads programs on one GPU. One thread makes all calls of the CUDA driver.
 type Engine struct {
 	options engine.Options
-	thread  *thread
+	thread  *osThread
 	gpu     *gpu
 	cache   *autotune.Cache
 	tf32    bool // fp32 convolutions may round their inputs
@@ -99,7 +99,7 @@ func NewWithLibraries(s *stack.Stack, getenv func(string) string, o engine.Optio
 		return nil, fmt.Errorf("start cuda engine on GPU %d: %w", max(ordinal, 0), err)
 	}
 	// cuDNN's plans are valid for one version of cuDNN and one kind of device.
-	e.cache = autotune.OpenCache(autotune.CacheFolder(getenv), fmt.Sprintf("cudnn %s, %s (sm_%d)", cudnn.VersionText(s.CUDNN.Version()), e.gpu.name, e.gpu.capability))
+	e.cache = autotune.OpenCache(autotune.CacheFolder(getenv), fmt.Sprintf("cudnn %s, %s (sm_%d)", cudnn.FormatVersion(s.CUDNN.Version()), e.gpu.name, e.gpu.capability))
 	return e, nil
 }
 

@@ -56,7 +56,7 @@ func TestLoadErrors(t *testing.T) {
 // the exchange has the highest priority.
 func TestContextAndStreams(t *testing.T) {
 	m := clibtest.New(clibtest.Options{})
-	s, err := m.Stack()
+	s, err := m.OpenStack()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func TestStartErrors(t *testing.T) {
 		{"options", clibtest.Options{}, func(o *engine.Options) { o.Precision = "fp64" }, []string{`precision "fp64" is not supported on cuda`}},
 		{"dying", clibtest.Options{LoseAt: 10}, nil, []string{"start cuda engine"}},
 	} {
-		s, err := clibtest.New(c.on).Stack()
+		s, err := clibtest.New(c.on).OpenStack()
 		if err != nil {
 			t.Fatal(c.name, err)
 		}

@@ -18,13 +18,13 @@ type executable struct {
 	gpu     *gpu
 	program *plan.Program
 	loweredProgram
-	low   device.Type // of activations
-	store *store
+	low   device.ElementType // of activations
+	store *tensorStore
 
 	memory   executableMemory
 	schedule commandSchedule
 	exchange exchangeState
-	update   updateLayout
+	update   optimizerLayout
 	data     inputFeed
 	profile  stepTimes
 	last     lastStepResults
@@ -36,7 +36,7 @@ type executable struct {
 // executableMemory contains the memory blocks of an executable and the locations of the
 // tensors in them. Parameters and states are in the store.
 type executableMemory struct {
-	locations []location // by tensor
+	locations []tensorLocation // by tensor
 	bases     [noSpace]driver.Ptr
 
 	arena, fixed, grads, scratch, workspace, control, backup, staging memoryBlock
@@ -52,14 +52,14 @@ type commandSchedule struct {
 	forward  int                // number of tasks of the forward pass
 	picks    map[int]chosenPlan // the convolutions' plans, by task
 	packs    []*cudnn.VariantPack
-	replays  map[replayKey]*replay
+	replays  map[replayKey]*stepReplay
 }
 
 // exchangeState contains the state for exchanging gradients and statistics with other
 // workers, and for accumulating the gradients of several batches.
 type exchangeState struct {
 	gradAt     map[string]region // by parameter
-	buckets    []bucket
+	buckets    []gradientBucket
 	lossAt     int           // index of the element of grads that contains the loss
 	norms      normSyncState // for synchronized batch norms
 	sums       memoryBlock   // sums of the gradients of an update's batches; allocated when first needed
@@ -67,28 +67,28 @@ type exchangeState struct {
 	fork, join driver.Event
 }
 
-// updateLayout describes the positions of parameters and gradients to the optimizer's
+// optimizerLayout describes the positions of parameters and gradients to the optimizer's
 // kernels.
-type updateLayout struct {
-	segments segments
+type optimizerLayout struct {
+	segments parameterSegments
 	layers   kernels.LayerSet // of segments; their memory is norms
 	norms    memoryBlock      // allocated when a rule first needs norms
 }
 
 // inputFeed contains an executable's inputs and the sources of their values.
 type inputFeed struct {
-	inputs []*input
+	inputs []*stagedInput
 	fed    driver.Event // recorded after the copies of a step's inputs
 
-	source engine.Source // has the batch after that of the next step; nil: none, or batches of sample indexes
-	ahead  nextBatch     // the batch that the last step took from source
+	source engine.Source   // has the batch after that of the next step; nil: none, or batches of sample indexes
+	ahead  prefetchedBatch // the batch that the last step took from source
 
 	dataset                  *residentDataset // the training set on the GPU, or nil
 	images, targets, samples memoryBlock      // memory of dataset
 }
 
-// nextBatch is a batch that a step has taken from a source for the step after it.
-type nextBatch struct {
+// prefetchedBatch is a batch that a step has taken from a source for the step after it.
+type prefetchedBatch struct {
 	taken bool // whether the step has asked the source
 	ok    bool // whether the source had a batch; its inputs are copied to the GPU
 }
@@ -105,8 +105,8 @@ type lastStepResults struct {
 	clip    float64 // factor by which the update multiplied the gradients
 }
 
-// bucket is a part of the flat gradient buffer that ranks exchange in one operation.
-type bucket struct {
+// gradientBucket is a part of the flat gradient buffer that ranks exchange in one operation.
+type gradientBucket struct {
 	offset, size int          // in elements
 	ready        int          // index of the task after which all its gradients are final
 	sent         driver.Event // recorded after its copy to the host
@@ -142,7 +142,7 @@ func (x *executable) Output(name string, dst []float32) error {
 				return fmt.Errorf("got a slice of %d values, want %d for shape %v", len(dst), t.Elements(), t.Shape)
 			}
 			p := x.memory.locations[id]
-			data, err := x.gpu.read(x.address(id), int64(p.bytes()))
+			data, err := x.gpu.readMemory(x.tensorAddress(id), int64(p.bytes()))
 			if err != nil {
 				return err
 			}
@@ -160,7 +160,7 @@ func (x *executable) Output(name string, dst []float32) error {
 // MemoryBytes includes parameters, states and slots that are shared with other executables.
 func (x *executable) MemoryBytes() int64 {
 	n := x.store.bytes() + x.memory.workspace.bytes + x.memory.gapless.bytes
-	for _, b := range x.blocks() {
+	for _, b := range x.memoryBlocks() {
 		n += b.bytes
 	}
 	return n
@@ -212,7 +212,7 @@ func (x *executable) close() error {
 	for _, in := range x.data.inputs {
 		errs = append(errs, g.freePinned(in.buffers[0].host), g.freePinned(in.buffers[1].host))
 	}
-	for _, b := range append(x.blocks(), &x.memory.workspace, &x.memory.cacheFlush, &x.memory.gapless) {
+	for _, b := range append(x.memoryBlocks(), &x.memory.workspace, &x.memory.cacheFlush, &x.memory.gapless) {
 		errs = append(errs, g.free(*b))
 		*b = memoryBlock{}
 	}

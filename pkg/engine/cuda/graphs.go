@@ -21,7 +21,7 @@ func channelVector(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
 // fusedEpilogueVariant returns a variant of c whose graph also adds the bias of t and the
 // map t.acc and applies ReLU, as far as t contains these operations. Intermediate results
 // are fp32 and not stored.
-func (x *executable) fusedEpilogueVariant(t task, c convolution) variant {
+func (x *executable) fusedEpilogueVariant(t loweredTask, c convolution) variant {
 	v := x.unfusedVariant(c)
 	result := c.resultLocation().cudnnTensor(c.resultID())
 	raw := virtualTensor(result, idRaw, cudnn.Float32)
@@ -36,11 +36,11 @@ func (x *executable) fusedEpilogueVariant(t task, c convolution) variant {
 	var steps []cudnn.Pointwise
 	if t.acceptsBias() && len(t.in) == 3 {
 		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, B: channelVector(result, idBias, cudnn.Float32), Y: virtualTensor(result, idBiased, cudnn.Float32)})
-		v.pointers[idBias] = x.address(t.in[2])
+		v.pointers[idBias] = x.tensorAddress(t.in[2])
 	}
 	if t.acc >= 0 {
 		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, B: x.memory.locations[t.acc].cudnnTensor(idAdd), Y: virtualTensor(result, idAdded, cudnn.Float32)})
-		v.pointers[idAdd] = x.address(t.acc)
+		v.pointers[idAdd] = x.tensorAddress(t.acc)
 	}
 	if t.attr.ReLU {
 		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseReLU})

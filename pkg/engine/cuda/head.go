@@ -15,11 +15,11 @@ type headConvolution struct {
 	gradient int // tensor id of the logits' gradient, −1 without a backward pass
 }
 
-// matchHead sets ok in its result if k is a head convolution and our kernels support all
+// matchHeadConvolution sets ok in its result if k is a head convolution and our kernels support all
 // readers of its result and its gradient.
-func matchHead(p *plan.Program, k plan.Kernel) headConvolution {
+func matchHeadConvolution(p *plan.Program, k plan.Kernel) headConvolution {
 	h := headConvolution{gradient: -1}
-	if k.Op != plan.OpConv || !isHeadWindow(p, k.In[1], k.Attr) || p.Tensors[k.In[1]].Role != plan.Parameter {
+	if k.Op != plan.OpConv || !isSinglePointwiseFilter(p, k.In[1], k.Attr) || p.Tensors[k.In[1]].Role != plan.Parameter {
 		return h
 	}
 	z := k.Out[0]
@@ -41,8 +41,8 @@ func matchHead(p *plan.Program, k plan.Kernel) headConvolution {
 		}
 		switch {
 		case r.Op == plan.OpBiasBackward:
-		case r.Op == plan.OpConvBackwardWeights && isHeadWindow(p, r.Out[0], r.Attr) && r.In[0] != h.gradient:
-		case r.Op == plan.OpConvBackwardData && isHeadWindow(p, r.In[0], r.Attr):
+		case r.Op == plan.OpConvBackwardWeights && isSinglePointwiseFilter(p, r.Out[0], r.Attr) && r.In[0] != h.gradient:
+		case r.Op == plan.OpConvBackwardData && isSinglePointwiseFilter(p, r.In[0], r.Attr):
 		default:
 			return headConvolution{gradient: -1}
 		}
@@ -51,8 +51,8 @@ func matchHead(p *plan.Program, k plan.Kernel) headConvolution {
 	return h
 }
 
-// isHeadWindow reports whether w is one filter of size 1, with stride 1 and no padding.
-func isHeadWindow(p *plan.Program, w int, a plan.Attr) bool {
+// isSinglePointwiseFilter reports whether w is one filter of size 1, with stride 1 and no padding.
+func isSinglePointwiseFilter(p *plan.Program, w int, a plan.Attr) bool {
 	s := p.Tensors[w].Shape
 	if len(s) < 3 || s[0] != 1 || elementCount(s[2:]) != 1 {
 		return false

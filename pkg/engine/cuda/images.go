@@ -17,22 +17,22 @@ import (
 	"lockstep/pkg/internal/clib/stack"
 )
 
-// compiler compiles the kernels to machine code for one kind of GPU. This takes seconds, so
+// kernelCompiler compiles the kernels to machine code for one kind of GPU. This takes seconds, so
 // it caches the machine code (called image) in memory and in a folder.
-type compiler struct {
+type kernelCompiler struct {
 	nvrtc    *nvrtc.Library
 	compiled *sync.Map // images that this process has compiled or read, by key
 	folder   string    // empty: images are not cached on disk
 	library  string    // identifies the compiler and its version
 }
 
-// newCompiler caches no machine code on disk if folder is empty or NVRTC is simulated.
-func newCompiler(s *stack.Stack, folder string) (*compiler, error) {
+// newKernelCompiler caches no machine code on disk if folder is empty or NVRTC is simulated.
+func newKernelCompiler(s *stack.Stack, folder string) (*kernelCompiler, error) {
 	major, minor, err := s.NVRTC.Version()
 	if err != nil {
 		return nil, err
 	}
-	c := &compiler{nvrtc: s.NVRTC, compiled: &s.Images, folder: folder}
+	c := &kernelCompiler{nvrtc: s.NVRTC, compiled: &s.Images, folder: folder}
 	if info, err := os.Stat(s.NVRTC.Path); err == nil {
 		c.library = fmt.Sprintf("NVRTC %d.%d, %d bytes", major, minor, info.Size())
 	} else {
@@ -43,7 +43,7 @@ func newCompiler(s *stack.Stack, folder string) (*compiler, error) {
 
 // compile compiles units for a compute capability, such as 90 for 9.0. A compiler older
 // than the GPU compiles to PTX for the newest architecture that it knows.
-func (c *compiler) compile(units []kernels.Unit, capability int) ([][]byte, error) {
+func (c *kernelCompiler) compile(units []kernels.Unit, capability int) ([][]byte, error) {
 	images, err := c.compileAll(units, fmt.Sprintf("--gpu-architecture=sm_%d", capability))
 	if !errors.Is(err, nvrtc.ErrorInvalidOption) {
 		return images, err
@@ -62,7 +62,7 @@ func (c *compiler) compile(units []kernels.Unit, capability int) ([][]byte, erro
 }
 
 // compileAll compiles units in parallel, one per processor.
-func (c *compiler) compileAll(units []kernels.Unit, architecture string) ([][]byte, error) {
+func (c *kernelCompiler) compileAll(units []kernels.Unit, architecture string) ([][]byte, error) {
 	images, errs := make([][]byte, len(units)), make([]error, len(units))
 	slots := make(chan struct{}, runtime.NumCPU())
 	var all sync.WaitGroup
@@ -82,7 +82,7 @@ func (c *compiler) compileAll(units []kernels.Unit, architecture string) ([][]by
 	return images, nil
 }
 
-func (c *compiler) compileUnit(u kernels.Unit, architecture string) ([]byte, error) {
+func (c *kernelCompiler) compileUnit(u kernels.Unit, architecture string) ([]byte, error) {
 	options := []string{architecture, "--std=c++17"}
 	sum := sha256.Sum256([]byte(c.library + "\n" + strings.Join(options, " ") + "\n" + u.Source))
 	key := hex.EncodeToString(sum[:])
@@ -95,7 +95,7 @@ func (c *compiler) compileUnit(u kernels.Unit, architecture string) ([]byte, err
 		if err != nil {
 			return nil, err
 		}
-		image = out.Image()
+		image = out.LoadableImage()
 		c.writeMachineCode(key, image)
 	}
 	c.compiled.Store(key, image)
@@ -103,12 +103,12 @@ func (c *compiler) compileUnit(u kernels.Unit, architecture string) ([]byte, err
 }
 
 // machineCodePath returns the path of a file with a checksum and then the machine code.
-func (c *compiler) machineCodePath(key string) string {
+func (c *kernelCompiler) machineCodePath(key string) string {
 	return filepath.Join(c.folder, "kernels-"+key[:32]+".bin")
 }
 
 // readMachineCode returns nil if the file is missing or damaged.
-func (c *compiler) readMachineCode(key string) []byte {
+func (c *kernelCompiler) readMachineCode(key string) []byte {
 	if c.folder == "" {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (c *compiler) readMachineCode(key string) []byte {
 }
 
 // writeMachineCode ignores errors: the kernels are then compiled again the next time.
-func (c *compiler) writeMachineCode(key string, image []byte) {
+func (c *kernelCompiler) writeMachineCode(key string, image []byte) {
 	if c.folder == "" || os.MkdirAll(c.folder, 0o755) != nil {
 		return
 	}

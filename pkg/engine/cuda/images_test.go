@@ -19,7 +19,7 @@ import (
 // once; another precision compiles only what it has beside them.
 func TestCompiledOnce(t *testing.T) {
 	m := clibtest.New(clibtest.Options{})
-	libraries, err := m.Stack()
+	libraries, err := m.OpenStack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,17 +60,17 @@ func countingCompiler(t *testing.T) (s *stack.Stack, compiled func() int) {
 	library := &nvrtc.Library{
 		Path: file, Version: func() (int, int, error) { return 13, 0, nil },
 		Architectures: func() ([]int, error) { return []int{75, 80, 90}, nil },
-		Compile: func(source, name string, options []string) (nvrtc.Output, error) {
+		Compile: func(source, name string, options []string) (nvrtc.CompiledProgram, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			n++
 			if options[0] == "--gpu-architecture=sm_121" {
-				return nvrtc.Output{}, &nvrtc.CompileError{Name: name, Result: nvrtc.ErrorInvalidOption}
+				return nvrtc.CompiledProgram{}, &nvrtc.CompileError{Name: name, Result: nvrtc.ErrorInvalidOption}
 			}
 			if strings.Contains(source, "mistake") {
-				return nvrtc.Output{}, &nvrtc.CompileError{Name: name, Result: nvrtc.ErrorCompilation, Log: "line 1"}
+				return nvrtc.CompiledProgram{}, &nvrtc.CompileError{Name: name, Result: nvrtc.ErrorCompilation, Log: "line 1"}
 			}
-			return nvrtc.Output{PTX: []byte(options[0] + " " + source)}, nil
+			return nvrtc.CompiledProgram{PTX: []byte(options[0] + " " + source)}, nil
 		},
 	}
 	return &stack.Stack{NVRTC: library}, func() int {
@@ -89,7 +89,7 @@ func TestImagesAreKept(t *testing.T) {
 	s, compiled := countingCompiler(t)
 	images := func(folder string, capability int) [][]byte {
 		t.Helper()
-		c, err := newCompiler(&stack.Stack{NVRTC: s.NVRTC}, folder) // another process
+		c, err := newKernelCompiler(&stack.Stack{NVRTC: s.NVRTC}, folder) // another process
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestImagesAreKept(t *testing.T) {
 	if images(folder, 90); compiled() != 2 {
 		t.Error("another compiler's machine code is taken")
 	}
-	c, err := newCompiler(s, folder)
+	c, err := newKernelCompiler(s, folder)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,11 +12,11 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// input receives the values of one of the program's inputs. They are copied to page-locked
+// stagedInput receives the values of one of the program's inputs. They are copied to page-locked
 // host memory and then, in logical order, to GPU memory. The step converts them to the
 // tensor's layout and type. There are two pairs of buffers, so that the values of the next
 // step can be copied while a step runs.
-type input struct {
+type stagedInput struct {
 	id      int
 	buffers [2]stagingBuffer
 	next    int // index of the buffer that the next step reads
@@ -42,7 +42,7 @@ func (x *executable) stagingBytes() int64 {
 func (x *executable) prepareInputs() error {
 	at := x.memory.staging.ptr
 	for _, id := range x.program.Inputs {
-		in := &input{id: id}
+		in := &stagedInput{id: id}
 		for i := range in.buffers {
 			host, err := x.gpu.allocatePinned(int64(x.inputBytes(id)))
 			if err != nil {
@@ -57,7 +57,7 @@ func (x *executable) prepareInputs() error {
 }
 
 // isPlanar reports whether the tensor is stored in logical order and fp32, without padding.
-func (p location) isPlanar() bool {
+func (p tensorLocation) isPlanar() bool {
 	return p.typ == device.F32 && (p.form == vectorForm || p.form == denseForm && (p.channels() == 1 || p.positionsPerRow() == 1))
 }
 
@@ -66,7 +66,7 @@ func (x *executable) inputConversionCommands() ([]command, error) {
 	for _, in := range x.data.inputs {
 		t, p, from := x.program.Tensors[in.id], x.memory.locations[in.id], in.buffers[in.next].gpu
 		if x.usesDataset() && (in == x.data.dataset.image || in == x.data.dataset.target) {
-			list, err := x.augmentCommands(in)
+			list, err := x.augmentationCommands(in)
 			if err != nil {
 				return nil, fmt.Errorf("input %q: %w", t.Name, err)
 			}
@@ -76,12 +76,12 @@ func (x *executable) inputConversionCommands() ([]command, error) {
 			continue
 		}
 		if p.isPlanar() {
-			all = append(all, &taskCommand{&gpuCopyCall{x.address(in.id), from, int64(x.inputBytes(in.id))}, t.Name, -1})
+			all = append(all, &taskCommand{&gpuCopyCall{x.tensorAddress(in.id), from, int64(x.inputBytes(in.id))}, t.Name, -1})
 			continue
 		}
 		list, err := x.gpu.newKernelCalls(kernels.Transposition{
 			Batch: t.Shape[0], Channels: t.Shape[1], Spatial: p.positionsPerRow(), Padded: p.paddedChannels(),
-			Planar: kernels.Pointer(from), Rows: x.pointer(in.id), Pitch: p.pitch,
+			Planar: kernels.Pointer(from), Rows: x.tensorPointer(in.id), Pitch: p.pitch,
 		}.ToRows(number.KernelType(p.typ)))
 		if err != nil {
 			return nil, fmt.Errorf("input %q: %w", t.Name, err)
@@ -93,8 +93,8 @@ func (x *executable) inputConversionCommands() ([]command, error) {
 	return all, nil
 }
 
-// nextBufferBits sets bit i if the next step reads the second buffer of input i.
-func (x *executable) nextBufferBits() (bits uint64) {
+// inputBufferMask sets bit i if the next step reads the second buffer of input i.
+func (x *executable) inputBufferMask() (bits uint64) {
 	for i, in := range x.data.inputs {
 		bits |= uint64(in.next) << i
 	}
@@ -102,7 +102,7 @@ func (x *executable) nextBufferBits() (bits uint64) {
 }
 
 // findInput returns an error if the input does not exist or does not have n elements.
-func (x *executable) findInput(name string, n int) (*input, error) {
+func (x *executable) findInput(name string, n int) (*stagedInput, error) {
 	for _, in := range x.data.inputs {
 		if t := x.program.Tensors[in.id]; t.Name == name {
 			if n != t.Elements() {
@@ -144,27 +144,27 @@ func (x *executable) SetInput(name string, v []float32) error {
 
 // checkClassIndexes returns an error for the first invalid class index in v, because
 // kernels use class indexes without checks.
-func (x *executable) checkClassIndexes(in *input, v []float32) error {
-	return plan.CheckClasses(x.program, in.id, v)
+func (x *executable) checkClassIndexes(in *stagedInput, v []float32) error {
+	return plan.CheckClassIndexes(x.program, in.id, v)
 }
 
 // NextBatch makes the next batch of s the inputs of the next step. If the batch contains
 // values, the next step takes the batch after it from s and copies it to the GPU. s is called
 // on the engine's thread then, so it must not call the engine.
 func (x *executable) NextBatch(s engine.Source) (ok bool, err error) {
-	var ahead nextBatch
+	var ahead prefetchedBatch
 	err = x.do(func() error {
 		if x.data.source == s {
 			ahead = x.data.ahead
 		}
-		x.data.source, x.data.ahead = nil, nextBatch{}
+		x.data.source, x.data.ahead = nil, prefetchedBatch{}
 		return nil
 	})
 	if err != nil {
 		return false, fmt.Errorf("set inputs: %w", err)
 	}
 	if ahead.taken {
-		return ahead.ok, x.takeAhead(s)
+		return ahead.ok, x.prefetchFrom(s)
 	}
 	b, ok := s.Next()
 	if !ok {
@@ -178,18 +178,18 @@ func (x *executable) NextBatch(s engine.Source) (ok bool, err error) {
 			return false, err
 		}
 	}
-	return true, x.takeAhead(s)
+	return true, x.prefetchFrom(s)
 }
 
-// takeAhead makes the next step take a batch from s.
-func (x *executable) takeAhead(s engine.Source) error {
+// prefetchFrom makes the next step take a batch from s.
+func (x *executable) prefetchFrom(s engine.Source) error {
 	return x.do(func() error {
 		x.data.source = s
 		return nil
 	})
 }
 
-func (x *executable) copyInput(in *input, slot int, v []float32) error {
+func (x *executable) copyInput(in *stagedInput, slot int, v []float32) error {
 	g, w := x.gpu, in.buffers[slot]
 	name := x.program.Tensors[in.id].Name
 	step := g.profile.step + 1
@@ -206,7 +206,7 @@ func (x *executable) copyNextInputs() error {
 		return nil
 	}
 	b, ok := x.data.source.Next()
-	x.data.ahead = nextBatch{true, ok}
+	x.data.ahead = prefetchedBatch{true, ok}
 	for _, in := range x.data.inputs {
 		name := x.program.Tensors[in.id].Name
 		v, ok := b.Inputs[name]

@@ -31,7 +31,7 @@ func (f storageForm) String() string {
 // layout describes how a tensor is stored, with any number of spatial dimensions.
 type layout struct {
 	form  storageForm
-	typ   device.Type
+	typ   device.ElementType
 	shape []int
 }
 
@@ -46,15 +46,15 @@ func (l layout) rows() int {
 	return 1
 }
 
-// spatial returns the dimensions after the channels; nil for a vector.
-func (l layout) spatial() []int {
+// spatialShape returns the dimensions after the channels; nil for a vector.
+func (l layout) spatialShape() []int {
 	if l.form == vectorForm || l.form == rawForm {
 		return nil
 	}
 	return l.shape[2:]
 }
 
-func (l layout) positionsPerRow() int { return elementCount(l.spatial()) }
+func (l layout) positionsPerRow() int { return elementCount(l.spatialShape()) }
 
 func (l layout) channels() int {
 	if l.form == vectorForm || l.form == rawForm {
@@ -124,7 +124,7 @@ func unpack[T, S float32 | float64](l layout, dst []T, src []S) {
 //   - Other tensors with channels are feature maps of type low.
 //   - Vectors and the gradients of weights are fp32 in every precision. So are the targets of
 //     losses: a mask of 0 and 1 would be exact in any type, but a soft mask would not.
-func chooseLayouts(p *plan.Program, low device.Type) ([]layout, error) {
+func chooseLayouts(p *plan.Program, low device.ElementType) ([]layout, error) {
 	list := make([]layout, len(p.Tensors))
 	for i, t := range p.Tensors {
 		list[i] = layout{form: mapForm, typ: low, shape: t.Shape}
@@ -135,7 +135,7 @@ func chooseLayouts(p *plan.Program, low device.Type) ([]layout, error) {
 			return nil, fmt.Errorf("tensor %q has no dimensions; the cuda engine supports shapes [c] and [n,c,…]", t.Name)
 		}
 	}
-	weight := func(id int, typ device.Type) (changed bool) {
+	weight := func(id int, typ device.ElementType) (changed bool) {
 		if id < 0 || list[id].form == vectorForm || list[id].form == weightForm && list[id].typ == typ {
 			return false
 		}
@@ -198,7 +198,7 @@ func chooseLossLayouts(p *plan.Program, list []layout) {
 			plan.OpSoftmaxCrossEntropy, plan.OpSoftmaxCrossEntropyBackward, plan.OpDiceBCE, plan.OpDiceBCEBackward:
 			dense(k.In[1])
 		case plan.OpConv:
-			if h := matchHead(p, k); h.ok {
+			if h := matchHeadConvolution(p, k); h.ok {
 				dense(k.Out[0])
 				dense(h.gradient)
 			}

@@ -45,7 +45,7 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (x *executable, 
 		return nil, err
 	}
 	x = &executable{engine: e, gpu: e.gpu, program: p, loweredProgram: l, low: low}
-	x.exchange.gradAt, x.schedule.picks, x.schedule.replays = map[string]region{}, map[int]chosenPlan{}, map[replayKey]*replay{}
+	x.exchange.gradAt, x.schedule.picks, x.schedule.replays = map[string]region{}, map[int]chosenPlan{}, map[replayKey]*stepReplay{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, x.close())
@@ -57,13 +57,13 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (x *executable, 
 	}
 	x.layOutGradients()
 	x.layOutActivations()
-	if err := x.allocate(); err != nil {
+	if err := x.allocateMemory(); err != nil {
 		return x, err
 	}
 	if err := x.prepareInputs(); err != nil {
 		return x, err
 	}
-	if err := x.build(); err != nil {
+	if err := x.buildCommands(); err != nil {
 		return x, err
 	}
 	if err := x.prepareNormSync(); err != nil {
@@ -75,7 +75,7 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (x *executable, 
 // setStore sets x.store to the store of share, or to a new store if share is nil.
 func (x *executable) setStore(share engine.Executable) (err error) {
 	if share == nil {
-		x.store, err = newStore(x.gpu, x.program, x.layouts, x.low)
+		x.store, err = newTensorStore(x.gpu, x.program, x.layouts, x.low)
 		return err
 	}
 	other, ok := share.(*executable)
@@ -85,7 +85,7 @@ func (x *executable) setStore(share engine.Executable) (err error) {
 	case other.closed:
 		return errClosed
 	}
-	if err := other.store.checkCoverage(x.program, x.layouts); err != nil {
+	if err := other.store.checkContains(x.program, x.layouts); err != nil {
 		return err
 	}
 	x.store = other.store
@@ -93,9 +93,9 @@ func (x *executable) setStore(share engine.Executable) (err error) {
 	return nil
 }
 
-// build chooses the algorithms of the convolutions, allocates the largest workspace that
+// buildCommands chooses the algorithms of the convolutions, allocates the largest workspace that
 // any of them needs, and creates the commands of all tasks.
-func (x *executable) build() error {
+func (x *executable) buildCommands() error {
 	if err := x.fillWithNoise(); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (x *executable) build() error {
 	for i, t := range x.tasks {
 		c, ok := x.schedule.picks[i]
 		if !ok {
-			list, err := x.compile(t)
+			list, err := x.compileTask(t)
 			if err != nil {
 				return err
 			}
@@ -146,7 +146,7 @@ func (x *executable) build() error {
 			return fmt.Errorf("prepare kernel %s %q: %w", t.op, t.name, err)
 		}
 		x.schedule.packs = append(x.schedule.packs, pack)
-		call := &planCall{string(t.op), c.plan, pack}
+		call := &cudnnPlanCall{string(t.op), c.plan, pack}
 		x.schedule.commands = append(x.schedule.commands, x.tagCommands(i, c.commandsWith(call)))
 	}
 	for x.schedule.forward = 0; x.schedule.forward < len(x.tasks) && x.tasks[x.schedule.forward].kernel < x.program.Forward; x.schedule.forward++ {

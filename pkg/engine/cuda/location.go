@@ -22,9 +22,9 @@ const (
 	noSpace // of tensors that no task uses
 )
 
-// location is the position of a tensor in GPU memory. The tensor has its own memory or is
+// tensorLocation is the position of a tensor in GPU memory. The tensor has its own memory or is
 // stored in the channels of another tensor.
-type location struct {
+type tensorLocation struct {
 	layout
 	space  memorySpace
 	offset int // bytes from the beginning of the space
@@ -33,10 +33,10 @@ type location struct {
 
 // layOutTensors places activations, outputs, inputs and constants. arena and fixed are the
 // sizes of arenaSpace and fixedSpace in bytes.
-func layOutTensors(p *plan.Program, l loweredProgram) (places []location, arena, fixed int) {
-	places = make([]location, len(l.layouts))
+func layOutTensors(p *plan.Program, l loweredProgram) (places []tensorLocation, arena, fixed int) {
+	places = make([]tensorLocation, len(l.layouts))
 	for id := range places {
-		places[id] = location{layout: l.layouts[id], space: noSpace, pitch: l.layouts[id].paddedChannels()}
+		places[id] = tensorLocation{layout: l.layouts[id], space: noSpace, pitch: l.layouts[id].paddedChannels()}
 	}
 	life := l.lifetimes(p)
 	var ids []int
@@ -102,6 +102,6 @@ func (l loweredProgram) lifetimes(p *plan.Program) []plan.BufferLifetime {
 	return life
 }
 
-func (p location) address(bases [noSpace]driver.Ptr) driver.Ptr {
+func (p tensorLocation) address(bases [noSpace]driver.Ptr) driver.Ptr {
 	return bases[p.space].Add(int64(p.offset))
 }

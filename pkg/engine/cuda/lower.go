@@ -34,8 +34,8 @@ const (
 	opHeadBackwardWeights plan.Op = "head_backward_weights"
 )
 
-// task is one step of the lowered program: a kernel of the plan, a part of it, or several.
-type task struct {
+// loweredTask is one step of the lowered program: a kernel of the plan, a part of it, or several.
+type loweredTask struct {
 	op      plan.Op
 	kernel  int // index in Program.Kernels
 	name    string
@@ -49,22 +49,22 @@ type task struct {
 	stats *fusedStatistics
 	// If sums is not nil, a data gradient also computes the sums of the gradient of the
 	// batch norm before the convolution.
-	sums *normSums
+	sums *normGradientSums
 	// If precomputed is set, another task computes the statistics of this batch norm, or
 	// the sums of this gradient of a batch norm.
 	precomputed bool
 }
 
-// normSums contains the tensor ids of the operands and the results of the sums in the
+// normGradientSums contains the tensor ids of the operands and the results of the sums in the
 // gradient of a batch norm with ReLU.
-type normSums struct {
+type normGradientSums struct {
 	x, gamma, beta, mean, invstd int
 	dgamma, dbeta                int
 	factors                      [3]int // further outputs of cuDNN's graph; unused
 }
 
 // tensorIDs returns −1 for absent operands.
-func (t task) tensorIDs() []int {
+func (t loweredTask) tensorIDs() []int {
 	all := slices.Concat(t.in, t.out, []int{t.acc})
 	if s := t.stats; s != nil {
 		all = append(all, s.mean, s.invstd, s.sum, s.square)
@@ -77,18 +77,18 @@ func (t task) tensorIDs() []int {
 }
 
 // acceptsBias reports whether t may have a bias, as third operand.
-func (t task) acceptsBias() bool {
+func (t loweredTask) acceptsBias() bool {
 	return t.op == plan.OpConv || t.op == plan.OpConvTranspose || t.op == plan.OpLinear
 }
 
-// alias is the position of a tensor that is stored within another tensor: its channels are
+// tensorAlias is the position of a tensor that is stored within another tensor: its channels are
 // the channels of tensor parent that start at index channel.
-type alias struct{ parent, channel int }
+type tensorAlias struct{ parent, channel int }
 
 type loweredProgram struct {
-	tasks   []task
+	tasks   []loweredTask
 	layouts []layout // of the program's tensors, then of the tensors that the engine adds
-	aliases map[int]alias
+	aliases map[int]tensorAlias
 }
 
 type lowering struct {
@@ -110,14 +110,14 @@ type lowering struct {
 // o.Fuse, a bias and the ReLU after it become one task, and so do their gradients; a sum of
 // gradients or of a residual block becomes part of the task that computes the sum's last
 // term. With o.FuseNorm too, fp16 data gradients may compute the sums of batch norms'
-// gradients; see findGradientSums.
-func lowerProgram(p *plan.Program, low device.Type, o engine.Options) (loweredProgram, error) {
+// gradients; see findFusableGradientSums.
+func lowerProgram(p *plan.Program, low device.ElementType, o engine.Options) (loweredProgram, error) {
 	layouts, err := chooseLayouts(p, low)
 	if err != nil {
 		return loweredProgram{}, err
 	}
 	l := &lowering{
-		loweredProgram: loweredProgram{layouts: layouts, aliases: map[int]alias{}},
+		loweredProgram: loweredProgram{layouts: layouts, aliases: map[int]tensorAlias{}},
 		program:        p, fuse: o.Fuse,
 		readers: make([][]int, len(p.Tensors)), writer: slices.Repeat([]int{-1}, len(p.Tensors)),
 		done: map[int]bool{}, index: map[int]int{}, moved: map[int]int{}, added: map[int]int{},
@@ -142,15 +142,15 @@ func lowerProgram(p *plan.Program, low device.Type, o engine.Options) (loweredPr
 		}
 	}
 	if o.Fuse && low == device.F16 {
-		l.findStatistics()
+		l.findFusableStatistics()
 		if o.FuseNorm {
-			l.findGradientSums()
+			l.findFusableGradientSums()
 		}
 	}
 	return l.loweredProgram, nil
 }
 
-func (l *lowering) newTensor(of layout) int {
+func (l *lowering) addTensor(of layout) int {
 	l.layouts = append(l.layouts, of)
 	return len(l.layouts) - 1
 }
@@ -168,7 +168,7 @@ func (l *lowering) findAliases() {
 			}
 			for i, id := range k.In {
 				if l.canAlias(id) && l.layouts[id].typ == l.layouts[y].typ {
-					l.aliases[id] = alias{y, i * ca}
+					l.aliases[id] = tensorAlias{y, i * ca}
 				}
 			}
 		case plan.OpSlice:
@@ -176,7 +176,7 @@ func (l *lowering) findAliases() {
 			end := k.Attr.Offset + l.layouts[y].channels()
 			whole := end == l.layouts[x].channels() || end%channelMultiple == 0
 			if k.Attr.Offset%channelMultiple == 0 && whole && l.program.Tensors[y].Role == plan.Activation && l.layouts[y].form == mapForm && l.layouts[x].form == mapForm {
-				l.aliases[y] = alias{x, k.Attr.Offset}
+				l.aliases[y] = tensorAlias{x, k.Attr.Offset}
 			}
 		}
 	}
@@ -229,7 +229,7 @@ func (l *lowering) haveSameMapType(a, b int) bool {
 }
 
 func (l *lowering) lowerKernel(index int, k plan.Kernel) {
-	t := task{op: k.Op, kernel: index, name: k.Name, attr: k.Attr, in: k.In, out: slices.Clone(k.Out), acc: -1}
+	t := loweredTask{op: k.Op, kernel: index, name: k.Name, attr: k.Attr, in: k.In, out: slices.Clone(k.Out), acc: -1}
 	if id := k.Out[0]; id >= 0 {
 		if sum, ok := l.moved[id]; ok {
 			t.out[0], t.acc = sum, l.added[id]
@@ -270,7 +270,7 @@ func (l *lowering) lowerKernel(index int, k plan.Kernel) {
 			return
 		}
 		if l.layouts[k.Out[0]].channels()%channelMultiple != 0 {
-			l.tasks = append(l.tasks, task{op: opClear, kernel: index, name: k.Name, out: k.Out, acc: -1})
+			l.tasks = append(l.tasks, loweredTask{op: opClear, kernel: index, name: k.Name, out: k.Out, acc: -1})
 		}
 		t.op, t.slice = opCopy, true
 	}
@@ -279,7 +279,7 @@ func (l *lowering) lowerKernel(index int, k plan.Kernel) {
 
 // lowerBatchNormBackward replaces t's operands and results by the tensors that the engine's
 // kernel uses. Some are results of the forward pass, if the program contains it.
-func (l *lowering) lowerBatchNormBackward(t *task, k plan.Kernel) {
+func (l *lowering) lowerBatchNormBackward(t *loweredTask, k plan.Kernel) {
 	y, beta := -1, -1
 	if k.Attr.ReLU {
 		y = k.In[5]
@@ -292,7 +292,7 @@ func (l *lowering) lowerBatchNormBackward(t *task, k plan.Kernel) {
 	t.in = []int{k.In[0], k.In[1], k.In[2], k.In[3], k.In[4], y, beta}
 	for i := 1; i < 3; i++ {
 		if t.out[i] < 0 { // the program does not need this gradient, but the kernel writes it
-			t.out[i] = l.newTensor(l.layouts[k.In[1]])
+			t.out[i] = l.addTensor(l.layouts[k.In[1]])
 		}
 	}
 }
@@ -301,7 +301,7 @@ func (l *lowering) lowerBatchNormBackward(t *task, k plan.Kernel) {
 func (l *lowering) addPoolIndex(x, y int) int {
 	for _, r := range l.readers[y] {
 		if b := l.program.Kernels[r]; b.Op == plan.OpMaxPoolBackward && b.In[1] == y && b.In[0] == x {
-			l.index[y] = l.newTensor(layout{form: rawForm, shape: []int{l.layouts[y].size()}})
+			l.index[y] = l.addTensor(layout{form: rawForm, shape: []int{l.layouts[y].size()}})
 			return l.index[y]
 		}
 	}
@@ -309,21 +309,21 @@ func (l *lowering) addPoolIndex(x, y int) int {
 }
 
 // lowerMaxPoolBackward first finds the maxima if the program has no forward pass.
-func (l *lowering) lowerMaxPoolBackward(t task, k plan.Kernel) {
+func (l *lowering) lowerMaxPoolBackward(t loweredTask, k plan.Kernel) {
 	index, ok := l.index[k.In[1]]
 	if !ok {
-		index = l.newTensor(layout{form: rawForm, shape: []int{l.layouts[k.In[1]].size()}})
-		again := l.newTensor(l.layouts[k.In[1]])
-		l.tasks = append(l.tasks, task{op: plan.OpMaxPool, kernel: t.kernel, name: k.Name, attr: k.Attr, in: k.In[:1], out: []int{again, index}, acc: -1})
+		index = l.addTensor(layout{form: rawForm, shape: []int{l.layouts[k.In[1]].size()}})
+		again := l.addTensor(l.layouts[k.In[1]])
+		l.tasks = append(l.tasks, loweredTask{op: plan.OpMaxPool, kernel: t.kernel, name: k.Name, attr: k.Attr, in: k.In[:1], out: []int{again, index}, acc: -1})
 	}
 	t.in = []int{k.In[2], index}
 	l.tasks = append(l.tasks, t)
 }
 
 // lowerConcat copies the operands that are not in y already, if necessary after clearing y.
-func (l *lowering) lowerConcat(t task, k plan.Kernel) {
+func (l *lowering) lowerConcat(t loweredTask, k plan.Kernel) {
 	y := k.Out[0]
-	var copies []task
+	var copies []loweredTask
 	channel, clear := 0, false
 	for _, id := range k.In {
 		if a, ok := l.aliases[id]; !ok || a.parent != y {
@@ -335,7 +335,7 @@ func (l *lowering) lowerConcat(t task, k plan.Kernel) {
 		channel += l.layouts[id].channels()
 	}
 	if clear && len(copies) == len(k.In) {
-		l.tasks = append(l.tasks, task{op: opClear, kernel: t.kernel, name: k.Name, out: k.Out, acc: -1})
+		l.tasks = append(l.tasks, loweredTask{op: opClear, kernel: t.kernel, name: k.Name, out: k.Out, acc: -1})
 	}
 	l.tasks = append(l.tasks, copies...)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // counts is how many tasks there are of each operation.
-func counts(tasks []task) map[plan.Op]int {
+func counts(tasks []loweredTask) map[plan.Op]int {
 	n := map[plan.Op]int{}
 	for _, t := range tasks {
 		n[t.op]++

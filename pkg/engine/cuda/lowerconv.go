@@ -16,13 +16,13 @@ type fusedStatistics struct {
 	sync                                  bool   // the batch norm is synchronized
 }
 
-func (l *lowering) lowerConv(t task, k plan.Kernel) {
+func (l *lowering) lowerConv(t loweredTask, k plan.Kernel) {
 	if k.Op == plan.OpConv && l.layouts[k.Out[0]].form == denseForm {
 		t.op = opHead
 		l.tasks = append(l.tasks, t)
 		return
 	}
-	bias := task{op: opBias, kernel: t.kernel, name: t.name, acc: -1}
+	bias := loweredTask{op: opBias, kernel: t.kernel, name: t.name, acc: -1}
 	if len(k.In) == 3 {
 		if r := l.findReLUAfter(k.Out[0]); r >= 0 {
 			l.done[r], bias.attr.ReLU = true, true
@@ -75,7 +75,7 @@ func (l *lowering) findBiasBackward(dx int) int {
 
 // lowerHeadWeights appends one task for the gradients of a head's weights and its bias. The
 // program contains them as two kernels, in either order.
-func (l *lowering) lowerHeadWeights(t task, k plan.Kernel) {
+func (l *lowering) lowerHeadWeights(t loweredTask, k plan.Kernel) {
 	t.op, t.out = opHeadBackwardWeights, []int{k.Out[0], -1}
 	for i := range l.tasks {
 		if b := &l.tasks[i]; b.op == plan.OpBiasBackward && b.in[0] == k.In[1] {
@@ -92,9 +92,9 @@ func (l *lowering) lowerHeadWeights(t task, k plan.Kernel) {
 	l.tasks = append(l.tasks, t)
 }
 
-// findStatistics finds the convolutions that can compute the statistics of the batch norm
+// findFusableStatistics finds the convolutions that can compute the statistics of the batch norm
 // after them. cuDNN supports this for two-dimensional fp16 maps that are not aliases.
-func (l *lowering) findStatistics() {
+func (l *lowering) findFusableStatistics() {
 	for i := range l.tasks {
 		t := &l.tasks[i]
 		y := t.out[0]
@@ -104,7 +104,7 @@ func (l *lowering) findStatistics() {
 		if _, aliased := l.aliases[y]; aliased {
 			continue
 		}
-		at := slices.IndexFunc(l.tasks, func(n task) bool {
+		at := slices.IndexFunc(l.tasks, func(n loweredTask) bool {
 			return n.op == plan.OpBatchNorm && n.attr.Training && n.in[0] == y && !n.precomputed
 		})
 		if at < i {
@@ -117,7 +117,7 @@ func (l *lowering) findStatistics() {
 		vector := l.layouts[n.out[1]]
 		t.stats = &fusedStatistics{
 			mean: n.out[1], invstd: n.out[2], runningMean: n.in[3], runningVar: n.in[4],
-			sum: l.newTensor(vector), square: l.newTensor(vector), epsilon: n.attr.Epsilon, momentum: n.attr.Momentum,
+			sum: l.addTensor(vector), square: l.addTensor(vector), epsilon: n.attr.Epsilon, momentum: n.attr.Momentum,
 			layer: n.name, sync: n.attr.Sync,
 		}
 		n.precomputed = true

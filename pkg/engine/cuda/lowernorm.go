@@ -17,12 +17,12 @@ func (l *lowering) isPackedF16Map(id int) bool {
 	return !aliased
 }
 
-// findGradientSums finds batch norms with ReLU whose output gradient is computed by a
+// findFusableGradientSums finds batch norms with ReLU whose output gradient is computed by a
 // single task: the data gradient of a convolution. That task can also compute the sums of
 // the batch norm's gradient. cuDNN supports this for two-dimensional fp16 maps that are not
 // aliases (DgradDreluBNBwdWeight in its developer guide); its result includes the gradient
 // of ReLU.
-func (l *lowering) findGradientSums() {
+func (l *lowering) findFusableGradientSums() {
 	for i := range l.tasks {
 		b := &l.tasks[i]
 		if b.op != plan.OpBatchNormBackward || !b.attr.ReLU || b.attr.Sync || b.in[5] >= 0 || b.in[6] < 0 || b.out[0] < 0 || !l.isPackedF16Map(b.in[0]) {
@@ -46,9 +46,9 @@ func (l *lowering) findGradientSums() {
 			continue
 		}
 		vector := l.layouts[b.in[1]]
-		l.tasks[from].sums = &normSums{
+		l.tasks[from].sums = &normGradientSums{
 			x: b.in[0], gamma: b.in[1], mean: b.in[2], invstd: b.in[3], beta: b.in[6], dgamma: b.out[1], dbeta: b.out[2],
-			factors: [3]int{l.newTensor(vector), l.newTensor(vector), l.newTensor(vector)},
+			factors: [3]int{l.addTensor(vector), l.addTensor(vector), l.addTensor(vector)},
 		}
 		b.precomputed = true
 	}

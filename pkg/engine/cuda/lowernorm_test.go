@@ -133,7 +133,7 @@ func TestNormsInConvolutions(t *testing.T) {
 			}
 			o.FuseNorm = false
 			apart := firstStep(t, open(t, o), g, p)
-			if slices.ContainsFunc(apart.tasks, func(one task) bool { return one.sums != nil }) {
+			if slices.ContainsFunc(apart.tasks, func(one loweredTask) bool { return one.sums != nil }) {
 				t.Error("fuse_norm=false still sums for batch norms")
 			}
 			truths, ours, plain := gradientsOf(t, want), gradientsOf(t, x), gradientsOf(t, apart)
@@ -161,11 +161,11 @@ func TestNormsInConvolutionsRecorded(t *testing.T) {
 		o.Graph = graph
 		all[i], weights[i] = trained(t, open(t, o), g, p, 3)
 	}
-	if number.CountDiffering(all[0], all[1]) != 0 {
+	if number.CountDifferences(all[0], all[1]) != 0 {
 		t.Errorf("losses are %v, recorded %v", all[0], all[1])
 	}
 	for name, v := range weights[0] {
-		if n := number.CountDiffering(v, weights[1][name]); n != 0 {
+		if n := number.CountDifferences(v, weights[1][name]); n != 0 {
 			t.Errorf("%s: %d numbers differ when recorded", name, n)
 		}
 	}
@@ -180,7 +180,7 @@ func TestNormsThatAreRefused(t *testing.T) {
 	ada := firstStep(t, e, g, p)
 	o.FuseNorm = false
 	plain := firstStep(t, openOn(t, cudatest.NewMachine(t, clibtest.Options{Capability: [2]int{8, 9}}), o), g, p)
-	if n := number.CountDiffering(gradientsOf(t, ada), gradientsOf(t, plain)) + number.CountDiffering(statesOf(t, ada), statesOf(t, plain)); n != 0 {
+	if n := number.CountDifferences(gradientsOf(t, ada), gradientsOf(t, plain)) + number.CountDifferences(statesOf(t, ada), statesOf(t, plain)); n != 0 {
 		t.Errorf("%d numbers differ from those without such graphs", n)
 	}
 	sites := 0
@@ -207,7 +207,7 @@ func TestFindGradientSums(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		p     *plan.Program
-		low   device.Type
+		low   device.ElementType
 		norms bool
 		want  int
 	}{
@@ -248,11 +248,11 @@ func TestTuningLeavesStatistics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := number.CountDiffering(statesOf(t, first), want); n != 0 {
+	if n := number.CountDifferences(statesOf(t, first), want); n != 0 {
 		t.Errorf("loading a second program moved %d running statistics", n)
 	}
 	for name, v := range snapshot(t, first) {
-		if n := number.CountDiffering(v, weights[name]); n != 0 {
+		if n := number.CountDifferences(v, weights[name]); n != 0 {
 			t.Errorf("loading a second program changed %d numbers of %s", n, name)
 		}
 	}

@@ -25,7 +25,7 @@ func (p pinnedMemory) floatSlice() []float32 { return unsafe.Slice((*float32)(p.
 
 func (p pinnedMemory) byteSlice() []byte { return unsafe.Slice((*byte)(p.ptr), p.bytes) }
 
-func (p pinnedMemory) part(offset, bytes int) pinnedMemory {
+func (p pinnedMemory) subrange(offset, bytes int) pinnedMemory {
 	return pinnedMemory{unsafe.Add(p.ptr, offset), int64(bytes)}
 }
 
@@ -36,7 +36,7 @@ func (g *gpu) allocate(b *memoryBlock) error {
 	}
 	ptr, err := g.driver.MemAlloc(b.bytes)
 	if err != nil {
-		return g.explainLostGPU(fmt.Errorf("allocate %s on the GPU: %w", english.Bytes(b.bytes), err))
+		return g.explainLostGPU(fmt.Errorf("allocate %s on the GPU: %w", english.FormatBytes(b.bytes), err))
 	}
 	b.ptr = ptr
 	g.allocated += b.bytes
@@ -59,7 +59,7 @@ func (g *gpu) allocatePinned(bytes int64) (pinnedMemory, error) {
 	bytes = max(bytes, 1)
 	ptr, err := g.driver.MemHostAlloc(bytes)
 	if err != nil {
-		return pinnedMemory{}, g.explainLostGPU(fmt.Errorf("allocate %s of page-locked host memory: %w", english.Bytes(bytes), err))
+		return pinnedMemory{}, g.explainLostGPU(fmt.Errorf("allocate %s of page-locked host memory: %w", english.FormatBytes(bytes), err))
 	}
 	return pinnedMemory{ptr, bytes}, nil
 }
@@ -72,8 +72,8 @@ func (g *gpu) freePinned(p pinnedMemory) error {
 	return g.explainLostGPU(g.driver.MemFreeHost(p.ptr))
 }
 
-// read waits for all enqueued work and returns a copy of GPU memory.
-func (g *gpu) read(from driver.Ptr, bytes int64) ([]byte, error) {
+// readMemory waits for all enqueued work and returns a copy of GPU memory.
+func (g *gpu) readMemory(from driver.Ptr, bytes int64) ([]byte, error) {
 	if err := g.synchronize(); err != nil {
 		return nil, err
 	}
@@ -87,10 +87,10 @@ func (g *gpu) read(from driver.Ptr, bytes int64) ([]byte, error) {
 	return dst, nil
 }
 
-// write waits for all enqueued work, copies src to GPU memory, and waits for the copy. The
+// writeMemory waits for all enqueued work, copies src to GPU memory, and waits for the copy. The
 // driver's call may return before the copy ends, because the copy runs in the legacy
 // default stream, for which the engine's non-blocking streams do not wait.
-func (g *gpu) write(to driver.Ptr, src []byte) error {
+func (g *gpu) writeMemory(to driver.Ptr, src []byte) error {
 	if err := g.synchronize(); err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ type persistentTensor struct {
 	flat memoryBlock // flat buffer that contains the tensor; not allocated for a slot that is not in use yet
 }
 
-func (s *store) findTensor(name string) (persistentTensor, error) {
+func (s *tensorStore) findTensor(name string) (persistentTensor, error) {
 	if r, ok := s.paramAt[name]; ok {
 		return persistentTensor{region: r, flat: s.masters}, nil
 	}
@@ -53,7 +53,7 @@ func (s *store) findTensor(name string) (persistentTensor, error) {
 func (r region) address(flat driver.Ptr) driver.Ptr { return flat.Add(int64(4 * r.offset)) }
 
 func (g *gpu) readFloats(r region, flat driver.Ptr) ([]float64, error) {
-	data, err := g.read(r.address(flat), int64(4*r.layout.size()))
+	data, err := g.readMemory(r.address(flat), int64(4*r.layout.size()))
 	if err != nil {
 		return nil, err
 	}
@@ -96,14 +96,14 @@ func (x *executable) Set(name string, v []float64) error {
 			if !slices.ContainsFunc(v, func(f float64) bool { return f != 0 }) {
 				return nil // an unused slot is equivalent to zeros
 			}
-			if p.flat, err = x.store.slot(p.slot); err != nil {
+			if p.flat, err = x.store.ensureSlot(p.slot); err != nil {
 				return err
 			}
 		}
 		memory := make([]float32, l.size())
 		pack(l, memory, v)
 		x.store.stale = true
-		return x.gpu.write(p.address(p.flat.ptr), number.Encode(device.F32, memory))
+		return x.gpu.writeMemory(p.address(p.flat.ptr), number.Encode(device.F32, memory))
 	})
 	if err != nil {
 		return fmt.Errorf("set tensor: %w", err)

@@ -90,7 +90,7 @@ func TestRecompute(t *testing.T) {
 		}{{"fp32", true}, {"fp32", false}, {"bf16", true}, {"fp16", true}} {
 			t.Run(fmt.Sprintf("%s/%s/fuse-%v", net.Name(), c.precision, c.fuse), func(t *testing.T) {
 				g, p := loweredNetwork(t, net, 2, nn.Train, plan.Options{Fuse: c.fuse, BucketBytes: 4096})
-				r, err := plan.Recompute(p)
+				r, err := plan.AddRecomputation(p)
 				if err != nil {
 					t.Fatal(err)
 				}

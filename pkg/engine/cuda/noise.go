@@ -5,8 +5,8 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// noiseBytes of noise are generated on the host; the GPU repeats them in larger blocks.
-const noiseBytes = 1 << 20
+// noisePatternBytes of noise are generated on the host; the GPU repeats them in larger blocks.
+const noisePatternBytes = 1 << 20
 
 // fillWithNoise fills the memory that convolutions read with noise, because the time of a
 // convolution depends on the bits of its operands (zeros need less power). It does not
@@ -25,7 +25,7 @@ func (x *executable) fillWithNoise() error {
 
 type typedBlock struct {
 	memoryBlock
-	typ device.Type
+	typ device.ElementType
 }
 
 // noiseBlocks returns the blocks that loading may overwrite.
@@ -38,18 +38,18 @@ func (x *executable) noiseBlocks() []typedBlock {
 }
 
 // fillNoise writes pseudo-random numbers between −1 and 1.
-func (g *gpu) fillNoise(b memoryBlock, typ device.Type) error {
+func (g *gpu) fillNoise(b memoryBlock, typ device.ElementType) error {
 	if b.bytes == 0 {
 		return nil
 	}
-	n := min(b.bytes, noiseBytes)
+	n := min(b.bytes, noisePatternBytes)
 	v := make([]float32, n/int64(typ.Size()))
 	state := uint32(1)
 	for i := range v {
 		state = state*1664525 + 1013904223 // linear congruential generator of Numerical Recipes
 		v[i] = float32(int32(state)) / (1 << 31)
 	}
-	if err := g.write(b.ptr, number.Encode(typ, v)); err != nil {
+	if err := g.writeMemory(b.ptr, number.Encode(typ, v)); err != nil {
 		return err
 	}
 	for done := n; done < b.bytes; {

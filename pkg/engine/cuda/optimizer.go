@@ -11,21 +11,21 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// segment is a part of the flat parameter buffer, with the corresponding part of the
+// parameterSegment is a part of the flat parameter buffer, with the corresponding part of the
 // gradient buffer. Positions and sizes are in elements.
-type segment struct {
+type parameterSegment struct {
 	param, grad, size int
 	vector            bool // the parameter has one dimension; meaningless for a run of several parameters
 }
 
-type segments struct {
-	runs  []segment // merged segments that are contiguous in both buffers
-	parts []segment // one segment per parameter
+type parameterSegments struct {
+	runs  []parameterSegment // merged segments that are contiguous in both buffers
+	parts []parameterSegment // one segment per parameter
 }
 
 // add appends p, a parameter's segment, to s.parts and s.runs, or extends the last run if p
 // follows it directly in both buffers.
-func (s *segments) add(p segment) {
+func (s *parameterSegments) add(p parameterSegment) {
 	s.parts = append(s.parts, p)
 	if n := len(s.runs); n > 0 {
 		if l := &s.runs[n-1]; l.param+l.size == p.param && l.grad+l.size == p.grad {
@@ -84,8 +84,8 @@ func (l *callCollector) add(launches []kernels.Launch, err error) {
 	l.err = errors.Join(l.err, err)
 }
 
-// updateCommands returns the commands of rule r, whose formulas are in optim.Apply64.
-func (x *executable) updateCommands(r optim.Update) ([]command, error) {
+// optimizerCommands returns the commands of rule r, whose formulas are in optim.Apply64.
+func (x *executable) optimizerCommands(r optim.Update) ([]command, error) {
 	control := kernels.Pointer(x.memory.control.ptr)
 	l := callCollector{gpu: x.gpu}
 	l.add(kernels.BeginStep(control, r.Beta1, r.Beta2))
@@ -111,7 +111,7 @@ func (x *executable) updateCommands(r optim.Update) ([]command, error) {
 	}
 	slots := map[string]driver.Ptr{}
 	for _, name := range r.Slots() {
-		b, err := x.store.slot(name)
+		b, err := x.store.ensureSlot(name)
 		if err != nil {
 			return nil, err
 		}
@@ -196,7 +196,7 @@ func (x *executable) allocateUpdateNorms(r optim.Update) error {
 	}
 	layers.Memory = kernels.Pointer(x.update.norms.ptr)
 	x.update.layers = layers
-	return x.gpu.write(x.update.norms.ptr, layers.Table)
+	return x.gpu.writeMemory(x.update.norms.ptr, layers.Table)
 }
 
 func (x *executable) exchangedLossAddress() driver.Ptr {

@@ -25,14 +25,14 @@ const (
 func (e *Engine) PeakFLOPS() float64 {
 	var flops float64
 	_ = e.thread.do(func() (err error) { // the result is 0 if the engine is closed or the GPU is lost
-		flops, err = e.gpu.measurePeak(context.Background(), number.ActivationType(e.options.Precision), e.tf32)
+		flops, err = e.gpu.measurePeakFLOPS(context.Background(), number.ActivationType(e.options.Precision), e.tf32)
 		return err
 	})
 	return flops
 }
 
-// measurePeak does the work of PeakFLOPS.
-func (g *gpu) measurePeak(ctx context.Context, low device.Type, tf32 bool) (flops float64, err error) {
+// measurePeakFLOPS does the work of PeakFLOPS.
+func (g *gpu) measurePeakFLOPS(ctx context.Context, low device.ElementType, tf32 bool) (flops float64, err error) {
 	processors, err := g.driver.DeviceAttribute(g.device, driver.MultiprocessorCount)
 	if err != nil {
 		return 0, g.explainLostGPU(err)
@@ -56,13 +56,13 @@ func (g *gpu) measurePeak(ctx context.Context, low device.Type, tf32 bool) (flop
 		return flops, nil // training can go on without this measurement
 	}
 	defer func() { err = errors.Join(err, g.free(large)) }()
-	product, err := g.measureProduct(ctx, low, large)
+	product, err := g.measureMatmulFLOPS(ctx, low, large)
 	return max(flops, product), err
 }
 
 // measureRegisterFLOPS measures arithmetic in registers: matrix products if low has 16
 // bits, otherwise multiply-adds. It returns operations per second.
-func (g *gpu) measureRegisterFLOPS(ctx context.Context, low device.Type, memory memoryBlock, blocks int) (flops float64, err error) {
+func (g *gpu) measureRegisterFLOPS(ctx context.Context, low device.ElementType, memory memoryBlock, blocks int) (flops float64, err error) {
 	var c kernels.ThroughputTest
 	if low == device.F32 {
 		c, err = kernels.NewFMATest(kernels.Pointer(memory.ptr), blocks, peakIterations)
@@ -87,11 +87,11 @@ const (
 	productWorkspace = 64 << 20
 )
 
-// measureProduct measures cuBLASLt's product of square matrices of type low (TF32 for
+// measureMatmulFLOPS measures cuBLASLt's product of square matrices of type low (TF32 for
 // fp32). The matrices are as large as memory allows, up to productEdge rows, and contain
 // noise, since zeros need less power. It returns operations per second.
-func (g *gpu) measureProduct(ctx context.Context, low device.Type, memory memoryBlock) (flops float64, err error) {
-	typ := map[device.Type]cublaslt.DataType{device.F32: cublaslt.Float32, device.F16: cublaslt.Float16, device.BF16: cublaslt.BFloat16}[low]
+func (g *gpu) measureMatmulFLOPS(ctx context.Context, low device.ElementType, memory memoryBlock) (flops float64, err error) {
+	typ := map[device.ElementType]cublaslt.DataType{device.F32: cublaslt.Float32, device.F16: cublaslt.Float16, device.BF16: cublaslt.BFloat16}[low]
 	compute := cublaslt.ComputeFloat32
 	if low == device.F32 {
 		compute = cublaslt.ComputeTF32

@@ -19,7 +19,7 @@ func TestPrecisionIsThePlans(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		mixed, err := plan.MixedPrecision(p, device.BF16)
+		mixed, err := plan.ConvertToMixedPrecision(p, device.BF16)
 		if err != nil {
 			t.Fatal(name, err)
 		}

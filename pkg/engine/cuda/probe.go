@@ -32,9 +32,9 @@ func (g gpuProbe) Allocate(bytes int64) (driver.Ptr, error) {
 
 func (g gpuProbe) Free(p driver.Ptr, bytes int64) error { return g.free(memoryBlock{p, bytes}) }
 
-func (g gpuProbe) Write(p driver.Ptr, data []byte) error { return g.write(p, data) }
+func (g gpuProbe) Write(p driver.Ptr, data []byte) error { return g.writeMemory(p, data) }
 
-func (g gpuProbe) Read(p driver.Ptr, bytes int64) ([]byte, error) { return g.read(p, bytes) }
+func (g gpuProbe) Read(p driver.Ptr, bytes int64) ([]byte, error) { return g.readMemory(p, bytes) }
 
 func (g gpuProbe) Launch(list []kernels.Launch) error {
 	calls, err := g.newKernelCalls(list, nil)
@@ -117,7 +117,7 @@ func (x *executable) fillOutputWithNaN(id int) error {
 	if p.pitch != p.paddedChannels() {
 		return nil // a view of another tensor
 	}
-	memory, err := x.gpu.read(x.address(id), int64(p.bytes()))
+	memory, err := x.gpu.readMemory(x.tensorAddress(id), int64(p.bytes()))
 	if err != nil {
 		return err
 	}
@@ -128,14 +128,14 @@ func (x *executable) fillOutputWithNaN(id int) error {
 			at += stride
 		}
 	})
-	return x.gpu.write(x.address(id), number.Encode(p.typ, v))
+	return x.gpu.writeMemory(x.tensorAddress(id), number.Encode(p.typ, v))
 }
 
 // CheckPadding implements probe.Executable.
 func (x *executable) CheckPadding() error {
 	return x.do(func() error {
 		for _, id := range x.program.Outputs {
-			if err := x.gpu.checkPadding(x.memory.locations[id], x.address(id)); err != nil {
+			if err := x.gpu.checkPadding(x.memory.locations[id], x.tensorAddress(id)); err != nil {
 				return err
 			}
 		}
@@ -144,11 +144,11 @@ func (x *executable) CheckPadding() error {
 }
 
 // checkPadding returns an error for the first padding element of a tensor that is not zero.
-func (g *gpu) checkPadding(p location, at driver.Ptr) error {
+func (g *gpu) checkPadding(p tensorLocation, at driver.Ptr) error {
 	if p.pitch != p.paddedChannels() || p.form == vectorForm {
 		return nil // the statistics of a channel of zeros are not zero
 	}
-	memory, err := g.read(at, int64(p.bytes()))
+	memory, err := g.readMemory(at, int64(p.bytes()))
 	if err != nil {
 		return err
 	}
@@ -185,14 +185,14 @@ func (x *executable) RunPlans(op plan.Op, visit func(probe.PlanResult) error) (a
 // planRunner runs the plans of one task for RunPlans.
 type planRunner struct {
 	x    *executable
-	task task
+	task loweredTask
 }
 
 // runAllPlans runs all plans of r.task, which is convolution c, and calls visit with each
 // result.
 func (r *planRunner) runAllPlans(c convolution, all *probe.PlanSummary, visit func(probe.PlanResult) error) (err error) {
 	x := r.x
-	list, err := x.variants(r.task, c)
+	list, err := x.listVariants(r.task, c)
 	if err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (r *planRunner) runCandidate(one autotune.Candidate, v variant, p *probe.Pl
 		beside["dgamma"], beside["dbeta"] = t.sums.dgamma, t.sums.dbeta
 	}
 	for _, id := range beside {
-		if err := x.fillBlockWithNaN(memoryBlock{x.address(id), int64(x.memory.locations[id].bytes())}); err != nil {
+		if err := x.fillBlockWithNaN(memoryBlock{x.tensorAddress(id), int64(x.memory.locations[id].bytes())}); err != nil {
 			return err
 		}
 	}
@@ -244,7 +244,7 @@ func (r *planRunner) runCandidate(one autotune.Candidate, v variant, p *probe.Pl
 	}
 	p.FurtherOutputs = map[string][]float64{}
 	for name, id := range beside {
-		memory, err := x.gpu.read(x.address(id), int64(x.memory.locations[id].bytes()))
+		memory, err := x.gpu.readMemory(x.tensorAddress(id), int64(x.memory.locations[id].bytes()))
 		if err != nil {
 			return err
 		}
@@ -272,7 +272,7 @@ func (r *planRunner) runNormGradients() (dx []float64, err error) {
 		if err := x.gpu.enqueueAll(x.schedule.commands[i], x.gpu.compute); err != nil {
 			return nil, err
 		}
-		if dx, err = x.logicalValues(t.out[0]); err != nil {
+		if dx, err = x.readLogicalValues(t.out[0]); err != nil {
 			return nil, err
 		}
 	}
@@ -285,7 +285,7 @@ func (x *executable) runPlan(c autotune.Candidate, v variant, id int) ([]float64
 	if err := x.growWorkspace(c.Plan.Workspace); err != nil {
 		return nil, err
 	}
-	p, to := x.memory.locations[id], x.address(id)
+	p, to := x.memory.locations[id], x.tensorAddress(id)
 	for _, b := range []memoryBlock{{to, int64(p.bytes())}, x.memory.scratch, x.memory.workspace} {
 		if err := x.fillBlockWithNaN(b); err != nil {
 			return nil, err
@@ -295,7 +295,7 @@ func (x *executable) runPlan(c autotune.Candidate, v variant, id int) ([]float64
 	if err != nil {
 		return nil, err
 	}
-	err = x.gpu.enqueueAll(v.commandsWith(&planCall{c.Plan.String(), c.Plan, pack}), x.gpu.compute)
+	err = x.gpu.enqueueAll(v.commandsWith(&cudnnPlanCall{c.Plan.String(), c.Plan, pack}), x.gpu.compute)
 	if err == nil {
 		err = x.gpu.synchronize()
 	}
@@ -305,13 +305,13 @@ func (x *executable) runPlan(c autotune.Candidate, v variant, id int) ([]float64
 	if err := x.gpu.checkPadding(p, to); err != nil {
 		return nil, err
 	}
-	return x.logicalValues(id)
+	return x.readLogicalValues(id)
 }
 
-// logicalValues returns the elements of tensor id in logical order.
-func (x *executable) logicalValues(id int) ([]float64, error) {
+// readLogicalValues returns the elements of tensor id in logical order.
+func (x *executable) readLogicalValues(id int) ([]float64, error) {
 	p := x.memory.locations[id]
-	memory, err := x.gpu.read(x.address(id), int64(p.bytes()))
+	memory, err := x.gpu.readMemory(x.tensorAddress(id), int64(p.bytes()))
 	if err != nil {
 		return nil, err
 	}

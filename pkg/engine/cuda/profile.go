@@ -64,7 +64,7 @@ func (e *Engine) ProfileKernels(first, steps int) error {
 // in descending order of time.
 func (e *Engine) KernelTimes() (list []KernelTime, err error) {
 	err = e.thread.do(func() error {
-		list = e.gpu.profile.kernelTotals()
+		list = e.gpu.profile.sumKernelTimes()
 		return nil
 	})
 	return list, err
@@ -123,14 +123,14 @@ func (g *gpu) beginStep() error {
 	if p.window.Steps == 0 || p.step != p.window.First {
 		return nil
 	}
-	err := g.openWindow()
+	err := g.openProfileWindow()
 	if err != nil {
 		g.stack.NVTX.Pop() // ends the step's range
 	}
 	return err
 }
 
-func (g *gpu) openWindow() error {
+func (g *gpu) openProfileWindow() error {
 	p := &g.profile
 	p.on = true
 	if p.window.Trace != "" {
@@ -353,7 +353,7 @@ func (g *gpu) writeTrace() error {
 	return nil
 }
 
-func (p *profiler) kernelTotals() []KernelTime {
+func (p *profiler) sumKernelTimes() []KernelTime {
 	type key struct{ kernel, layer, part string }
 	sums := map[key]*KernelTime{}
 	var order []*KernelTime

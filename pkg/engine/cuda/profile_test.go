@@ -213,7 +213,7 @@ func TestPeak(t *testing.T) {
 	tf32.TF32 = true
 	fp32 := gpuOptions("fp32")
 	fp32.TF32 = false
-	without := clibtest.Options{Memory: 256 << 20, Absent: []clib.Name{clib.CublasLt}}
+	without := clibtest.Options{Memory: 256 << 20, Absent: []clib.LibraryName{clib.CublasLt}}
 	for _, c := range []struct {
 		options engine.Options
 		machine clibtest.Options
@@ -305,7 +305,7 @@ func TestKernels(t *testing.T) {
 		t.Errorf("CUPTI did not see %v, and %d plans", launched, plans)
 	}
 
-	e = openOn(t, clibtest.New(clibtest.Options{Absent: []clib.Name{clib.CUPTI}}), gpuOptions("bf16"))
+	e = openOn(t, clibtest.New(clibtest.Options{Absent: []clib.LibraryName{clib.CUPTI}}), gpuOptions("bf16"))
 	var missing *clib.NotFoundError
 	if err := e.ProfileKernels(1, 1); !errors.As(err, &missing) || missing.Library != clib.CUPTI {
 		t.Errorf("without CUPTI: %v", err)
@@ -316,7 +316,7 @@ func TestKernels(t *testing.T) {
 // was, and the next one goes on without.
 func TestKernelsRefused(t *testing.T) {
 	m := clibtest.New(clibtest.Options{})
-	libraries, err := m.Stack()
+	libraries, err := m.OpenStack()
 	if err != nil {
 		t.Fatal(err)
 	}

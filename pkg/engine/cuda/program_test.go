@@ -69,7 +69,7 @@ func openOn(t testing.TB, m *clibtest.Machine, o engine.Options) *Engine {
 // openRank starts the engine of a local rank on a machine.
 func openRank(t testing.TB, m *clibtest.Machine, o engine.Options, localRank int) *Engine {
 	t.Helper()
-	s, err := m.Stack()
+	s, err := m.OpenStack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func (n node) results(t testing.TB, e engine.Engine, seed uint64, precision stri
 	t.Helper()
 	o := enginetest.Operation{Op: n.op, Attr: n.attr, In: n.in, Out: n.out, State: n.state, Fill: n.fill}
 	typ := number.ActivationType(precision)
-	m := enginetest.Hooks{
+	m := enginetest.OperationHooks{
 		FillNaN: poison, CheckPadding: checkPadding,
 		Round: func(v []float32) { copy(v, number.Decode(typ, number.Encode(typ, v))) },
 	}
@@ -188,7 +188,7 @@ func checkPadding(e engine.Executable) error {
 		})
 		var data []byte
 		err := x.do(func() (err error) {
-			data, err = x.gpu.read(x.address(id), int64(p.bytes()))
+			data, err = x.gpu.readMemory(x.tensorAddress(id), int64(p.bytes()))
 			return err
 		})
 		if err != nil {

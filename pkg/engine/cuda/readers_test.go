@@ -14,7 +14,9 @@ import (
 func TestReLUOfOneReader(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		p := &plan.Program{Loss: -1}
-		tensor := func(role plan.Role, name string, shape ...int) int { return workload.AddTensor(p, role, name, shape) }
+		tensor := func(role plan.TensorRole, name string, shape ...int) int {
+			return workload.AddTensor(p, role, name, shape)
+		}
 		x, w, b := tensor(plan.Input, "x", 2, 8, 6, 6), tensor(plan.Input, "w", 8, 8, 3, 3), tensor(plan.Input, "b", 8)
 		y, r := tensor(plan.Activation, "y", 2, 8, 6, 6), tensor(plan.Activation, "r", 2, 8, 6, 6)
 		z := tensor(plan.Output, "z", 2, 8, 6, 6)
@@ -32,7 +34,7 @@ func TestReLUOfOneReader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		alone := slices.ContainsFunc(l.tasks, func(t task) bool { return t.op == plan.OpReLU })
+		alone := slices.ContainsFunc(l.tasks, func(t loweredTask) bool { return t.op == plan.OpReLU })
 		if alone != shared {
 			t.Errorf("another reader of the convolution: %v; a ReLU of its own: %v", shared, alone)
 		}
@@ -42,8 +44,8 @@ func TestReLUOfOneReader(t *testing.T) {
 // TestSegments: parameters are updated in one run only where parameters and gradients
 // both go on without a gap.
 func TestSegments(t *testing.T) {
-	var s segments
-	for _, p := range []segment{
+	var s parameterSegments
+	for _, p := range []parameterSegment{
 		{param: 0, grad: 0, size: 8},
 		{param: 8, grad: 8, size: 8},   // goes on
 		{param: 16, grad: 24, size: 8}, // a gap between the gradients
@@ -52,7 +54,7 @@ func TestSegments(t *testing.T) {
 	} {
 		s.add(p)
 	}
-	want := []segment{{param: 0, grad: 0, size: 16}, {param: 16, grad: 24, size: 8}, {param: 32, grad: 32, size: 12}}
+	want := []parameterSegment{{param: 0, grad: 0, size: 16}, {param: 16, grad: 24, size: 8}, {param: 32, grad: 32, size: 12}}
 	if !slices.Equal(s.runs, want) || len(s.parts) != 5 {
 		t.Errorf("runs %v of %d parameters, expected %v of 5", s.runs, len(s.parts), want)
 	}

@@ -20,7 +20,7 @@ type replayKey struct {
 	// deviceSync is nil.
 	syncNorms  bool
 	deviceSync engine.GradSync
-	buffers    uint64 // which input buffers it reads, see executable.nextBufferBits
+	buffers    uint64 // which input buffers it reads, see executable.inputBufferMask
 	dataset    bool   // it reads the data set on the GPU
 }
 
@@ -44,17 +44,17 @@ const (
 	lastBatch                  // the gradients become the mean over all batches, which is exchanged and applied
 )
 
-// replay contains the commands of one kind of step, in sections between which the host
+// stepReplay contains the commands of one kind of step, in sections between which the host
 // works.
-type replay struct {
-	sections []*section
+type stepReplay struct {
+	sections []*commandSection
 	forward  int // for a split step: the number of sections of the forward pass
 }
 
-// section contains commands that are launched as one graph.
-type section struct {
+// commandSection contains commands that are launched as one graph.
+type commandSection struct {
 	name   string
-	phases []phase
+	phases []sectionPhase
 	runs   int
 	exec   driver.GraphExec
 	// recording is the value of profiler.recordings when exec was created.
@@ -67,22 +67,22 @@ type section struct {
 	replayed bool
 }
 
-// phase is a part of a section that profiles show under its name.
-type phase struct {
+// sectionPhase is a part of a section that profiles show under its name.
+type sectionPhase struct {
 	name     string // "forward", "backward", "optimizer"
 	commands []command
 	after    driver.Event // recorded after the phase if the section does not run as a graph; 0: no event
 }
 
-// run enqueues a section in the compute stream. The first time, its commands are enqueued
+// enqueue enqueues a section in the compute stream. The first time, its commands are enqueued
 // one by one, which loads all kernels. The second time, they are captured as a graph. From
 // then on the graph is launched.
-func (s *section) run(g *gpu, graph bool) error {
+func (s *commandSection) enqueue(g *gpu, graph bool) error {
 	s.runs++
 	if !graph || s.runs == 1 || g.profile.tracer != nil {
 		s.replayed = false
 		for _, p := range s.phases {
-			if err := s.runPhase(g, p); err != nil {
+			if err := s.enqueuePhase(g, p); err != nil {
 				return err
 			}
 			if p.after != 0 {
@@ -101,7 +101,7 @@ func (s *section) run(g *gpu, graph bool) error {
 	}
 	if s.exec == 0 {
 		s.recording = g.profile.recordings
-		if err := s.capture(g); err != nil {
+		if err := s.captureGraph(g); err != nil {
 			return fmt.Errorf("capture %s as a graph (--set engine.graph=false disables graphs): %w", s.name, err)
 		}
 	}
@@ -109,7 +109,7 @@ func (s *section) run(g *gpu, graph bool) error {
 	return g.explainLostGPU(g.driver.GraphLaunch(s.exec, g.compute))
 }
 
-func (s *section) runPhase(g *gpu, p phase) error {
+func (s *commandSection) enqueuePhase(g *gpu, p sectionPhase) error {
 	g.stack.NVTX.Push(p.name)
 	defer g.stack.NVTX.Pop()
 	if g.profile.tracer == nil {
@@ -135,7 +135,7 @@ func (s *section) runPhase(g *gpu, p phase) error {
 	return nil
 }
 
-func (s *section) capture(g *gpu) error {
+func (s *commandSection) captureGraph(g *gpu) error {
 	d := g.driver
 	if err := d.StreamBeginCapture(g.compute, driver.CaptureThreadLocal); err != nil {
 		return g.explainLostGPU(err)
@@ -159,7 +159,7 @@ func (s *section) capture(g *gpu) error {
 	return g.explainLostGPU(d.GraphUpload(exec, g.compute))
 }
 
-func (p *replay) close(g *gpu) error {
+func (p *stepReplay) close(g *gpu) error {
 	var errs []error
 	for _, s := range p.sections {
 		if s.exec != 0 {
@@ -170,45 +170,45 @@ func (p *replay) close(g *gpu) error {
 	return errors.Join(errs...)
 }
 
-// bucketCall passes a bucket of gradients to sync, which exchanges it in the exchange stream
+// exchangeBucketCall passes a bucket of gradients to sync, which exchanges it in the exchange stream
 // while the backward pass continues. The exchange starts after the work that was enqueued in
 // the compute stream before this command.
-type bucketCall struct {
+type exchangeBucketCall struct {
 	sync   engine.GradSync
 	index  int
 	buffer device.Buffer
 	fork   driver.Event
 }
 
-func (c *bucketCall) run(g *gpu, s driver.Stream) error {
+func (c *exchangeBucketCall) run(g *gpu, s driver.Stream) error {
 	if err := c.beginExchange(g, s); err != nil {
 		return err
 	}
 	return c.enqueue(g)
 }
 
-func (c *bucketCall) runTraced(g *gpu, s driver.Stream) error {
+func (c *exchangeBucketCall) runTraced(g *gpu, s driver.Stream) error {
 	if err := c.beginExchange(g, s); err != nil {
 		return err
 	}
 	return g.recordSpan(c.label(), "", "exchange", g.exchange, func() error { return c.enqueue(g) })
 }
 
-func (c *bucketCall) beginExchange(g *gpu, s driver.Stream) error {
+func (c *exchangeBucketCall) beginExchange(g *gpu, s driver.Stream) error {
 	if err := g.driver.EventRecord(c.fork, s); err != nil {
 		return g.explainLostGPU(err)
 	}
 	return g.explainLostGPU(g.driver.StreamWaitEvent(g.exchange, c.fork))
 }
 
-func (c *bucketCall) enqueue(g *gpu) error {
+func (c *exchangeBucketCall) enqueue(g *gpu) error {
 	if err := c.sync.ReduceBucket(c.index, c.buffer, device.Stream{Handle: uintptr(g.exchange)}); err != nil {
 		return fmt.Errorf("exchange gradient bucket %d: %w", c.index, err)
 	}
 	return nil
 }
 
-func (c *bucketCall) label() string { return fmt.Sprint("exchange bucket ", c.index) }
+func (c *exchangeBucketCall) label() string { return fmt.Sprint("exchange bucket ", c.index) }
 
 // waitForExchangeCall makes the compute stream wait for the exchange stream.
 type waitForExchangeCall struct{ event driver.Event }

@@ -17,7 +17,7 @@ import (
 // the epoch in the control block.
 type residentDataset struct {
 	set           engine.DeviceDataset // without its data, which is on the GPU
-	image, target *input
+	image, target *stagedInput
 	stored        int  // number of samples in GPU memory
 	samples       int  // number of samples in the data set, several of which may share memory
 	values        bool // the targets are values, which are not augmented
@@ -50,7 +50,7 @@ func (x *executable) holdDataset(image, target string, set engine.DeviceDataset)
 				*b.to = memoryBlock{}
 				return errors.Join(err, x.releaseDataset())
 			}
-			if err := x.gpu.write(b.to.ptr, b.data); err != nil {
+			if err := x.gpu.writeMemory(b.to.ptr, b.data); err != nil {
 				return err
 			}
 		}
@@ -71,14 +71,14 @@ func (x *executable) holdDataset(image, target string, set engine.DeviceDataset)
 func (x *executable) newResidentDataset(image, target string, set engine.DeviceDataset) (*residentDataset, error) {
 	r := &residentDataset{set: set, values: set.Values != nil}
 	var err error
-	if r.image, r.stored, err = x.checkByteSamples(image, set.ImageShape, set.Image, set.ImageDivisor); err != nil {
+	if r.image, r.stored, err = x.matchByteSamples(image, set.ImageShape, set.Image, set.ImageDivisor); err != nil {
 		return nil, err
 	}
 	var targets int
 	if set.Values != nil {
-		r.target, targets, err = x.checkTargetValues(target, set.Values)
+		r.target, targets, err = x.matchTargetValues(target, set.Values)
 	} else {
-		r.target, targets, err = x.checkByteSamples(target, set.TargetShape, set.Target, set.TargetDivisor)
+		r.target, targets, err = x.matchByteSamples(target, set.TargetShape, set.Target, set.TargetDivisor)
 	}
 	switch {
 	case err != nil:
@@ -100,17 +100,17 @@ func (x *executable) newResidentDataset(image, target string, set engine.DeviceD
 	return r, nil
 }
 
-func (x *executable) lookUpInput(name string) (*input, []int, error) {
-	at := slices.IndexFunc(x.data.inputs, func(in *input) bool { return x.program.Tensors[in.id].Name == name })
+func (x *executable) findInputWithShape(name string) (*stagedInput, []int, error) {
+	at := slices.IndexFunc(x.data.inputs, func(in *stagedInput) bool { return x.program.Tensors[in.id].Name == name })
 	if at < 0 {
 		return nil, nil, fmt.Errorf("the program has no input %q", name)
 	}
 	return x.data.inputs[at], x.program.Tensors[x.data.inputs[at].id].Shape, nil
 }
 
-// checkByteSamples checks samples that are stored as bytes and augmented, and counts them.
-func (x *executable) checkByteSamples(name string, shape []int, data []byte, divisor float64) (*input, int, error) {
-	in, wants, err := x.lookUpInput(name)
+// matchByteSamples checks samples that are stored as bytes and augmented, and counts them.
+func (x *executable) matchByteSamples(name string, shape []int, data []byte, divisor float64) (*stagedInput, int, error) {
+	in, wants, err := x.findInputWithShape(name)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -133,9 +133,9 @@ func (x *executable) checkByteSamples(name string, shape []int, data []byte, div
 	return in, len(data) / size, nil
 }
 
-// checkTargetValues checks and counts targets that are stored as values and not augmented.
-func (x *executable) checkTargetValues(name string, v []float32) (*input, int, error) {
-	in, wants, err := x.lookUpInput(name)
+// matchTargetValues checks and counts targets that are stored as values and not augmented.
+func (x *executable) matchTargetValues(name string, v []float32) (*stagedInput, int, error) {
+	in, wants, err := x.findInputWithShape(name)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -204,18 +204,18 @@ func (x *executable) usesDataset() bool { return x.data.dataset != nil && x.data
 
 // recordHostInput records that the host has set in. If in belongs to the data set, the next
 // step does not read the data set. r may be nil.
-func (r *residentDataset) recordHostInput(in *input) {
+func (r *residentDataset) recordHostInput(in *stagedInput) {
 	if r != nil && (in == r.image || in == r.target) {
 		r.active = false
 	}
 }
 
-func (x *executable) augmentCommands(in *input) ([]command, error) {
+func (x *executable) augmentationCommands(in *stagedInput) ([]command, error) {
 	r, p := x.data.dataset, x.memory.locations[in.id]
 	batch := x.memory.locations[r.image.id].rows()
 	stored := kernels.Pointer(x.data.samples.ptr.Add(int64(4 * batch)))
 	if in == r.target && r.values {
-		return x.gpu.newKernelCalls(kernels.GatherRows(kernels.Pointer(x.data.targets.ptr), stored, x.pointer(in.id), batch, x.inputBytes(in.id)/4/batch))
+		return x.gpu.newKernelCalls(kernels.GatherRows(kernels.Pointer(x.data.targets.ptr), stored, x.tensorPointer(in.id), batch, x.inputBytes(in.id)/4/batch))
 	}
 	src, shape, divisor := x.data.images, r.set.ImageShape, r.set.ImageDivisor
 	a := kernels.Augmentation{Flip: r.set.Flip, Rotate: r.set.Rotate, Brightness: r.set.Brightness, Contrast: r.set.Contrast}
@@ -223,8 +223,8 @@ func (x *executable) augmentCommands(in *input) ([]command, error) {
 		src, shape, divisor = x.data.targets, r.set.TargetShape, r.set.TargetDivisor
 		a.Brightness, a.Contrast = 0, 0
 	}
-	a.PixelConversion = kernels.PixelConversion{Channels: p.channels(), Padded: p.paddedChannels(), Divisor: divisor, Dst: x.pointer(in.id), Pitch: p.pitch}
-	a.Batch, a.Size, a.Out = batch, depthHeightWidth(shape[1:], 1), depthHeightWidth(p.spatial(), 1)
+	a.PixelConversion = kernels.PixelConversion{Channels: p.channels(), Padded: p.paddedChannels(), Divisor: divisor, Dst: x.tensorPointer(in.id), Pitch: p.pitch}
+	a.Batch, a.Size, a.Out = batch, toDepthHeightWidth(shape[1:], 1), toDepthHeightWidth(p.spatialShape(), 1)
 	a.Src, a.Samples, a.Stored, a.Control = kernels.Pointer(src.ptr), kernels.Pointer(x.data.samples.ptr), stored, kernels.Pointer(x.memory.control.ptr)
 	return x.gpu.newKernelCalls(a.Launches(number.KernelType(p.typ)))
 }

@@ -26,7 +26,7 @@ func setControl(t *testing.T, e engine.Executable, change func(x *executable)) *
 	}
 	err := x.do(func() error {
 		change(x)
-		return x.gpu.write(x.memory.control.ptr, x.last.control.Bytes())
+		return x.gpu.writeMemory(x.memory.control.ptr, x.last.control.Bytes())
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func TestNonFiniteEverywhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := snapshot(t, x)
-			v := make([]float32, p.Tensors[p.Lookup(plan.Input, model.ImageInput)].Elements())
+			v := make([]float32, p.Tensors[p.FindTensor(plan.Input, model.ImageInput)].Elements())
 			v[7] = float32(math.NaN())
 			if err := x.SetInput(model.ImageInput, v); err != nil {
 				t.Fatal(err)
@@ -173,7 +173,7 @@ func TestNonFiniteEverywhere(t *testing.T) {
 // TestInfiniteLossOfFiniteGradients: the gradients of L1 are signs, however large its
 // loss: where that overflows, all stays as it was, although every gradient is finite.
 func TestInfiniteLossOfFiniteGradients(t *testing.T) {
-	g, err := workload.NewVolumeNetwork()
+	g, err := workload.New3DNetwork()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestInfiniteLossOfFiniteGradients(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := snapshot(t, x)
-			v := make([]float32, p.Tensors[p.Lookup(plan.Input, model.TargetInput)].Elements())
+			v := make([]float32, p.Tensors[p.FindTensor(plan.Input, model.TargetInput)].Elements())
 			for i := range v {
 				v[i] = 3e38
 			}
@@ -266,7 +266,7 @@ func TestNonFiniteOfAnotherRank(t *testing.T) {
 	together(t, len(ranks), func(i int) error {
 		feed(t, exes[i], 1)
 		if i == 1 {
-			v := make([]float32, p.Tensors[p.Lookup(plan.Input, model.ImageInput)].Elements())
+			v := make([]float32, p.Tensors[p.FindTensor(plan.Input, model.ImageInput)].Elements())
 			v[3] = float32(math.NaN())
 			if err := exes[i].SetInput(model.ImageInput, v); err != nil {
 				return err

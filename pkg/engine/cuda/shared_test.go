@@ -13,12 +13,12 @@ import (
 var (
 	near           = enginetest.CheckNear
 	largest        = enginetest.MaxMagnitude
-	snapshot       = enginetest.Snapshot
+	snapshot       = enginetest.SnapshotTensors
 	unchanged      = enginetest.CheckUnchanged
 	truth          = enginetest.NewReference
-	initialise     = enginetest.Initialize
+	initialise     = enginetest.SetInitialValues
 	feed           = enginetest.SetRandomInputs
-	smallUNet      = enginetest.SmallUNet
+	smallUNet      = enginetest.SmallUNetConfig
 	batchOf        = enginetest.RandomBatch
 	programOf      = enginetest.LowerUNet
 	loweredNetwork = enginetest.LowerNetwork
@@ -34,11 +34,11 @@ func loaded(t testing.TB, e engine.Engine, p *plan.Program, g *nn.Graph) engine.
 
 // TestEngine runs the checks that every engine must pass.
 func TestEngine(t *testing.T) {
-	enginetest.Engine{Open: func(t testing.TB, change func(*engine.Options)) engine.Engine {
+	enginetest.EngineUnderTest{Open: func(t testing.TB, change func(*engine.Options)) engine.Engine {
 		o := gpuOptions("fp32")
 		if change != nil {
 			change(&o)
 		}
 		return open(t, o)
-	}, FillNaN: poison, CheckPadding: checkPadding}.Check(t)
+	}, FillNaN: poison, CheckPadding: checkPadding}.CheckAll(t)
 }

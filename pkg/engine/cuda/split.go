@@ -19,14 +19,14 @@ import (
 
 // newSplitReplay is for a step with an exchange on the host. begin contains the commands up
 // to the end of the forward pass, end the commands of the update.
-func (x *executable) newSplitReplay(key replayKey, begin, end []command) (*replay, error) {
-	first, err := x.splitAtNorms("the forward pass", "forward", begin)
+func (x *executable) newSplitReplay(key replayKey, begin, end []command) (*stepReplay, error) {
+	first, err := x.splitAtNormSyncs("the forward pass", "forward", begin)
 	if err != nil {
 		return nil, err
 	}
-	p := &replay{sections: first, forward: len(first)}
+	p := &stepReplay{sections: first, forward: len(first)}
 	backward := func(name string, list []command, ready int) error {
-		more, err := x.splitAtNorms(name, "backward", list)
+		more, err := x.splitAtNormSyncs(name, "backward", list)
 		if err != nil {
 			return err
 		}
@@ -36,7 +36,7 @@ func (x *executable) newSplitReplay(key replayKey, begin, end []command) (*repla
 	}
 	at := x.schedule.forward
 	if key.microbatch.endsUpdate() {
-		if err := x.prepareHostGrads(); err != nil {
+		if err := x.prepareHostExchange(); err != nil {
 			return nil, err
 		}
 		for i, b := range x.exchange.buckets {
@@ -48,7 +48,7 @@ func (x *executable) newSplitReplay(key replayKey, begin, end []command) (*repla
 			for ; at <= last; at++ {
 				list = append(list, x.taskCommands(at, key)...)
 			}
-			gathered, err := x.accumulateCommands(key.microbatch, b.offset, b.size)
+			gathered, err := x.accumulationCommands(key.microbatch, b.offset, b.size)
 			if err != nil {
 				return nil, err
 			}
@@ -63,7 +63,7 @@ func (x *executable) newSplitReplay(key replayKey, begin, end []command) (*repla
 		for ; at < len(x.schedule.commands); at++ {
 			list = append(list, x.taskCommands(at, key)...)
 		}
-		gathered, err := x.accumulateCommands(key.microbatch, 0, x.exchange.lossAt)
+		gathered, err := x.accumulationCommands(key.microbatch, 0, x.exchange.lossAt)
 		if err != nil {
 			return nil, err
 		}
@@ -71,11 +71,11 @@ func (x *executable) newSplitReplay(key replayKey, begin, end []command) (*repla
 			return nil, err
 		}
 	}
-	p.sections = append(p.sections, &section{name: "the update", phases: []phase{{"optimizer", end, 0}}})
+	p.sections = append(p.sections, &commandSection{name: "the update", phases: []sectionPhase{{"optimizer", end, 0}}})
 	return p, nil
 }
 
-func (x *executable) prepareHostGrads() error {
+func (x *executable) prepareHostExchange() error {
 	g := x.gpu
 	if x.exchange.hostGrads.ptr != nil || len(x.exchange.buckets) == 0 {
 		return nil
@@ -98,7 +98,7 @@ func (x *executable) prepareHostGrads() error {
 // runSplitStep runs a step with an exchange on the host. sync exchanges gradients; it is
 // nil if they are only accumulated. statisticsSync exchanges statistics. If the loss is not
 // finite, the step ends with an error before any bucket is exchanged.
-func (x *executable) runSplitStep(ctx context.Context, p *replay, sync, statisticsSync engine.GradSync, t *engine.Timing) error {
+func (x *executable) runSplitStep(ctx context.Context, p *stepReplay, sync, statisticsSync engine.GradSync, t *engine.Timing) error {
 	g, c := x.gpu, hostExchange{executable: x, sync: sync}
 	begin := time.Now()
 	start := begin
@@ -134,7 +134,7 @@ func (x *executable) runSplitStep(ctx context.Context, p *replay, sync, statisti
 	}
 	g.traceReductions(statisticsSync, begin)
 
-	if err := p.sections[len(p.sections)-1].run(g, x.engine.options.Graph); err != nil {
+	if err := p.sections[len(p.sections)-1].enqueue(g, x.engine.options.Graph); err != nil {
 		return err
 	}
 	if err := g.synchronize(); err != nil {
@@ -156,10 +156,10 @@ type hostExchange struct {
 // buckets that it completes. At a synchronized batch norm it waits for the GPU. With
 // overlap, it first passes the completed buckets to sync, so that all ranks exchange in the
 // order of the program.
-func (c *hostExchange) runSections(ctx context.Context, sections []*section) error {
+func (c *hostExchange) runSections(ctx context.Context, sections []*commandSection) error {
 	o := c.engine.options
 	for _, s := range sections {
-		if err := s.run(c.gpu, o.Graph); err != nil {
+		if err := s.enqueue(c.gpu, o.Graph); err != nil {
 			return err
 		}
 		for ; c.sent < s.ready; c.sent++ {
@@ -193,7 +193,7 @@ func (c *hostExchange) enqueueBucketCopy(i int) error {
 	if err := g.driver.StreamWaitEvent(g.exchange, b.filled); err != nil {
 		return g.explainLostGPU(err)
 	}
-	host := c.exchange.hostGrads.part(4*b.offset, 4*b.size)
+	host := c.exchange.hostGrads.subrange(4*b.offset, 4*b.size)
 	err := g.recordSpan(fmt.Sprint("bucket ", i, " to the host"), "", "exchange", g.exchange, func() error {
 		return g.explainLostGPU(g.driver.MemcpyDtoHAsync(host.ptr, c.memory.grads.ptr.Add(int64(4*b.offset)), host.bytes, g.exchange))
 	})
@@ -204,7 +204,7 @@ func (c *hostExchange) enqueueBucketCopy(i int) error {
 }
 
 // runBackward passes the buckets to sync, without overlap only after the backward pass.
-func (c *hostExchange) runBackward(ctx context.Context, sections []*section) (err error) {
+func (c *hostExchange) runBackward(ctx context.Context, sections []*commandSection) (err error) {
 	defer func() {
 		// The exchange may still write to a bucket: wait for it before returning.
 		if err != nil && c.exchanged > 0 {
@@ -242,7 +242,7 @@ func (c *hostExchange) exchangeCopiedBuckets(ctx context.Context) error {
 			return c.gpu.explainLostGPU(err)
 		}
 		c.exchanged++
-		if err := c.sync.ReduceBucket(i, device.Buffer{F32: c.exchange.hostGrads.part(4*b.offset, 4*b.size).floatSlice()}, device.Stream{}); err != nil {
+		if err := c.sync.ReduceBucket(i, device.Buffer{F32: c.exchange.hostGrads.subrange(4*b.offset, 4*b.size).floatSlice()}, device.Stream{}); err != nil {
 			return fmt.Errorf("exchange gradient bucket %d: %w", i, err)
 		}
 	}

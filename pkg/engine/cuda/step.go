@@ -78,7 +78,7 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 		return err
 	}
 	split := sync != nil && !sync.Capabilities().Enqueues || syncNorms && !onDevice
-	key := replayKey{rule: withoutStepValues(update), microbatch: batch, split: split, syncNorms: syncNorms, buffers: x.nextBufferBits(), dataset: x.usesDataset()}
+	key := replayKey{rule: withoutStepValues(update), microbatch: batch, split: split, syncNorms: syncNorms, buffers: x.inputBufferMask(), dataset: x.usesDataset()}
 	if !split {
 		key.sync = sync
 	}
@@ -99,7 +99,7 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	if update != nil && int32(update.Step) <= x.last.control.Skipped {
 		// A new training starts: skipped updates of the previous one do not count.
 		x.last.control.Skipped = 0
-		if err := x.gpu.write(x.memory.control.ptr, x.last.control.Bytes()); err != nil {
+		if err := x.gpu.writeMemory(x.memory.control.ptr, x.last.control.Bytes()); err != nil {
 			return err
 		}
 	}
@@ -160,9 +160,9 @@ func nextMicrobatch(a *engine.Accumulation) (microbatch, engine.GradSync) {
 	return microbatch{kind: middleBatch}, nil
 }
 
-// accumulateCommands is for n gradients from element from on: depending on p they start the
+// accumulationCommands is for n gradients from element from on: depending on p they start the
 // sums, are added to them, or become the mean over all batches.
-func (x *executable) accumulateCommands(p microbatch, from, n int) ([]command, error) {
+func (x *executable) accumulationCommands(p microbatch, from, n int) ([]command, error) {
 	grads := kernels.Pointer(x.memory.grads.ptr.Add(int64(4 * from)))
 	sums := kernels.Pointer(x.exchange.sums.ptr.Add(int64(4 * from)))
 	switch p.kind {
@@ -184,7 +184,7 @@ func (x *executable) allocateGradSums(p microbatch) error {
 	return x.gpu.allocate(&x.exchange.sums)
 }
 
-func (x *executable) newReplay(key replayKey) (*replay, error) {
+func (x *executable) newReplay(key replayKey) (*stepReplay, error) {
 	begin := []command{&copyToGPUCall{x.memory.control.ptr, x.memory.hostControl, kernels.ControlHostBytes}}
 	if key.dataset {
 		begin = append(begin, &copyToGPUCall{x.data.samples.ptr, x.data.dataset.host, x.data.samples.bytes})
@@ -201,9 +201,9 @@ func (x *executable) newReplay(key replayKey) (*replay, error) {
 		begin = append(begin, x.taskCommands(i, key)...)
 	}
 	if x.program.Loss >= 0 {
-		begin = append(begin, &copyToHostCall{x.memory.result.part(resultLoss, 4), x.address(x.program.Loss), 4})
+		begin = append(begin, &copyToHostCall{x.memory.result.subrange(resultLoss, 4), x.tensorAddress(x.program.Loss), 4})
 		if len(x.exchange.buckets) > 0 {
-			begin = append(begin, &gpuCopyCall{x.exchangedLossAddress(), x.address(x.program.Loss), 4})
+			begin = append(begin, &gpuCopyCall{x.exchangedLossAddress(), x.tensorAddress(x.program.Loss), 4})
 		}
 	}
 	if err := x.allocateGradSums(key.microbatch); err != nil {
@@ -211,14 +211,14 @@ func (x *executable) newReplay(key replayKey) (*replay, error) {
 	}
 	var end []command
 	if key.rule.Rule != "" {
-		if end, err = x.updateCommands(key.rule); err != nil {
+		if end, err = x.optimizerCommands(key.rule); err != nil {
 			return nil, err
 		}
 	}
 	if len(x.exchange.buckets) > 0 {
-		end = append(end, &copyToHostCall{x.memory.result.part(resultTail, 4), x.exchangedLossAddress(), 4})
+		end = append(end, &copyToHostCall{x.memory.result.subrange(resultTail, 4), x.exchangedLossAddress(), 4})
 	}
-	end = append(end, &copyToHostCall{x.memory.result.part(resultControl, kernels.ControlBytes), x.memory.control.ptr, kernels.ControlBytes})
+	end = append(end, &copyToHostCall{x.memory.result.subrange(resultControl, kernels.ControlBytes), x.memory.control.ptr, kernels.ControlBytes})
 	if key.split {
 		return x.newSplitReplay(key, begin, end)
 	}
@@ -226,7 +226,7 @@ func (x *executable) newReplay(key replayKey) (*replay, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &replay{sections: []*section{{name: "a step", phases: []phase{
+	return &stepReplay{sections: []*commandSection{{name: "a step", phases: []sectionPhase{
 		{"forward", begin, x.profile.forwardEnd}, {"backward", backward, x.profile.backwardEnd}, {"optimizer", end, 0},
 	}}}}, nil
 }
@@ -237,7 +237,7 @@ func (x *executable) backwardCommands(key replayKey) (list []command, err error)
 	hand := func(upTo int) error {
 		for ; next < len(x.exchange.buckets) && x.exchange.buckets[next].ready <= upTo; next++ {
 			b := x.exchange.buckets[next]
-			gathered, err := x.accumulateCommands(p, b.offset, b.size)
+			gathered, err := x.accumulationCommands(p, b.offset, b.size)
 			if err != nil {
 				return err
 			}
@@ -249,7 +249,7 @@ func (x *executable) backwardCommands(key replayKey) (list []command, err error)
 			if next == len(x.exchange.buckets)-1 {
 				size += regionAlignmentElements // and the loss after the last bucket
 			}
-			list = append(list, &bucketCall{sync, next, device.Buffer{
+			list = append(list, &exchangeBucketCall{sync, next, device.Buffer{
 				Pointer: uintptr(x.memory.grads.ptr.Add(int64(4 * b.offset))), Type: device.F32, Elements: size,
 			}, x.exchange.fork})
 		}
@@ -268,7 +268,7 @@ func (x *executable) backwardCommands(key replayKey) (list []command, err error)
 		if p.kind == onlyBatch {
 			return list, nil
 		}
-		gathered, err := x.accumulateCommands(p, 0, x.exchange.lossAt)
+		gathered, err := x.accumulationCommands(p, 0, x.exchange.lossAt)
 		return append(list, gathered...), err
 	}
 	if err := hand(math.MaxInt); err != nil {
@@ -278,14 +278,14 @@ func (x *executable) backwardCommands(key replayKey) (list []command, err error)
 }
 
 // runUnsplitStep runs a step in which the host has nothing to do between the commands.
-func (x *executable) runUnsplitStep(ctx context.Context, p *replay, sync engine.GradSync, t *engine.Timing) error {
+func (x *executable) runUnsplitStep(ctx context.Context, p *stepReplay, sync engine.GradSync, t *engine.Timing) error {
 	stop := func() error { return nil }
 	if sync != nil {
 		if watch := sync.Capabilities().Watch; watch != nil {
 			stop = watch(ctx)
 		}
 	}
-	err := x.launchUnsplit(p.sections[0])
+	err := x.launchUnsplitStep(p.sections[0])
 	if watchErr := stop(); watchErr != nil {
 		return watchErr // the cause of any other error
 	}
@@ -298,12 +298,12 @@ func (x *executable) runUnsplitStep(ctx context.Context, p *replay, sync engine.
 	return x.readResults(true)
 }
 
-func (x *executable) launchUnsplit(s *section) error {
+func (x *executable) launchUnsplitStep(s *commandSection) error {
 	g := x.gpu
 	if err := g.driver.EventRecord(x.profile.begin, g.compute); err != nil {
 		return g.explainLostGPU(err)
 	}
-	if err := s.run(g, x.engine.options.Graph); err != nil {
+	if err := s.enqueue(g, x.engine.options.Graph); err != nil {
 		return err
 	}
 	if err := g.driver.EventRecord(x.profile.end, g.compute); err != nil {
@@ -315,7 +315,7 @@ func (x *executable) launchUnsplit(s *section) error {
 	return g.explainLostGPU(g.driver.EventSynchronize(x.profile.end))
 }
 
-func (x *executable) measureStep(s *section, t *engine.Timing) error {
+func (x *executable) measureStep(s *commandSection, t *engine.Timing) error {
 	d := x.gpu.driver
 	whole, err := d.EventElapsed(x.profile.begin, x.profile.end)
 	if err != nil {

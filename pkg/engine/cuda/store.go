@@ -17,13 +17,13 @@ type region struct {
 // regionAlignmentElements is the alignment of regions in flat buffers, in fp32 elements.
 const regionAlignmentElements = alignmentBytes / 4
 
-// store contains everything that outlives a step: weights, states and optimizer slots.
+// tensorStore contains everything that outlives a step: weights, states and optimizer slots.
 // Executables that share parameters use the same store.
-type store struct {
+type tensorStore struct {
 	gpu      *gpu
-	low      device.Type // type of the copies
-	masters  memoryBlock // fp32 weights
-	copies   memoryBlock // copies of the weights in type low; not allocated if low is fp32
+	low      device.ElementType // type of the copies
+	masters  memoryBlock        // fp32 weights
+	copies   memoryBlock        // copies of the weights in type low; not allocated if low is fp32
 	states   memoryBlock
 	slots    map[string]memoryBlock // by the slot's name; same layout as masters
 	elements int                    // number of elements of masters
@@ -54,9 +54,9 @@ func paramOrder(p *plan.Program) []int {
 	return order
 }
 
-// newStore allocates no memory.
-func newStore(g *gpu, p *plan.Program, layouts []layout, low device.Type) (*store, error) {
-	s := &store{gpu: g, low: low, paramAt: map[string]region{}, stateAt: map[string]region{}, slots: map[string]memoryBlock{}, stale: true}
+// newTensorStore allocates no memory.
+func newTensorStore(g *gpu, p *plan.Program, layouts []layout, low device.ElementType) (*tensorStore, error) {
+	s := &tensorStore{gpu: g, low: low, paramAt: map[string]region{}, stateAt: map[string]region{}, slots: map[string]memoryBlock{}, stale: true}
 	for _, i := range paramOrder(p) {
 		id := p.Params[i].Tensor
 		name := p.Tensors[id].Name
@@ -88,9 +88,9 @@ func newStore(g *gpu, p *plan.Program, layouts []layout, low device.Type) (*stor
 	return s, nil
 }
 
-// checkCoverage returns an error for the first parameter or state of p that s does not
+// checkContains returns an error for the first parameter or state of p that s does not
 // contain, or contains with another shape or layout.
-func (s *store) checkCoverage(p *plan.Program, layouts []layout) error {
+func (s *tensorStore) checkContains(p *plan.Program, layouts []layout) error {
 	check := func(kind string, at map[string]region, id int) error {
 		t := p.Tensors[id]
 		r, ok := at[t.Name]
@@ -115,7 +115,7 @@ func (s *store) checkCoverage(p *plan.Program, layouts []layout) error {
 	return nil
 }
 
-func (s *store) allocate() error {
+func (s *tensorStore) allocateBuffers() error {
 	for _, b := range []*memoryBlock{&s.masters, &s.copies, &s.states} {
 		if err := s.gpu.allocate(b); err != nil {
 			return err
@@ -124,8 +124,8 @@ func (s *store) allocate() error {
 	return nil
 }
 
-// slot allocates the buffer, filled with zeros, if it does not exist.
-func (s *store) slot(name string) (memoryBlock, error) {
+// ensureSlot allocates the buffer, filled with zeros, if it does not exist.
+func (s *tensorStore) ensureSlot(name string) (memoryBlock, error) {
 	if b, ok := s.slots[name]; ok {
 		return b, nil
 	}
@@ -137,7 +137,7 @@ func (s *store) slot(name string) (memoryBlock, error) {
 	return b, nil
 }
 
-func (s *store) bytes() int64 {
+func (s *tensorStore) bytes() int64 {
 	n := s.masters.bytes + s.copies.bytes + s.states.bytes
 	for _, b := range s.slots {
 		n += b.bytes
@@ -146,7 +146,7 @@ func (s *store) bytes() int64 {
 }
 
 // release removes one user of s, and frees s if it was the last.
-func (s *store) release() error {
+func (s *tensorStore) release() error {
 	if s.users--; s.users > 0 {
 		return nil
 	}
@@ -159,7 +159,7 @@ func (s *store) release() error {
 	return first
 }
 
-func (s *store) slotBlocks() []memoryBlock {
+func (s *tensorStore) slotBlocks() []memoryBlock {
 	var list []memoryBlock
 	for _, name := range slotNames() {
 		if b, ok := s.slots[name]; ok {

@@ -152,26 +152,26 @@ func (x *executable) newNormSyncCall(layer string, channels int) command {
 	return &normSyncCall{layer: layer, vector: x.exchange.norms.vector.ptr, doubles: kernels.NormVectorLength(channels), fork: x.exchange.fork, join: x.exchange.join}
 }
 
-func (x *executable) syncVector() kernels.Pointer {
+func (x *executable) syncVectorPointer() kernels.Pointer {
 	return kernels.Pointer(x.exchange.norms.vector.ptr)
 }
 
 // newSyncedCommands returns the commands of task t with a synchronization point, or nil if
 // t, which has index i, does not synchronize.
-func (x *executable) newSyncedCommands(i int, t task) ([]command, error) {
+func (x *executable) newSyncedCommands(i int, t loweredTask) ([]command, error) {
 	switch {
 	case t.stats != nil && t.stats.sync:
 		return x.newSyncedStatistics(i)
 	case t.op == plan.OpBatchNorm && t.attr.Sync && !t.precomputed:
 		b := x.batchNormParams(t)
-		moments, err1 := x.gpu.newKernelCalls(b.Moments(x.kernelType(t.in[0]), x.syncVector()))
-		join, err2 := x.gpu.newKernelCalls(b.StatisticsFromVector(x.syncVector()))
-		apply, err3 := x.gpu.newKernelCalls(b.Apply(x.kernelType(t.in[0])))
+		moments, err1 := x.gpu.newKernelCalls(b.Moments(x.kernelElementType(t.in[0]), x.syncVectorPointer()))
+		join, err2 := x.gpu.newKernelCalls(b.StatisticsFromVector(x.syncVectorPointer()))
+		apply, err3 := x.gpu.newKernelCalls(b.Apply(x.kernelElementType(t.in[0])))
 		return joinCommands(x.newNormSyncCall(t.name, b.Channels), moments, append(join, apply...), err1, err2, err3)
 	case t.op == plan.OpBatchNormBackward && t.attr.Sync && t.out[0] >= 0:
 		b := x.normGradParams(t)
-		sums, err1 := x.gpu.newKernelCalls(b.ReduceToVector(x.kernelType(t.in[0]), x.syncVector()))
-		joined, err2 := x.gpu.newKernelCalls(b.ApplyFromVector(x.kernelType(t.in[0]), x.syncVector(), kernels.Pointer(x.exchange.norms.partial.ptr)))
+		sums, err1 := x.gpu.newKernelCalls(b.ReduceToVector(x.kernelElementType(t.in[0]), x.syncVectorPointer()))
+		joined, err2 := x.gpu.newKernelCalls(b.ApplyFromVector(x.kernelElementType(t.in[0]), x.syncVectorPointer(), kernels.Pointer(x.exchange.norms.partial.ptr)))
 		return joinCommands(x.newNormSyncCall(t.name, b.Channels), sums, joined, err1, err2)
 	}
 	return nil, nil
@@ -194,11 +194,11 @@ func (x *executable) newSyncedStatistics(i int) ([]command, error) {
 	var moments []command
 	var err error
 	if list[at].label() == "bn_sums" {
-		moments, err = x.gpu.newKernelCalls(b.MomentsFromSums(x.pointer(t.stats.sum), x.pointer(t.stats.square), x.syncVector()))
+		moments, err = x.gpu.newKernelCalls(b.MomentsFromSums(x.tensorPointer(t.stats.sum), x.tensorPointer(t.stats.square), x.syncVectorPointer()))
 	} else {
-		moments, err = x.gpu.newKernelCalls(b.Moments(x.kernelType(t.out[0]), x.syncVector()))
+		moments, err = x.gpu.newKernelCalls(b.Moments(x.kernelElementType(t.out[0]), x.syncVectorPointer()))
 	}
-	join, joinErr := x.gpu.newKernelCalls(b.StatisticsFromVector(x.syncVector()))
+	join, joinErr := x.gpu.newKernelCalls(b.StatisticsFromVector(x.syncVectorPointer()))
 	return joinCommands(x.newNormSyncCall(t.stats.layer, b.Channels), slices.Concat(list[:at], moments), join, err, joinErr)
 }
 
@@ -247,10 +247,10 @@ func (x *executable) taskCommands(task int, key replayKey) []command {
 	return list
 }
 
-// splitAtNorms divides commands at the synchronization points: each section but the last
+// splitAtNormSyncs divides commands at the synchronization points: each section but the last
 // ends with the copy of the sums to the host, each but the first begins with the copy back.
-func (x *executable) splitAtNorms(name, part string, list []command) ([]*section, error) {
-	var all []*section
+func (x *executable) splitAtNormSyncs(name, part string, list []command) ([]*commandSection, error) {
+	var all []*commandSection
 	var now []command
 	for _, c := range list {
 		m := asNormSync(c)
@@ -263,10 +263,10 @@ func (x *executable) splitAtNorms(name, part string, list []command) ([]*section
 		}
 		bytes := int64(8 * m.doubles)
 		now = append(now, &taskCommand{&copyToHostCall{x.exchange.norms.host, m.vector, bytes}, m.layer, 0})
-		all = append(all, &section{name: fmt.Sprintf("%s, to batch norm %s", name, m.layer), phases: []phase{{part, now, 0}}, normSync: m})
+		all = append(all, &commandSection{name: fmt.Sprintf("%s, to batch norm %s", name, m.layer), phases: []sectionPhase{{part, now, 0}}, normSync: m})
 		now = []command{&taskCommand{&copyToGPUCall{m.vector, x.exchange.norms.host, bytes}, m.layer, 0}}
 	}
-	return append(all, &section{name: name, phases: []phase{{part, now, 0}}}), nil
+	return append(all, &commandSection{name: name, phases: []sectionPhase{{part, now, 0}}}), nil
 }
 
 func (x *executable) allocateHostVector() (err error) {

@@ -251,7 +251,7 @@ func TestSynchronisedNotFinite(t *testing.T) {
 	g, p := smoothNet(t, 2, synced{}.lowering())
 	x := loaded(t, open(t, gpuOptions("fp32")), p, g)
 	before := snapshot(t, x)
-	v := make([]float32, p.Tensors[p.Lookup(plan.Input, model.ImageInput)].Elements())
+	v := make([]float32, p.Tensors[p.FindTensor(plan.Input, model.ImageInput)].Elements())
 	v[5] = float32(math.Inf(1))
 	if err := x.SetInput(model.ImageInput, v); err != nil {
 		t.Fatal(err)
@@ -289,7 +289,7 @@ func TestSynchronisedSumsOfConvolutions(t *testing.T) {
 				exes[i] = x
 				sums := 0
 				for _, list := range x.(*executable).exchange.norms.commands {
-					if _, convolution := list[0].(*taskCommand).command.(*planCall); convolution && list[1].label() == "statistics_pack" {
+					if _, convolution := list[0].(*taskCommand).command.(*cudnnPlanCall); convolution && list[1].label() == "statistics_pack" {
 						sums++
 					}
 				}

@@ -29,7 +29,7 @@ import (
 func normAndGradient(shape []int, relu, sync bool) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 1}
 	c := []int{shape[1]}
-	add := func(role plan.Role, list *[]int, name string, s []int) int {
+	add := func(role plan.TensorRole, list *[]int, name string, s []int) int {
 		p.Tensors = append(p.Tensors, plan.Tensor{Name: name, Shape: s, Role: role})
 		id := len(p.Tensors) - 1
 		if list != nil {

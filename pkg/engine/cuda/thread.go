@@ -8,10 +8,10 @@ import (
 
 var errClosed = errors.New("the executable or its engine is closed")
 
-// thread is a dedicated operating-system thread in which the GPU's primary context is
+// osThread is a dedicated operating-system thread in which the GPU's primary context is
 // current. It is needed because CUDA's calls act on the context of the calling thread,
 // while goroutines move between threads.
-type thread struct {
+type osThread struct {
 	calls chan func()
 	stop  chan struct{}
 	ended chan struct{}
@@ -20,8 +20,8 @@ type thread struct {
 
 // startThread starts a thread that calls begin first and end last. If begin returns an
 // error, the thread ends and startThread returns the error.
-func startThread(begin func() error, end func()) (*thread, error) {
-	t := &thread{calls: make(chan func()), stop: make(chan struct{}), ended: make(chan struct{})}
+func startThread(begin func() error, end func()) (*osThread, error) {
+	t := &osThread{calls: make(chan func()), stop: make(chan struct{}), ended: make(chan struct{})}
 	began := make(chan error)
 	go func() {
 		// The goroutine never unlocks its thread, so the thread ends with the goroutine,
@@ -51,7 +51,7 @@ func startThread(begin func() error, end func()) (*thread, error) {
 }
 
 // do runs f, which must not call do, on the thread. It returns errClosed if that has ended.
-func (t *thread) do(f func() error) error {
+func (t *osThread) do(f func() error) error {
 	var err error
 	done := make(chan struct{})
 	call := func() {
@@ -68,7 +68,7 @@ func (t *thread) do(f func() error) error {
 }
 
 // close waits until the thread has ended, after its current function.
-func (t *thread) close() {
+func (t *osThread) close() {
 	t.once.Do(func() { close(t.stop) })
 	<-t.ended
 }

@@ -26,7 +26,7 @@ import (
 func executions(t *testing.T, dir string, on clibtest.Options, o engine.Options, change ...func(*cudnn.Library)) int {
 	t.Helper()
 	m := clibtest.New(on)
-	s, err := m.Stack()
+	s, err := m.OpenStack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestTuningAfterLoading(t *testing.T) {
 // TestTuningAsksForFewPlans: each heuristic is asked for at most ten plans of a convolution,
 // and four of a graph with more operations, however many cuDNN has.
 func TestTuningAsksForFewPlans(t *testing.T) {
-	s, err := clibtest.New(clibtest.Options{Shallow: true}).Stack()
+	s, err := clibtest.New(clibtest.Options{Shallow: true}).OpenStack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestVolumesAreConfirmed(t *testing.T) {
 // to run, one of these is used, and a notice says so.
 func TestNoRepeatableAlgorithm(t *testing.T) {
 	for _, convolution := range []string{"auto", "heuristic"} {
-		s, err := clibtest.New(clibtest.Options{Shallow: true}).Stack()
+		s, err := clibtest.New(clibtest.Options{Shallow: true}).OpenStack()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -261,7 +261,7 @@ func TestTF32(t *testing.T) {
 		override string
 		want     bool
 	}{{true, "", true}, {false, "", false}, {true, "0", false}, {false, "1", true}} {
-		s, err := clibtest.New(clibtest.Options{}).Stack()
+		s, err := clibtest.New(clibtest.Options{}).OpenStack()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -355,7 +355,7 @@ func TestTuningMemory(t *testing.T) {
 		}
 		var memory []byte
 		err := x.do(func() (err error) {
-			memory, err = x.gpu.read(x.address(id), int64(x.memory.locations[id].bytes()))
+			memory, err = x.gpu.readMemory(x.tensorAddress(id), int64(x.memory.locations[id].bytes()))
 			return err
 		})
 		if err != nil {

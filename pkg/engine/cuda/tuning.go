@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// timedRuns is the number of timed runs per candidate. They follow an untimed run, in which
+// timedRunsPerCandidate is the number of timed runs per candidate. They follow an untimed run, in which
 // the driver loads the kernels.
-const timedRuns = 3
+const timedRunsPerCandidate = 3
 
 // chosenPlan is the variant of a convolution that was chosen, with its plan.
 type chosenPlan struct {
@@ -20,8 +20,8 @@ type chosenPlan struct {
 	variant
 }
 
-func (x *executable) choosePlan(t task, c convolution) (chosenPlan, error) {
-	list, err := x.variants(t, c)
+func (x *executable) choosePlan(t loweredTask, c convolution) (chosenPlan, error) {
+	list, err := x.listVariants(t, c)
 	if err != nil {
 		return chosenPlan{}, err
 	}
@@ -83,7 +83,7 @@ func (r *candidateRunner) withCommands(c autotune.Candidate, f func(run []comman
 	if err != nil {
 		return err
 	}
-	return errors.Join(f(v.commandsWith(&planCall{c.Plan.String(), c.Plan, pack})), pack.Close())
+	return errors.Join(f(v.commandsWith(&cudnnPlanCall{c.Plan.String(), c.Plan, pack})), pack.Close())
 }
 
 // confirmedElementsPerPart is the number of elements that Result returns from each of three
@@ -108,7 +108,7 @@ func (r *candidateRunner) Result(one autotune.Candidate) (out []float32, err err
 		}
 		n := min(rows, max(1, confirmedElementsPerPart/pitch))
 		for _, first := range []int{0, (rows - n) / 2, rows - n} {
-			data, err := g.read(at.Add(int64(first*pitch)*size), int64((n-1)*pitch+channels)*size)
+			data, err := g.readMemory(at.Add(int64(first*pitch)*size), int64((n-1)*pitch+channels)*size)
 			if err != nil {
 				return err
 			}
@@ -125,7 +125,7 @@ func (r *candidateRunner) Result(one autotune.Candidate) (out []float32, err err
 // maxCacheFlushBytes limits the bytes that are cleared before timed commands.
 const maxCacheFlushBytes = 128 << 20
 
-// minRunMilliseconds returns the shortest time of timedRuns runs of the commands, in
+// minRunMilliseconds returns the shortest time of timedRunsPerCandidate runs of the commands, in
 // milliseconds, after a run that does not count. If limit is not 0 and the first timed run
 // takes longer than limit milliseconds, it is the only one. Before each run the stream
 // clears memory. So the GPU does not wait for the host between the two events, and the
@@ -142,7 +142,7 @@ func (x *executable) minRunMilliseconds(run []command, limit float64) (float64, 
 		}
 	}
 	least := math.Inf(1)
-	for i := range timedRuns + 1 {
+	for i := range timedRunsPerCandidate + 1 {
 		took, err := x.runMilliseconds(run)
 		if err != nil {
 			return 0, err

@@ -23,11 +23,11 @@ func (v variant) commandsWith(call command) []command {
 	return slices.Concat(v.before, []command{call}, v.after)
 }
 
-// variants returns the variants of task t, which is convolution c. If operands are stored
+// listVariants returns the variants of task t, which is convolution c. If operands are stored
 // within other tensors, so that there are gaps between their pixels, the list ends with
 // variants that use gapless copies: cuDNN may reject the gaps, or have no fast engine for
 // them.
-func (x *executable) variants(t task, c convolution) ([]variant, error) {
+func (x *executable) listVariants(t loweredTask, c convolution) ([]variant, error) {
 	list, err := x.inPlaceVariants(t, c)
 	if err != nil || x.memory.gapless.ptr == 0 || c.gaplessBytes() == 0 {
 		return list, err
@@ -75,7 +75,7 @@ func (c *convolution) gappedOperands() (list []gappedOperand) {
 
 // gappedOperand is an operand of a convolution that has gaps between its pixels.
 type gappedOperand struct {
-	place   *location
+	place   *tensorLocation
 	ptr     *driver.Ptr
 	written bool // the convolution writes the operand
 }
@@ -119,7 +119,7 @@ func (x *executable) withoutGaps(c convolution) (gapless convolution, before, af
 // the engine's own kernels run after it. In the others, cuDNN's graph also contains the
 // bias, the sum and the ReLU, or the statistics of a batch norm. Tuning chooses among them;
 // cuDNN may not support the latter graphs.
-func (x *executable) inPlaceVariants(t task, c convolution) ([]variant, error) {
+func (x *executable) inPlaceVariants(t loweredTask, c convolution) ([]variant, error) {
 	switch {
 	case c.pass == filterGrad:
 		return x.weightGradVariants(c)
@@ -153,7 +153,7 @@ func (x *executable) inPlaceVariants(t task, c convolution) ([]variant, error) {
 	}
 	graph := fused.followedBy(sums)
 	graph.ops, graph.pointers = c.appendChannelSums(fused.ops), maps.Clone(fused.pointers)
-	graph.pointers[idSum], graph.pointers[idSquare] = x.address(t.stats.sum), x.address(t.stats.square)
+	graph.pointers[idSum], graph.pointers[idSquare] = x.tensorAddress(t.stats.sum), x.tensorAddress(t.stats.square)
 	return append(list, graph), nil
 }
 
@@ -188,7 +188,7 @@ func (x *executable) weightGradVariants(c convolution) ([]variant, error) {
 
 // normSumVariants returns the variants of a data gradient that also computes the sums of
 // the gradient of the batch norm before the convolution.
-func (x *executable) normSumVariants(t task, c convolution) ([]variant, error) {
+func (x *executable) normSumVariants(t loweredTask, c convolution) ([]variant, error) {
 	s := t.sums
 	direct, fused := x.unfusedVariant(c), x.unfusedVariant(c)
 	var err error
@@ -199,7 +199,7 @@ func (x *executable) normSumVariants(t task, c convolution) ([]variant, error) {
 		idNormed: s.x, idMean: s.mean, idInvStd: s.invstd, idGamma: s.gamma, idBeta: s.beta, idDGamma: s.dgamma, idDBeta: s.dbeta,
 		idEqDY: s.factors[0], idEqX: s.factors[1], idEq: s.factors[2],
 	} {
-		fused.pointers[id] = x.address(tensor)
+		fused.pointers[id] = x.tensorAddress(tensor)
 	}
 	return []variant{direct, fused}, err
 }

@@ -19,21 +19,21 @@ type convolution struct {
 func newConvolution(attr plan.Attr, small, large, w []int) convolution {
 	return convolution{
 		n: small[0], smallC: w[0], largeC: w[1],
-		small: toVolume(small[2:], 1), large: toVolume(large[2:], 1), taps: toVolume(w[2:], 1),
-		stride: toVolume(attr.Stride, 1), pad: toVolume(attr.Pad, 0),
+		small: toDepthHeightWidth(small[2:], 1), large: toDepthHeightWidth(large[2:], 1), taps: toDepthHeightWidth(w[2:], 1),
+		stride: toDepthHeightWidth(attr.Stride, 1), pad: toDepthHeightWidth(attr.Pad, 0),
 	}
 }
 
-// toVolume puts depth before the numbers of an image, and repeats it if v is nil.
-func toVolume(v []int, depth int) [3]int {
+// toDepthHeightWidth puts depth before the numbers of an image, and repeats it if v is nil.
+func toDepthHeightWidth(v []int, depth int) [3]int {
 	full := [3]int{depth, depth, depth}
 	copy(full[3-len(v):], v)
 	return full
 }
 
-// validRange returns the range [lo, hi) of the positions of small along an axis that the
+// positionsInsideLarge returns the range [lo, hi) of the positions of small along an axis that the
 // tap connects with a position inside of large.
-func (r convolution) validRange(axis, tap int) (lo, hi int) {
+func (r convolution) positionsInsideLarge(axis, tap int) (lo, hi int) {
 	stride, shift := r.stride[axis], tap-r.pad[axis]
 	if shift < 0 {
 		lo = (-shift + stride - 1) / stride
@@ -71,9 +71,9 @@ func (r convolution) forEachRowPair(visit func(rowPair)) {
 // forEachTapRowPair calls visit for every rowPair of one tap in one pair of channels. first
 // contains the indexes of the first elements of both channels, and of the weight.
 func (r convolution) forEachTapRowPair(tap [3]int, first rowPair, visit func(rowPair)) {
-	front, back := r.validRange(0, tap[0])
-	top, bottom := r.validRange(1, tap[1])
-	left, right := r.validRange(2, tap[2])
+	front, back := r.positionsInsideLarge(0, tap[0])
+	top, bottom := r.positionsInsideLarge(1, tap[1])
+	left, right := r.positionsInsideLarge(2, tap[2])
 	if left >= right {
 		return
 	}
@@ -92,9 +92,9 @@ func (r convolution) forEachTapRowPair(tap [3]int, first rowPair, visit func(row
 
 func product(v [3]int) int { return v[0] * v[1] * v[2] }
 
-// gather adds to each position of small the weighted positions of large that the taps
+// addConvolution adds to each position of small the weighted positions of large that the taps
 // connect.
-func gather[T number](r convolution, small, large, w []T) {
+func addConvolution[T number](r convolution, small, large, w []T) {
 	step := r.stride[2]
 	r.forEachRowPair(func(a rowPair) {
 		f, dst, src := w[a.weight], small[a.small:a.small+a.length], large[a.large:]
@@ -104,9 +104,9 @@ func gather[T number](r convolution, small, large, w []T) {
 	})
 }
 
-// scatter adds to each position of large the weighted positions of small that the taps
+// addTransposedConvolution adds to each position of large the weighted positions of small that the taps
 // connect.
-func scatter[T number](r convolution, small, large, w []T) {
+func addTransposedConvolution[T number](r convolution, small, large, w []T) {
 	step := r.stride[2]
 	r.forEachRowPair(func(a rowPair) {
 		f, src, dst := w[a.weight], small[a.small:a.small+a.length], large[a.large:]
@@ -116,8 +116,8 @@ func scatter[T number](r convolution, small, large, w []T) {
 	})
 }
 
-// correlate sets each weight to the sum of small·large over the positions that it connects.
-func correlate[T number](r convolution, small, large, w []T) {
+// computeWeightGradient sets each weight to the sum of small·large over the positions that it connects.
+func computeWeightGradient[T number](r convolution, small, large, w []T) {
 	step := r.stride[2]
 	sum := make([]float64, len(w))
 	r.forEachRowPair(func(a rowPair) {
@@ -148,30 +148,30 @@ func (c *kernelCall[T]) fillBias() {
 
 func (c *kernelCall[T]) conv() {
 	c.fillBias()
-	gather(newConvolution(c.attr, c.outShape[0], c.inShape[0], c.inShape[1]), c.out[0], c.in[0], c.in[1])
+	addConvolution(newConvolution(c.attr, c.outShape[0], c.inShape[0], c.inShape[1]), c.out[0], c.in[0], c.in[1])
 }
 
 func (c *kernelCall[T]) convBackwardData() {
 	fill(c.out[0], 0)
-	scatter(newConvolution(c.attr, c.inShape[1], c.outShape[0], c.inShape[0]), c.in[1], c.out[0], c.in[0])
+	addTransposedConvolution(newConvolution(c.attr, c.inShape[1], c.outShape[0], c.inShape[0]), c.in[1], c.out[0], c.in[0])
 }
 
 func (c *kernelCall[T]) convBackwardWeights() {
-	correlate(newConvolution(c.attr, c.inShape[1], c.inShape[0], c.outShape[0]), c.in[1], c.in[0], c.out[0])
+	computeWeightGradient(newConvolution(c.attr, c.inShape[1], c.inShape[0], c.outShape[0]), c.in[1], c.in[0], c.out[0])
 }
 
 func (c *kernelCall[T]) convTranspose() {
 	c.fillBias()
-	scatter(newConvolution(c.attr, c.inShape[0], c.outShape[0], c.inShape[1]), c.in[0], c.out[0], c.in[1])
+	addTransposedConvolution(newConvolution(c.attr, c.inShape[0], c.outShape[0], c.inShape[1]), c.in[0], c.out[0], c.in[1])
 }
 
 func (c *kernelCall[T]) convTransposeBackwardData() {
 	fill(c.out[0], 0)
-	gather(newConvolution(c.attr, c.outShape[0], c.inShape[1], c.inShape[0]), c.out[0], c.in[1], c.in[0])
+	addConvolution(newConvolution(c.attr, c.outShape[0], c.inShape[1], c.inShape[0]), c.out[0], c.in[1], c.in[0])
 }
 
 func (c *kernelCall[T]) convTransposeBackwardWeights() {
-	correlate(newConvolution(c.attr, c.inShape[0], c.inShape[1], c.outShape[0]), c.in[0], c.in[1], c.out[0])
+	computeWeightGradient(newConvolution(c.attr, c.inShape[0], c.inShape[1], c.outShape[0]), c.in[0], c.in[1], c.out[0])
 }
 
 func (c *kernelCall[T]) biasBackward() {

@@ -59,7 +59,7 @@ func (x *executable[T]) outputBuffer(name string, dst device.Buffer) error {
 }
 
 func setInput[T, S number](x *executable[T], name string, v []S) error {
-	id := x.program.Lookup(plan.Input, name)
+	id := x.program.FindTensor(plan.Input, name)
 	if id < 0 || id == x.scaler.input {
 		return fmt.Errorf("unknown input %q", name)
 	}
@@ -67,7 +67,7 @@ func setInput[T, S number](x *executable[T], name string, v []S) error {
 	if len(v) != len(dst) {
 		return fmt.Errorf("set input %q: got %d values for shape %v", name, len(v), x.program.Tensors[id].Shape)
 	}
-	if err := plan.CheckClasses(x.program, id, v); err != nil {
+	if err := plan.CheckClassIndexes(x.program, id, v); err != nil {
 		return err
 	}
 	for i, f := range v {
@@ -78,7 +78,7 @@ func setInput[T, S number](x *executable[T], name string, v []S) error {
 }
 
 func readOutput[T, S number](x *executable[T], name string, dst []S) error {
-	id := x.program.Lookup(plan.Output, name)
+	id := x.program.FindTensor(plan.Output, name)
 	if id < 0 {
 		return fmt.Errorf("unknown output %q", name)
 	}

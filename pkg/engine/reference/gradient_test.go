@@ -140,10 +140,10 @@ func checkGradients(t *testing.T, g *nn.Graph, fuse bool) {
 		v := make([]float32, in.Elements())
 		for i := range v {
 			v[i] = rng.Float32()
-			if classes := p.ClassCount(p.Lookup(plan.Input, in.Name)); classes > 0 {
+			if classes := p.ClassCount(p.FindTensor(plan.Input, in.Name)); classes > 0 {
 				v[i] = float32(i % classes)
 			}
-			if len(in.Shape) > 2 && p.ClassCount(p.Lookup(plan.Input, in.Name)) > 0 && i%5 == 3 {
+			if len(in.Shape) > 2 && p.ClassCount(p.FindTensor(plan.Input, in.Name)) > 0 && i%5 == 3 {
 				v[i] = 255 // ignored
 			}
 		}

@@ -10,7 +10,7 @@ import (
 // Capabilities are host memory, and inputs and outputs in the engine's precision.
 func (x *executable[T]) Capabilities() engine.Capabilities {
 	return engine.Capabilities{
-		HostMemory:     &engine.HostMemory{Buckets: x.bucketMemory, Unpack: x.unpack, Pack: x.pack},
+		HostMemory:     &engine.HostMemory{Buckets: x.bucketMemory, Unpack: x.unpackParameter, Pack: x.packParameter},
 		SetInputBuffer: x.setInputBuffer, OutputBuffer: x.outputBuffer,
 	}
 }
@@ -32,7 +32,7 @@ func (x *executable[T]) bucketMemory() []engine.BucketMemory {
 	return all
 }
 
-func (x *executable[T]) unpack(param string, stored device.Buffer) ([]float64, error) {
+func (x *executable[T]) unpackParameter(param string, stored device.Buffer) ([]float64, error) {
 	if n := len(x.store.tensors[param]); n == 0 || stored.Len() != n {
 		return nil, fmt.Errorf("unpack values: got %d stored values of %q, want %d", stored.Len(), param, n)
 	}
@@ -42,7 +42,7 @@ func (x *executable[T]) unpack(param string, stored device.Buffer) ([]float64, e
 	return toFloat64(stored.F32), nil
 }
 
-func (x *executable[T]) pack(param string, v []float64, stored device.Buffer) error {
+func (x *executable[T]) packParameter(param string, v []float64, stored device.Buffer) error {
 	if n := len(x.store.tensors[param]); n == 0 || stored.Len() != n || len(v) != n {
 		return fmt.Errorf("pack values: got %d values and memory for %d of %q, want %d", len(v), stored.Len(), param, n)
 	}

@@ -17,7 +17,7 @@ type kernelCall[T number] struct {
 
 // runKernel computes kernel k and rounds its results to the types in which they are stored.
 func (x *executable[T]) runKernel(k plan.Kernel) error {
-	if err := x.computeKernel(k); err != nil {
+	if err := x.computeUnroundedKernel(k); err != nil {
 		return err
 	}
 	for _, id := range k.Out {
@@ -29,7 +29,7 @@ func (x *executable[T]) runKernel(k plan.Kernel) error {
 }
 
 // roundTo rounds the values of v to typ if typ is a 16-bit type; otherwise it does nothing.
-func roundTo[T number](typ device.Type, v []T) {
+func roundTo[T number](typ device.ElementType, v []T) {
 	if typ == device.Host {
 		return
 	}
@@ -38,8 +38,8 @@ func roundTo[T number](typ device.Type, v []T) {
 	}
 }
 
-// computeKernel does not round the results.
-func (x *executable[T]) computeKernel(k plan.Kernel) error {
+// computeUnroundedKernel does not round the results.
+func (x *executable[T]) computeUnroundedKernel(k plan.Kernel) error {
 	c := kernelCall[T]{attr: k.Attr, fault: x.engine.fault}
 	for _, id := range k.In {
 		c.in, c.inShape = append(c.in, x.tensors[id]), append(c.inShape, x.program.Tensors[id].Shape)
@@ -83,23 +83,23 @@ func (x *executable[T]) computeKernel(k plan.Kernel) error {
 	case plan.OpMaxPoolBackward:
 		c.maxPoolBackward()
 	case plan.OpConcat:
-		c.concat()
+		c.concatChannels()
 	case plan.OpSlice:
-		c.slice()
+		c.sliceChannels()
 	case plan.OpAdd:
-		c.add()
+		c.addTensors()
 	case plan.OpBCEWithLogits:
 		c.bceWithLogits()
 	case plan.OpBCEWithLogitsBackward:
 		c.bceWithLogitsBackward()
 	default:
-		return c.computeRemaining(k)
+		return c.computeOtherKernel(k)
 	}
 	return nil
 }
 
-// computeRemaining continues the switch of computeKernel.
-func (c *kernelCall[T]) computeRemaining(k plan.Kernel) error {
+// computeOtherKernel continues the switch of computeUnroundedKernel.
+func (c *kernelCall[T]) computeOtherKernel(k plan.Kernel) error {
 	switch k.Op {
 	case plan.OpAvgPool:
 		c.avgPool()
@@ -118,7 +118,7 @@ func (c *kernelCall[T]) computeRemaining(k plan.Kernel) error {
 	case plan.OpReshape, plan.OpCast: // run rounds
 		c.reshape()
 	case plan.OpPad:
-		c.pad()
+		c.padMap()
 	case plan.OpPadBackward:
 		c.padBackward()
 	case plan.OpLeakyReLU:

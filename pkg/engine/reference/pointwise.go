@@ -58,7 +58,7 @@ func (c *kernelCall[T]) tanhBackward() {
 	}
 }
 
-func (c *kernelCall[T]) concat() {
+func (c *kernelCall[T]) concatChannels() {
 	y, n := c.out[0], c.outShape[0][0]
 	a, b := len(c.in[0])/n, len(c.in[1])/n // elements per sample
 	for i := range n {
@@ -67,7 +67,7 @@ func (c *kernelCall[T]) concat() {
 	}
 }
 
-func (c *kernelCall[T]) slice() {
+func (c *kernelCall[T]) sliceChannels() {
 	n := c.outShape[0][0]
 	offset := c.attr.Offset * positionCount(c.outShape[0])
 	from, to := len(c.in[0])/n, len(c.out[0])/n // elements per sample
@@ -82,7 +82,7 @@ func (c *kernelCall[T]) reshape() { copy(c.out[0], c.in[0]) }
 // forEachPaddedRow calls visit for each row of a feature map of shape inner, with the row's
 // index in the map, its index in the padded map of shape outer, and its length.
 func (c *kernelCall[T]) forEachPaddedRow(inner, outer []int, visit func(inner, outer, length int)) {
-	size, full, front := toVolume(inner[2:], 1), toVolume(outer[2:], 1), toVolume(c.attr.Pad, 0)
+	size, full, front := toDepthHeightWidth(inner[2:], 1), toDepthHeightWidth(outer[2:], 1), toDepthHeightWidth(c.attr.Pad, 0)
 	for i := range inner[0] * inner[1] * size[0] * size[1] {
 		plane, d, h := i/(size[0]*size[1]), i/size[1]%size[0], i%size[1]
 		at := ((plane*full[0]+d+front[0])*full[1]+h+front[1])*full[2] + front[2]
@@ -90,7 +90,7 @@ func (c *kernelCall[T]) forEachPaddedRow(inner, outer []int, visit func(inner, o
 	}
 }
 
-func (c *kernelCall[T]) pad() {
+func (c *kernelCall[T]) padMap() {
 	x, y := c.in[0], c.out[0]
 	fill(y, 0)
 	c.forEachPaddedRow(c.inShape[0], c.outShape[0], func(inner, outer, n int) { copy(y[outer:outer+n], x[inner:]) })
@@ -101,7 +101,7 @@ func (c *kernelCall[T]) padBackward() {
 	c.forEachPaddedRow(c.outShape[0], c.inShape[0], func(inner, outer, n int) { copy(dx[inner:inner+n], dy[outer:]) })
 }
 
-func (c *kernelCall[T]) add() {
+func (c *kernelCall[T]) addTensors() {
 	for i, v := range c.in[0] {
 		c.out[0][i] = v + c.in[1][i]
 	}

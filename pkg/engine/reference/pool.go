@@ -4,8 +4,8 @@ package reference
 // window's result. inputs contains the indexes of the inputs that the window covers, in row
 // order, −1 for padding.
 func (c *kernelCall[T]) forEachWindow(in, out []int, visit func(result int, inputs []int)) {
-	kernel, stride, pad := toVolume(c.attr.Kernel, 1), toVolume(c.attr.Stride, 1), toVolume(c.attr.Pad, 0)
-	size, result := toVolume(in[2:], 1), toVolume(out[2:], 1)
+	kernel, stride, pad := toDepthHeightWidth(c.attr.Kernel, 1), toDepthHeightWidth(c.attr.Stride, 1), toDepthHeightWidth(c.attr.Pad, 0)
+	size, result := toDepthHeightWidth(in[2:], 1), toDepthHeightWidth(out[2:], 1)
 	from := make([]int, product(kernel))
 	for to := range out[0] * out[1] * product(result) {
 		plane := to / product(result)

@@ -18,8 +18,8 @@ import (
 // plan.MixedPrecision names, and wants the very same numbers.
 func TestMixedPrecisionByHand(t *testing.T) {
 	const n, in, hidden, out, slope = 2, 3, 4, 5, 0.3
-	scale := map[device.Type]float64{device.BF16: 1, device.F16: 65536} // what the loss is multiplied by
-	for precision, typ := range map[string]device.Type{"bf16": device.BF16, "fp16": device.F16} {
+	scale := map[device.ElementType]float64{device.BF16: 1, device.F16: 65536} // what the loss is multiplied by
+	for precision, typ := range map[string]device.ElementType{"bf16": device.BF16, "fp16": device.F16} {
 		g := nn.NewGraph(nn.Train)
 		h := g.LeakyReLU(g.Linear("a", g.Input("x", n, in), nn.Dense{Out: hidden, Bias: true}), slope)
 		g.SetLoss(g.SoftmaxCrossEntropy(g.Linear("b", h, nn.Dense{Out: out}), g.Input("class", n, 1), 0))
@@ -155,10 +155,10 @@ func TestLossScale(t *testing.T) {
 // those of the program that was loaded.
 func TestLossScaleIsTheEngines(t *testing.T) {
 	x := load(t, open(t, "fp16"), tinyUNet(t), 2, nn.Train, plan.Options{Fuse: true}, nil)
-	if err := x.SetInput(plan.LossScale, []float32{1}); err == nil || !strings.Contains(err.Error(), "unknown input") {
+	if err := x.SetInput(plan.LossScaleInput, []float32{1}); err == nil || !strings.Contains(err.Error(), "unknown input") {
 		t.Errorf("error %v", err)
 	}
-	if x.Program().Lookup(plan.Input, plan.LossScale) >= 0 {
+	if x.Program().FindTensor(plan.Input, plan.LossScaleInput) >= 0 {
 		t.Error("the program has an input for the loss scale")
 	}
 }

@@ -69,9 +69,9 @@ func (e *referenceEngine) Load(p *plan.Program, share engine.Executable) (engine
 	var err error
 	switch e.options.Precision {
 	case "bf16":
-		run, err = plan.MixedPrecision(p, device.BF16)
+		run, err = plan.ConvertToMixedPrecision(p, device.BF16)
 	case "fp16":
-		run, err = plan.MixedPrecision(p, device.F16)
+		run, err = plan.ConvertToMixedPrecision(p, device.F16)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("load program: %w", err)
@@ -109,7 +109,7 @@ func load[T number](e *referenceEngine, source, p *plan.Program, share engine.Ex
 			}
 			x.tensors[id] = v
 		case plan.Input, plan.Output, plan.Constant:
-			x.tensors[id] = x.allocate(t.Elements())
+			x.tensors[id] = x.allocateTensor(t.Elements())
 		}
 		if t.Role == plan.Constant {
 			fill(x.tensors[id], T(t.Value))
@@ -118,7 +118,7 @@ func load[T number](e *referenceEngine, source, p *plan.Program, share engine.Ex
 	x.allocateGradients()
 	x.allocateActivations()
 	for _, id := range p.States {
-		x.before = append(x.before, x.allocate(p.Tensors[id].Elements()))
+		x.before = append(x.before, x.allocateTensor(p.Tensors[id].Elements()))
 	}
 	return x, nil
 }
@@ -130,7 +130,7 @@ func (x *executable[T]) allocateGradients() {
 		for _, i := range b.Params {
 			size += p.Tensors[p.Params[i].Grad].Elements()
 		}
-		flat := x.allocate(size)
+		flat := x.allocateTensor(size)
 		x.buckets = append(x.buckets, flat)
 		for _, i := range b.Params {
 			g := p.Params[i].Grad
@@ -153,7 +153,7 @@ func (x *executable[T]) allocateActivations() {
 			if spare := free[n]; len(spare) > 0 {
 				x.tensors[id], free[n] = spare[len(spare)-1], spare[:len(spare)-1]
 			} else {
-				x.tensors[id] = x.allocate(n)
+				x.tensors[id] = x.allocateTensor(n)
 			}
 		}
 		// After the outputs are allocated, so that a kernel's inputs and outputs do not overlap.
@@ -168,7 +168,7 @@ func (x *executable[T]) allocateActivations() {
 	}
 }
 
-func (x *executable[T]) allocate(n int) []T {
+func (x *executable[T]) allocateTensor(n int) []T {
 	x.elements += int64(n)
 	return make([]T, n)
 }

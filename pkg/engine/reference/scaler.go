@@ -28,7 +28,7 @@ type lossScaler struct {
 }
 
 func newLossScaler(p *plan.Program) lossScaler {
-	return lossScaler{input: p.Lookup(plan.Input, plan.LossScale), scale: firstScale, used: 1}
+	return lossScaler{input: p.FindTensor(plan.Input, plan.LossScaleInput), scale: firstScale, used: 1}
 }
 
 func (s *lossScaler) subtractSkippedUpdates(u *optim.Update) *optim.Update {

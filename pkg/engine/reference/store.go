@@ -52,8 +52,8 @@ func (s *tensorStore[T]) tensor(t plan.Tensor) ([]T, error) {
 	return s.tensors[t.Name], nil
 }
 
-// slot allocates the slot if it does not exist yet.
-func (s *tensorStore[T]) slot(prefix, param string) []T {
+// ensureSlot allocates the slot if it does not exist yet.
+func (s *tensorStore[T]) ensureSlot(prefix, param string) []T {
 	name := prefix + param
 	if s.slots[name] == nil {
 		s.slots[name] = make([]T, len(s.tensors[param]))
@@ -108,7 +108,7 @@ func (s *tensorStore[T]) set(name string, v []float64) error {
 		if s.slots[name] == nil && len(v) == len(s.tensors[param]) && !slices.ContainsFunc(v, func(f float64) bool { return f != 0 }) {
 			return nil
 		}
-		dst = s.slot(prefix, param)
+		dst = s.ensureSlot(prefix, param)
 	}
 	if len(v) != len(dst) {
 		return fmt.Errorf("set tensor %q: got %d values, want %d", name, len(v), len(dst))

@@ -10,14 +10,14 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns s on one line. Each unsafe character is replaced by its escape in Go's
+// EscapeText returns s on one line. Each unsafe character is replaced by its escape in Go's
 // syntax, such as \n, \x1b or \u202e.
-func Text(s string) string { return escape(s, "") }
+func EscapeText(s string) string { return escapeExcept(s, "") }
 
-// Lines is like Text, but for text of several lines: it keeps line ends and tabs.
-func Lines(s string) string { return escape(s, "\n\t") }
+// EscapeMultiline is like Text, but for text of several lines: it keeps line ends and tabs.
+func EscapeMultiline(s string) string { return escapeExcept(s, "\n\t") }
 
-func escape(s, kept string) string {
+func escapeExcept(s, kept string) string {
 	isUnsafe := func(r rune) bool { return !isDisplayable(r) && !strings.ContainsRune(kept, r) }
 	if utf8.ValidString(s) && strings.IndexFunc(s, isUnsafe) < 0 {
 		return s

@@ -18,10 +18,10 @@ func TestText(t *testing.T) {
 		{"real \ufffd", "real \ufffd", "real \ufffd"},
 		{"日本語 שלום 🙂", "日本語 שלום 🙂", "日本語 שלום 🙂"},
 	} {
-		if got := Text(c.in); got != c.text {
+		if got := EscapeText(c.in); got != c.text {
 			t.Errorf("Text(%q) is %q, want %q", c.in, got, c.text)
 		}
-		if got := Lines(c.in); got != c.lines {
+		if got := EscapeMultiline(c.in); got != c.lines {
 			t.Errorf("Lines(%q) is %q, want %q", c.in, got, c.lines)
 		}
 	}
@@ -30,8 +30,8 @@ func TestText(t *testing.T) {
 func FuzzText(f *testing.F) {
 	f.Add("a\x1b]0;title\x07\n")
 	f.Fuzz(func(t *testing.T, s string) {
-		text := Text(s)
-		if !utf8.ValidString(text) || Text(text) != text {
+		text := EscapeText(s)
+		if !utf8.ValidString(text) || EscapeText(text) != text {
 			t.Errorf("Text(%q) is %q", s, text)
 		}
 		for _, r := range text {

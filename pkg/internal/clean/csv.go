@@ -20,16 +20,16 @@ func NewCSVWriter(w io.Writer) *CSVWriter { return &CSVWriter{Writer: csv.NewWri
 func (w *CSVWriter) Write(cells []string) error {
 	w.cells = w.cells[:0]
 	for _, cell := range cells {
-		w.cells = append(w.cells, Cell(cell))
+		w.cells = append(w.cells, FormatCell(cell))
 	}
 	return w.Writer.Write(w.cells)
 }
 
-// Cell returns a cell of a CSV file for text. A spreadsheet would run a text such as
+// FormatCell returns a cell of a CSV file for text. A spreadsheet would run a text such as
 // =HYPERLINK(…), so Cell puts an apostrophe before a text that begins like a formula. It
 // also does so if the text begins with apostrophes and then like a formula, so that
 // [ParseCell] can return text.
-func Cell(text string) string {
+func FormatCell(text string) string {
 	if beginsLikeFormula(strings.TrimLeft(text, "'")) {
 		return "'" + text
 	}
@@ -44,9 +44,9 @@ func ParseCell(cell string) string {
 	return cell
 }
 
-// Number formats v for a cell, so that parsing the text returns v. Infinity has no plus sign, which
+// FormatNumber formats v for a cell, so that parsing the text returns v. Infinity has no plus sign, which
 // would begin a formula.
-func Number(v float64) string {
+func FormatNumber(v float64) string {
 	return strings.TrimPrefix(strconv.FormatFloat(v, 'g', -1, 64), "+")
 }
 

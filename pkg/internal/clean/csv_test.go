@@ -35,10 +35,10 @@ func TestCell(t *testing.T) {
 		" =1":                  " =1",
 		"with, comma\n\"and\"": "with, comma\n\"and\"",
 	} {
-		if got := Cell(text); got != want {
+		if got := FormatCell(text); got != want {
 			t.Errorf("Cell(%q) is %q, want %q", text, got, want)
 		}
-		if got := ParseCell(Cell(text)); got != text {
+		if got := ParseCell(FormatCell(text)); got != text {
 			t.Errorf("ParseCell(Cell(%q)) is %q", text, got)
 		}
 	}

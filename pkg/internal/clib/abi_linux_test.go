@@ -70,7 +70,7 @@ func stubs(t *testing.T, versions ...string) *clib.Search {
 
 // saw compares the calls that the stub library has received since the last call of saw,
 // formatted in C, with want.
-func saw(t *testing.T, s *clib.Search, n clib.Name, want string) {
+func saw(t *testing.T, s *clib.Search, n clib.LibraryName, want string) {
 	t.Helper()
 	lib, err := s.Open(n)
 	check(t, err)
@@ -334,12 +334,12 @@ func TestNVRTCABI(t *testing.T) {
 	}
 	out, err := l.Compile("source", "a.cu", []string{"--gpu-architecture=sm_90", "-DT=float"})
 	check(t, err)
-	if string(out.Image()) != "bin" || string(out.PTX) != "ptx!\x00" || out.Log != "log one" {
+	if string(out.LoadableImage()) != "bin" || string(out.PTX) != "ptx!\x00" || out.Log != "log one" {
 		t.Errorf("%+v", out)
 	}
 	out, err = l.Compile("source", "a.cu", nil)
 	check(t, err)
-	if string(out.Image()) != "ptx!\x00" {
+	if string(out.LoadableImage()) != "ptx!\x00" {
 		t.Errorf("%+v", out)
 	}
 	_, err = l.Compile("source", "a.cu", []string{"--bad"})

@@ -45,9 +45,9 @@ func dlopen(path string) (uintptr, error) {
 
 func dlsym(handle uintptr, name string) (uintptr, error) { return purego.Dlsym(handle, name) }
 
-// mappedPath returns the path of the file that the loader has mapped for a soname, or the
+// mappedLibraryPath returns the path of the file that the loader has mapped for a soname, or the
 // soname itself if the path is unknown.
-func mappedPath(soname string) string {
+func mappedLibraryPath(soname string) string {
 	f, err := os.Open("/proc/self/maps")
 	if err != nil {
 		return soname

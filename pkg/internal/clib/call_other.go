@@ -15,4 +15,4 @@ func dlopen(string) (uintptr, error) { return 0, ErrUnsupported }
 
 func dlsym(uintptr, string) (uintptr, error) { return 0, ErrUnsupported }
 
-func mappedPath(soname string) string { return soname }
+func mappedLibraryPath(soname string) string { return soname }

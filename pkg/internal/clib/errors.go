@@ -12,28 +12,28 @@ var ErrUnsupported = errors.New("calling C libraries works on linux/amd64 and li
 // NotFoundError reports that a library was not found or that no file of it can be loaded, and lists
 // the places that were searched.
 type NotFoundError struct {
-	Library  Name
+	Library  LibraryName
 	Sonames  []string // the accepted file names
 	Searched []SearchPlace
-	Advice   string       // the remedy if there is no file
-	Broken   []BrokenFile // files that were found, but cannot be loaded
+	Advice   string           // the remedy if there is no file
+	Broken   []UnloadableFile // files that were found, but cannot be loaded
 }
 
-// BrokenFile is a file of a library that the loader cannot load.
-type BrokenFile struct {
+// UnloadableFile is a file of a library that the loader cannot load.
+type UnloadableFile struct {
 	Path   string // the plain file name if it is not known where the loader found the file
 	Reason string // the loader's own words
 }
 
 // String returns the path and the reason, in which the loader may name the path too.
-func (b BrokenFile) String() string {
+func (b UnloadableFile) String() string {
 	if strings.HasPrefix(b.Reason, b.Path+":") {
 		return b.Reason
 	}
 	return b.Path + ": " + b.Reason
 }
 
-func (b BrokenFile) advice() string {
+func (b UnloadableFile) advice() string {
 	if strings.Contains(b.Reason, "cannot open shared object file: No such file") { // a library that b needs
 		return fmt.Sprintf("install the missing library, load the cluster's module for it, or add its folder to LD_LIBRARY_PATH (ldd %s lists what it needs)", b.Path)
 	}
@@ -85,7 +85,7 @@ func (e *NotFoundError) Describe() (problem, advice string) {
 // SymbolError reports that a library lacks functions: it is too old, or it is a different
 // library with the same file name.
 type SymbolError struct {
-	Library Name
+	Library LibraryName
 	Path    string
 	Symbols []string
 }
@@ -105,7 +105,7 @@ func (e *SymbolError) Error() string {
 
 // VersionError reports that the version of a library or of the driver is not supported.
 type VersionError struct {
-	Library Name
+	Library LibraryName
 	Path    string
 	Have    string
 	Want    string // "12.0 or newer"

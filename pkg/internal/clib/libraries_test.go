@@ -59,7 +59,7 @@ func TestRealLibraries(t *testing.T) {
 		opened(t, err)
 		version, err := d.Version()
 		check(t, err)
-		t.Logf("%s: CUDA %s", d.Path, cuda.VersionText(version))
+		t.Logf("%s: CUDA %s", d.Path, cuda.FormatVersion(version))
 		if err := d.Init(); err == nil {
 			return // a GPU: what its calls do is for gpu selftest to say
 		}
@@ -93,12 +93,12 @@ func TestRealLibraries(t *testing.T) {
 	t.Run("cuDNN", func(t *testing.T) {
 		l, err := cudnn.Open(s)
 		opened(t, err)
-		t.Logf("%s: cuDNN %s", l.Path, cudnn.VersionText(l.Version()))
+		t.Logf("%s: cuDNN %s", l.Path, cudnn.FormatVersion(l.Version()))
 	})
 	t.Run("cuBLASLt", func(t *testing.T) {
 		l, err := cublaslt.Open(s)
 		opened(t, err)
-		t.Logf("%s: cuBLASLt %s", l.Path, cublaslt.VersionText(l.Version()))
+		t.Logf("%s: cuBLASLt %s", l.Path, cublaslt.FormatVersion(l.Version()))
 	})
 	t.Run("NCCL", func(t *testing.T) {
 		l, err := nccl.Open(s)

@@ -2,37 +2,37 @@ package clib
 
 import "strings"
 
-// Name is the name of a library.
-type Name string
+// LibraryName is the name of a library.
+type LibraryName string
 
 // The libraries of GPU runs, in the order in which they must be opened: cuDNN's run-time compiled engines
 // need NVRTC, and its matrix engines need cuBLASLt.
 const (
-	CUDA      Name = "CUDA driver"
-	NVJitLink Name = "nvJitLink"
-	NVRTC     Name = "NVRTC"
-	CublasLt  Name = "cuBLASLt"
-	Cublas    Name = "cuBLAS"
-	CUDNN     Name = "cuDNN"
-	NCCL      Name = "NCCL"
-	NVML      Name = "NVML"
-	NVTX      Name = "NVTX"
-	CUPTI     Name = "CUPTI"
+	CUDA      LibraryName = "CUDA driver"
+	NVJitLink LibraryName = "nvJitLink"
+	NVRTC     LibraryName = "NVRTC"
+	CublasLt  LibraryName = "cuBLASLt"
+	Cublas    LibraryName = "cuBLAS"
+	CUDNN     LibraryName = "cuDNN"
+	NCCL      LibraryName = "NCCL"
+	NVML      LibraryName = "NVML"
+	NVTX      LibraryName = "NVTX"
+	CUPTI     LibraryName = "CUPTI"
 )
 
 // The implementations of MPI, which processes that mpirun has started use.
 const (
-	OpenMPI Name = "Open MPI"
-	MPICH   Name = "MPICH"
+	OpenMPI LibraryName = "Open MPI"
+	MPICH   LibraryName = "MPICH"
 )
 
 type searchSpec struct {
-	sonames    []string // file names, newest version first; the first one that is found is used
-	needs      []Name   // libraries to open first, if they are found
-	companions string   // pattern of files in its folder that the library opens by their plain names
-	toolkit    bool     // cuDNN opens this library too, in the version that it was built for
-	system     bool     // not NVIDIA's: only the loader's path and the system folders contain it
-	advice     string   // the remedy if the library is missing
+	sonames    []string      // file names, newest version first; the first one that is found is used
+	needs      []LibraryName // libraries to open first, if they are found
+	companions string        // pattern of files in its folder that the library opens by their plain names
+	toolkit    bool          // cuDNN opens this library too, in the version that it was built for
+	system     bool          // not NVIDIA's: only the loader's path and the system folders contain it
+	advice     string        // the remedy if the library is missing
 }
 
 const (
@@ -41,7 +41,7 @@ const (
 )
 
 // librarySpec returns no sonames for an unknown name.
-func librarySpec(n Name) searchSpec {
+func librarySpec(n LibraryName) searchSpec {
 	wheel := func(name string) string { return strings.Replace(toolkitAdvice, "%s", name, 1) }
 	switch n {
 	case CUDA:
@@ -53,7 +53,7 @@ func librarySpec(n Name) searchSpec {
 	case NVRTC:
 		return searchSpec{
 			sonames:    []string{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"},
-			needs:      []Name{NVJitLink},
+			needs:      []LibraryName{NVJitLink},
 			companions: "libnvrtc-builtins.so.*",
 			toolkit:    true,
 			advice:     wheel("nvidia-cuda-nvrtc"),
@@ -61,11 +61,11 @@ func librarySpec(n Name) searchSpec {
 	case CublasLt:
 		return searchSpec{sonames: []string{"libcublasLt.so.13", "libcublasLt.so.12"}, toolkit: true, advice: wheel("nvidia-cublas")}
 	case Cublas:
-		return searchSpec{sonames: []string{"libcublas.so.13", "libcublas.so.12"}, needs: []Name{CublasLt}, toolkit: true, advice: wheel("nvidia-cublas")}
+		return searchSpec{sonames: []string{"libcublas.so.13", "libcublas.so.12"}, needs: []LibraryName{CublasLt}, toolkit: true, advice: wheel("nvidia-cublas")}
 	case CUDNN:
 		return searchSpec{
 			sonames: []string{"libcudnn.so.9", "libcudnn.so.8"}, // 8 is opened only to report that it is too old
-			needs:   []Name{NVJitLink, NVRTC, CublasLt, Cublas},
+			needs:   []LibraryName{NVJitLink, NVRTC, CublasLt, Cublas},
 			advice:  wheel("nvidia-cudnn-cu13"),
 		}
 	case NCCL:
@@ -85,7 +85,7 @@ func librarySpec(n Name) searchSpec {
 
 // Library is an open library.
 type Library struct {
-	Name   Name
+	Name   LibraryName
 	Path   string // path of the file
 	handle uintptr
 	lookup func(handle uintptr, symbol string) (uintptr, error)

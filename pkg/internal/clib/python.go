@@ -14,20 +14,20 @@ import (
 // pythonTimeout limits how long python3 may take to print its folders.
 const pythonTimeout = 10 * time.Second
 
-// pythonProgram prints the folders in which pip installs.
-const pythonProgram = `import site, sys
+// listSitePackagesScript prints the folders in which pip installs.
+const listSitePackagesScript = `import site, sys
 for p in sys.path + site.getsitepackages() + [site.getusersitepackages()]:
     if p.endswith(("site-packages", "dist-packages")):
         print(p)`
 
-func sitePackages(ctx context.Context) ([]string, error) {
+func findSitePackages(ctx context.Context) ([]string, error) {
 	path, err := exec.LookPath("python3")
 	if err != nil {
 		return nil, fmt.Errorf("python3 is not on the PATH")
 	}
 	ctx, cancel := context.WithTimeout(ctx, pythonTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, path, "-c", pythonProgram)
+	cmd := exec.CommandContext(ctx, path, "-c", listSitePackagesScript)
 	cmd.WaitDelay = time.Second
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -47,9 +47,9 @@ func sitePackages(ctx context.Context) ([]string, error) {
 	return dirs, nil
 }
 
-// pythonFolders returns the site-packages folders of VIRTUAL_ENV and of python3. If no
+// findPythonFolders returns the site-packages folders of VIRTUAL_ENV and of python3. If no
 // library is found in them, note explains why.
-func (s *Search) pythonFolders() (dirs []string, note string) {
+func (s *Search) findPythonFolders() (dirs []string, note string) {
 	note = "they contain no CUDA libraries"
 	if venv := s.env.Getenv("VIRTUAL_ENV"); venv != "" {
 		found, err := filepath.Glob(filepath.Join(escapeGlob(venv), "lib", "python3*", "site-packages"))

@@ -7,7 +7,7 @@ type ResultCode interface {
 	~int32
 	error
 	// Library names the library that returned the code.
-	Library() Name
+	Library() LibraryName
 }
 
 // CallError reports a failed call of a C library. Each library's package declares a type

@@ -35,7 +35,7 @@ func (e Environment) withDefaults() Environment {
 		e.Getenv = os.Getenv
 	}
 	if e.Python == nil {
-		e.Python = sitePackages
+		e.Python = findSitePackages
 	}
 	if e.System == nil {
 		e.System = systemFolders()
@@ -55,7 +55,7 @@ type Search struct {
 
 	mu     sync.Mutex
 	places []SearchPlace // set by the first call of findPlaces
-	found  map[Name]*openResult
+	found  map[LibraryName]*openResult
 	driver int // major CUDA version of the driver; 0: unknown
 }
 
@@ -66,7 +66,7 @@ type openResult struct {
 
 // NewSearch returns a Search in env. It does not search until Open is called.
 func NewSearch(env Environment) *Search {
-	return &Search{env: env.withDefaults(), found: map[Name]*openResult{}}
+	return &Search{env: env.withDefaults(), found: map[LibraryName]*openResult{}}
 }
 
 // PreferCUDA sets the major CUDA version that the driver supports. Open then tries libraries of
@@ -97,7 +97,7 @@ func (s *Search) splitUnsupported(sonames []string) [][]string {
 // Open opens the libraries that n needs, and then n, unless n is open already. If n is not
 // found or cannot be loaded, the error is a *NotFoundError that lists the places and the
 // reasons. On systems where libraries cannot be called, it wraps ErrUnsupported.
-func (s *Search) Open(n Name) (*Library, error) {
+func (s *Search) Open(n LibraryName) (*Library, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.openLocked(n)
@@ -110,7 +110,7 @@ func (s *Search) Places() []SearchPlace {
 	return slices.Clone(s.findPlaces())
 }
 
-func (s *Search) openLocked(n Name) (*Library, error) {
+func (s *Search) openLocked(n LibraryName) (*Library, error) {
 	if o := s.found[n]; o != nil {
 		return o.lib, o.err
 	}
@@ -152,24 +152,24 @@ func (s *Search) openCompanions(l *Library, pattern string) {
 	}
 }
 
-func (s *Search) findLibrary(n Name, sp searchSpec) (*Library, error) {
-	var broken []BrokenFile
+func (s *Search) findLibrary(n LibraryName, sp searchSpec) (*Library, error) {
+	var broken []UnloadableFile
 	try := func(path string) *Library {
 		h, err := s.env.Open(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		if err != nil {
-			b := BrokenFile{Path: s.findLoaderFile(path), Reason: err.Error()}
+			b := UnloadableFile{Path: s.findLoaderFile(path), Reason: err.Error()}
 			// The loader's path may contain the folder of the file, which is searched later.
-			broken = slices.DeleteFunc(broken, func(o BrokenFile) bool {
+			broken = slices.DeleteFunc(broken, func(o UnloadableFile) bool {
 				return o.Reason == b.Reason && (o.Path == b.Path || o.Path == filepath.Base(b.Path))
 			})
 			broken = append(broken, b)
 			return nil
 		}
 		if !filepath.IsAbs(path) {
-			path = mappedPath(path)
+			path = mappedLibraryPath(path)
 		}
 		return &Library{Name: n, Path: path, handle: h, lookup: s.env.Lookup}
 	}
@@ -184,7 +184,7 @@ func (s *Search) findLibrary(n Name, sp searchSpec) (*Library, error) {
 	}
 	for _, sonames := range s.splitUnsupported(sp.sonames) {
 		for _, place := range places {
-			if l := tryPlace(place, sonames, try); l != nil {
+			if l := findInPlace(place, sonames, try); l != nil {
 				return l, nil
 			}
 		}
@@ -207,8 +207,8 @@ func (s *Search) findLoaderFile(name string) string {
 	return name
 }
 
-// tryPlace returns nil if no soname can be opened in the place.
-func tryPlace(place SearchPlace, sonames []string, try func(path string) *Library) *Library {
+// findInPlace returns nil if no soname can be opened in the place.
+func findInPlace(place SearchPlace, sonames []string, try func(path string) *Library) *Library {
 	for _, soname := range sonames {
 		if place.Source == loaderSource {
 			if l := try(soname); l != nil {
@@ -276,7 +276,7 @@ func (s *Search) findPlaces() []SearchPlace {
 		}
 		return newSearchPlace(name, note, dirs)
 	}
-	python, note := s.pythonFolders()
+	python, note := s.findPythonFolders()
 	system := s.systemPlaces()
 	s.places = []SearchPlace{
 		variable(PathVariable, "", "lib", "lib64"),

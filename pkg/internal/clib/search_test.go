@@ -273,7 +273,7 @@ func mathLibrary(t *testing.T) []byte {
 	if _, err := dlopen("libm.so.6"); err != nil {
 		t.Fatal(err)
 	}
-	raw, err := os.ReadFile(mappedPath("libm.so.6"))
+	raw, err := os.ReadFile(mappedLibraryPath("libm.so.6"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +306,7 @@ func TestMissingSymbolsOfARealLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := binder{lib: lib}
+	b := symbolResolver{lib: lib}
 	if b.lookUp("cos") == 0 || b.lookUp("ncclAllReduce") != 0 || b.lookUp("ncclBroadcast") != 0 {
 		t.Error("symbols are not found as they are")
 	}

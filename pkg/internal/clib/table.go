@@ -9,15 +9,15 @@ type VersionCheck[T any] struct {
 	Check  func(*T) error // returns an error if the version is not supported
 }
 
-// LoadTable opens library n and returns its table of functions, which bind creates. bind gets the
+// LoadFunctionTable opens library n and returns its table of functions, which bind creates. bind gets the
 // path of the library's file, and calls need for the address of each C function. The error is
 // a *NotFoundError, a *VersionError or a *SymbolError.
-func LoadTable[T any](s *Search, n Name, bind func(path string, need func(symbol string) uintptr) *T, version VersionCheck[T]) (*T, error) {
+func LoadFunctionTable[T any](s *Search, n LibraryName, bind func(path string, need func(symbol string) uintptr) *T, version VersionCheck[T]) (*T, error) {
 	lib, err := s.Open(n)
 	if err != nil {
 		return nil, err
 	}
-	b := binder{lib: lib}
+	b := symbolResolver{lib: lib}
 	table := bind(lib.Path, b.lookUp)
 	// The version is checked first: a library that is too old lacks functions.
 	if version.Check != nil && !slices.Contains(b.missing, version.Symbol) {
@@ -31,8 +31,8 @@ func LoadTable[T any](s *Search, n Name, bind func(path string, need func(symbol
 	return table, nil
 }
 
-// Symbols returns the names of the C functions that bind needs.
-func Symbols[T any](bind func(path string, need func(symbol string) uintptr) *T) []string {
+// RequiredSymbols returns the names of the C functions that bind needs.
+func RequiredSymbols[T any](bind func(path string, need func(symbol string) uintptr) *T) []string {
 	var names []string
 	bind("", func(name string) uintptr {
 		names = append(names, name)
@@ -41,14 +41,14 @@ func Symbols[T any](bind func(path string, need func(symbol string) uintptr) *T)
 	return names
 }
 
-// binder looks up symbols and collects the missing ones, so that one error names all of them.
-type binder struct {
+// symbolResolver looks up symbols and collects the missing ones, so that one error names all of them.
+type symbolResolver struct {
 	lib     *Library
 	missing []string
 }
 
 // lookUp returns 0 if the library lacks the function.
-func (b *binder) lookUp(symbol string) uintptr {
+func (b *symbolResolver) lookUp(symbol string) uintptr {
 	p, err := b.lib.Symbol(symbol)
 	if err != nil && !slices.Contains(b.missing, symbol) {
 		b.missing = append(b.missing, symbol)
@@ -57,7 +57,7 @@ func (b *binder) lookUp(symbol string) uintptr {
 }
 
 // err returns a *SymbolError that names every missing function, or nil.
-func (b *binder) err() error {
+func (b *symbolResolver) err() error {
 	if len(b.missing) == 0 {
 		return nil
 	}

@@ -2,13 +2,13 @@
 // device's memory, and the stream (queue of work) in which its contents become valid.
 package device
 
-// Type is the type of a buffer's elements.
-type Type uint8
+// ElementType is the type of a buffer's elements.
+type ElementType uint8
 
 // The element types. A buffer in host memory has the type Host. Its elements are float32 if
 // Buffer.F32 is set, and float64 if Buffer.F64 is set.
 const (
-	Host Type = iota
+	Host ElementType = iota
 	F32
 	F16
 	BF16
@@ -16,7 +16,7 @@ const (
 )
 
 // Size returns the size of one element in bytes; 0 for Host.
-func (t Type) Size() int {
+func (t ElementType) Size() int {
 	switch t {
 	case F32:
 		return 4
@@ -29,7 +29,7 @@ func (t Type) Size() int {
 }
 
 // String returns "fp32", "fp16", "bf16", "fp64" or "host".
-func (t Type) String() string {
+func (t ElementType) String() string {
 	return [...]string{"host", "fp32", "fp16", "bf16", "fp64"}[t%5]
 }
 
@@ -41,9 +41,9 @@ type Buffer struct {
 	F32 []float32
 	F64 []float64
 
-	Pointer  uintptr // address in GPU memory
-	Type     Type    // type of the elements at Pointer
-	Elements int     // number of elements at Pointer
+	Pointer  uintptr     // address in GPU memory
+	Type     ElementType // type of the elements at Pointer
+	Elements int         // number of elements at Pointer
 }
 
 // OnHost reports whether b is in host memory, where Go code may access its elements.

@@ -5,7 +5,7 @@ import "math"
 // Round returns the number nearest to v that type t can represent, with ties to even as in
 // IEEE 754 (roundTiesToEven). A value beyond the largest number becomes an infinity, and
 // NaN stays NaN. F32 and Host represent every v.
-func (t Type) Round(v float32) float32 {
+func (t ElementType) Round(v float32) float32 {
 	switch t {
 	case BF16:
 		return roundBF16(v)
@@ -48,7 +48,7 @@ func roundF16(v float32) float32 {
 }
 
 // Bits returns the 16-bit representation of t.Round(v). t must be F16 or BF16.
-func (t Type) Bits(v float32) uint16 {
+func (t ElementType) Bits(v float32) uint16 {
 	b := math.Float32bits(t.Round(v))
 	sign := uint16(b >> 16 & 0x8000)
 	size := math.Abs(float64(math.Float32frombits(b)))
@@ -68,7 +68,7 @@ func (t Type) Bits(v float32) uint16 {
 }
 
 // FromBits returns the number with the given 16-bit representation. t must be F16 or BF16.
-func (t Type) FromBits(bits uint16) float32 {
+func (t ElementType) FromBits(bits uint16) float32 {
 	if t == BF16 {
 		return math.Float32frombits(uint32(bits) << 16)
 	}

@@ -27,7 +27,7 @@ func numbers(exponent, mantissa int) []float64 {
 // neighbours, and the float32 on each side of it.
 func TestRound(t *testing.T) {
 	for _, c := range []struct {
-		typ                Type
+		typ                ElementType
 		exponent, mantissa int
 		largest            float64
 	}{{F16, 5, 10, 65504}, {BF16, 8, 7, 3.3895313892515355e38}} {
@@ -81,7 +81,7 @@ func TestRound(t *testing.T) {
 // with their definition in IEEE 754.
 func TestBits(t *testing.T) {
 	for _, c := range []struct {
-		typ                Type
+		typ                ElementType
 		exponent, mantissa int
 	}{{F16, 5, 10}, {BF16, 8, 7}} {
 		list := numbers(c.exponent, c.mantissa)

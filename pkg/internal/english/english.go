@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Count formats a number with a noun, which it puts in the plural unless n is 1:
+// FormatCount formats a number with a noun, which it puts in the plural unless n is 1:
 // "1 worker", "4 workers", "0 classes", "2 batches", "3 series".
-func Count(n int, noun string) string {
+func FormatCount(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
@@ -31,20 +31,20 @@ func pluralize(noun string) string {
 	return noun + "s"
 }
 
-// List joins words with commas and "and": "1", "1 and 2", "1, 2 and 4".
-func List(words []string) string { return join(words, " and ") }
+// JoinAnd joins words with commas and "and": "1", "1 and 2", "1, 2 and 4".
+func JoinAnd(words []string) string { return join(words, " and ") }
 
-// ListSome is List of at most the first four words, and the number of the others: "a, b, c, d and 7 more".
-func ListSome(words []string) string {
+// JoinFirstFew is List of at most the first four words, and the number of the others: "a, b, c, d and 7 more".
+func JoinFirstFew(words []string) string {
 	const most = 4
 	if n := len(words) - most; n > 0 {
 		words = append(slices.Clone(words[:most]), fmt.Sprintf("%d more", n))
 	}
-	return List(words)
+	return JoinAnd(words)
 }
 
-// Either joins alternatives with commas and "or": "1", "1 or 2", "1, 2 or 4".
-func Either(words []string) string { return join(words, " or ") }
+// JoinOr joins alternatives with commas and "or": "1", "1 or 2", "1, 2 or 4".
+func JoinOr(words []string) string { return join(words, " or ") }
 
 func join(words []string, conjunction string) string {
 	if len(words) < 2 {
@@ -53,8 +53,8 @@ func join(words []string, conjunction string) string {
 	return strings.Join(words[:len(words)-1], ", ") + conjunction + words[len(words)-1]
 }
 
-// Quote joins names in quotes with commas: `"ddp", "ring"`.
-func Quote(names []string) string {
+// QuoteNames joins names in quotes with commas: `"ddp", "ring"`.
+func QuoteNames(names []string) string {
 	out := make([]string, len(names))
 	for i, n := range names {
 		out[i] = strconv.Quote(n)

@@ -10,24 +10,24 @@ import (
 // exponentThreshold is the absolute value below which Number may write an exponent.
 const exponentThreshold = 1e-2
 
-// Number formats a number with about four digits: "194.2", "0.0126", "1.2e-05".
-func Number(v float64) string {
+// FormatNumber formats a number with about four digits: "194.2", "0.0126", "1.2e-05".
+func FormatNumber(v float64) string {
 	if a := math.Abs(v); a > 0 && a < exponentThreshold {
 		return strconv.FormatFloat(v, 'g', 3, 64)
 	}
-	return strconv.FormatFloat(v, 'f', Decimals(v), 64)
+	return strconv.FormatFloat(v, 'f', DecimalPlaces(v), 64)
 }
 
-// Exact formats a number with ten digits, or NaN as "not measured".
-func Exact(v float64) string {
+// FormatExact formats a number with ten digits, or NaN as "not measured".
+func FormatExact(v float64) string {
 	if math.IsNaN(v) {
 		return "not measured"
 	}
 	return strconv.FormatFloat(v, 'g', 10, 64)
 }
 
-// Bytes formats a number of bytes with a binary unit, such as "1.5 GiB".
-func Bytes(n int64) string {
+// FormatBytes formats a number of bytes with a binary unit, such as "1.5 GiB".
+func FormatBytes(n int64) string {
 	v, units := float64(n), []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
 	for v >= 1024 && len(units) > 1 {
 		v, units = v/1024, units[1:]
@@ -35,8 +35,8 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%.4g %s", v, units[0])
 }
 
-// Decimals returns the number of decimals to print so that v has about four digits.
-func Decimals(v float64) int {
+// DecimalPlaces returns the number of decimals to print so that v has about four digits.
+func DecimalPlaces(v float64) int {
 	switch a := math.Abs(v); {
 	case a >= 1000:
 		return 0
@@ -50,38 +50,38 @@ func Decimals(v float64) int {
 	return 3
 }
 
-// Interval formats an interval with the same number of decimals for both ends:
+// FormatInterval formats an interval with the same number of decimals for both ends:
 // "[11.52, 12.40]". It returns "-" if an end is NaN.
-func Interval(low, high float64) string {
+func FormatInterval(low, high float64) string {
 	if math.IsNaN(low) || math.IsNaN(high) {
 		return "-"
 	}
 	if max(math.Abs(low), math.Abs(high)) < exponentThreshold {
-		return fmt.Sprintf("[%s, %s]", Number(low), Number(high))
+		return fmt.Sprintf("[%s, %s]", FormatNumber(low), FormatNumber(high))
 	}
-	d := max(Decimals(low), Decimals(high))
+	d := max(DecimalPlaces(low), DecimalPlaces(high))
 	return fmt.Sprintf("[%s, %s]", strconv.FormatFloat(low, 'f', d, 64), strconv.FormatFloat(high, 'f', d, 64))
 }
 
-// Percent formats a fraction in percent, with at most one decimal: Percent(0.95) is "95 %" and
+// FormatPercent formats a fraction in percent, with at most one decimal: Percent(0.95) is "95 %" and
 // Percent(0.975) is "97.5 %".
-func Percent(share float64) string {
+func FormatPercent(share float64) string {
 	text := strconv.FormatFloat(100*share, 'f', 1, 64)
 	return strings.TrimSuffix(text, ".0") + " %"
 }
 
-// PValue formats a p-value with two digits: "0.032", "< 0.0001".
-func PValue(p float64) string {
+// FormatPValue formats a p-value with two digits: "0.032", "< 0.0001".
+func FormatPValue(p float64) string {
 	if p < 0.0001 {
 		return "< 0.0001"
 	}
 	return fmt.Sprintf("%.2g", p)
 }
 
-// PValueWithOperator is PValue for use after the letter p: "= 0.032", "< 0.0001".
-func PValueWithOperator(p float64) string {
-	if text := PValue(p); text[0] == '<' {
+// FormatPValueWithOperator is PValue for use after the letter p: "= 0.032", "< 0.0001".
+func FormatPValueWithOperator(p float64) string {
+	if text := FormatPValue(p); text[0] == '<' {
 		return text
 	}
-	return "= " + PValue(p)
+	return "= " + FormatPValue(p)
 }

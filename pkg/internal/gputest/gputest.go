@@ -17,14 +17,14 @@ import (
 	"lockstep/pkg/internal/clib/stack"
 )
 
-// Opener starts an engine for the worker with the given local rank.
-type Opener func(o engine.Options, localRank int) (engine.Engine, error)
+// EngineOpener starts an engine for the worker with the given local rank.
+type EngineOpener func(o engine.Options, localRank int) (engine.Engine, error)
 
 // NewSharedOpener returns an Opener for engines of workers that share one simulated GPU. It
 // skips the test if the machine has no C++ compiler.
-func NewSharedOpener(t *testing.T) Opener {
+func NewSharedOpener(t *testing.T) EngineOpener {
 	t.Helper()
-	requireKernels(t)
+	prepareKernels(t)
 	m := clibtest.New(clibtest.Options{Execute: ExecuteKernel})
 	return func(o engine.Options, localRank int) (engine.Engine, error) { return openEngine(m, o, localRank) }
 }
@@ -32,9 +32,9 @@ func NewSharedOpener(t *testing.T) Opener {
 // NewPerWorkerOpener returns an Opener for workers in separate processes, each with a
 // separate simulated machine with n GPUs. If n is 1, all workers use GPU 0, otherwise
 // different GPUs. It skips the test if the machine has no C++ compiler.
-func NewPerWorkerOpener(t *testing.T, n int) Opener {
+func NewPerWorkerOpener(t *testing.T, n int) EngineOpener {
 	t.Helper()
-	requireKernels(t)
+	prepareKernels(t)
 	network := clibtest.NewNCCLNetwork()
 	return func(o engine.Options, localRank int) (engine.Engine, error) {
 		return openEngine(clibtest.New(clibtest.Options{Execute: ExecuteKernel, Devices: n, Network: network}), o, localRank)
@@ -42,16 +42,16 @@ func NewPerWorkerOpener(t *testing.T, n int) Opener {
 }
 
 func openEngine(m *clibtest.Machine, o engine.Options, localRank int) (engine.Engine, error) {
-	s, err := m.Stack()
+	s, err := m.OpenStack()
 	if err != nil {
 		return nil, err
 	}
 	return cuda.NewWithLibraries(s, os.Getenv, o, localRank)
 }
 
-// requireKernels compiles the kernels and disables the tuning cache. It skips the test if
+// prepareKernels compiles the kernels and disables the tuning cache. It skips the test if
 // it cannot compile, or under -short.
-func requireKernels(t *testing.T) {
+func prepareKernels(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("slow")
@@ -78,8 +78,8 @@ func ExecuteKernel(name string, grid, block [3]uint32, shared uint32, args []byt
 	return sim.Run(name, grid, block, shared, args)
 }
 
-// MakeNondeterministic marks every engine of the stack's cuDNN as nondeterministic.
-func MakeNondeterministic(s *stack.Stack) {
+// MarkEnginesNondeterministic marks every engine of the stack's cuDNN as nondeterministic.
+func MarkEnginesNondeterministic(s *stack.Stack) {
 	get := s.CUDNN.GetAttribute
 	s.CUDNN.GetAttribute = func(d cudnn.Descriptor, name cudnn.Attribute, typ cudnn.AttributeType, want int64, got *int64, values unsafe.Pointer) cudnn.Status {
 		if name == cudnn.AttrEngineNumerical {

@@ -31,9 +31,9 @@ type Network struct {
 	// Progress is called after each window of an image; nil: not.
 	Progress func(done, total int)
 
-	// Field is the receptive field of the network, and Bounded reports whether it is bounded. FindField
+	// Field is the receptive field of the network, and Bounded reports whether it is bounded. FindReceptiveField
 	// sets them; nil before.
-	Field   *plan.Field
+	Field   *plan.ReceptiveField
 	Bounded bool
 
 	exe engine.Executable
@@ -53,14 +53,14 @@ func (n *Network) Close() error {
 func (n *Network) Classify(ctx context.Context, values []float32, shape []int) ([]float32, error) {
 	program, err := n.Program(shape, []int{1})
 	if err == nil {
-		err = n.load(program, shape)
+		err = n.loadProgram(program, shape)
 	}
 	if err != nil {
 		return nil, err
 	}
 	logits := make([]float32, countOutputs(program))
 	size := [2]int{shape[1], shape[2]}
-	return logits, n.averageFlips(values, size, func(v, sum []float32) error { return n.run(ctx, v, sum) }, logits, [2]int{1, 1})
+	return logits, n.averageFlips(values, size, func(v, sum []float32) error { return n.runProgram(ctx, v, sum) }, logits, [2]int{1, 1})
 }
 
 // Segment returns the logits [K,H,W] of the pixels of an image of shape [C,H,W]. The image is padded
@@ -69,36 +69,36 @@ func (n *Network) Classify(ctx context.Context, values []float32, shape []int) (
 // same logits to 1e-5.
 func (n *Network) Segment(ctx context.Context, values []float32, shape []int) ([]float32, error) {
 	channels, h, w := shape[0], shape[1], shape[2]
-	if err := n.FindField(channels); err != nil {
+	if err := n.FindReceptiveField(channels); err != nil {
 		return nil, err
 	}
 	field := *n.Field
 	if least := field.Step; h < least || w < least {
 		return nil, fmt.Errorf("the image has %d×%d pixels (height×width), but the network needs at least %d in each dimension: use a larger image", h, w, least)
 	}
-	size := [2]int{padded(h, field.Step), padded(w, field.Step)}
+	size := [2]int{roundUp(h, field.Step), roundUp(w, field.Step)}
 	if !n.Bounded {
 		field.Reach = max(size[0], size[1]) // no window is smaller than the image
 	}
-	window, err := n.loadWindow(channels, size, field)
+	window, err := n.loadLargestWindow(channels, size, field)
 	if err != nil {
 		return nil, err
 	}
-	rows, columns := spans(size[0], window[0], field.Halo()), spans(size[1], window[1], field.Halo())
-	total, done := len(rows)*len(columns)*n.passes(), 0
+	rows, columns := divideIntoWindows(size[0], window[0], field.Halo()), divideIntoWindows(size[1], window[1], field.Halo())
+	total, done := len(rows)*len(columns)*n.passesPerPixel(), 0
 	in, out := make([]float32, channels*window[0]*window[1]), make([]float32, countOutputs(n.exe.Program()))
 	planes := len(out) / (window[0] * window[1])
 	whole := func(v, logits []float32) error {
 		for _, row := range rows {
 			for _, column := range columns {
 				start := [2]int{row.start, column.start}
-				copyPart(in, window, [2]int{}, v, size, start, window)
-				if err := n.run(ctx, in, out); err != nil {
+				copyRegion(in, window, [2]int{}, v, size, start, window)
+				if err := n.runProgram(ctx, in, out); err != nil {
 					return err
 				}
 				keep := [2]int{row.keep, column.keep}
 				from := [2]int{keep[0] - start[0], keep[1] - start[1]}
-				copyPart(logits, size, keep, out, window, from, [2]int{row.end - row.keep, column.end - column.keep})
+				copyRegion(logits, size, keep, out, window, from, [2]int{row.end - row.keep, column.end - column.keep})
 				if done++; n.Progress != nil {
 					n.Progress(done, total)
 				}
@@ -114,17 +114,17 @@ func (n *Network) Segment(ctx context.Context, values []float32, shape []int) ([
 		return all, nil
 	}
 	logits := make([]float32, planes*h*w)
-	copyPart(logits, [2]int{h, w}, [2]int{}, all, size, [2]int{}, [2]int{h, w})
+	copyRegion(logits, [2]int{h, w}, [2]int{}, all, size, [2]int{}, [2]int{h, w})
 	return logits, nil
 }
 
 // countOutputs returns the number of values of the network's output.
 func countOutputs(p *plan.Program) int {
-	return p.Tensors[p.Lookup(plan.Output, model.LogitsOutput)].Elements()
+	return p.Tensors[p.FindTensor(plan.Output, model.LogitsOutput)].Elements()
 }
 
-// passes returns how often the network is applied to each pixel.
-func (n *Network) passes() int {
+// passesPerPixel returns how often the network is applied to each pixel.
+func (n *Network) passesPerPixel() int {
 	if n.Flips {
 		return 4
 	}
@@ -139,15 +139,15 @@ func (n *Network) averageFlips(v []float32, size [2]int, apply func(v, logits []
 		return apply(v, logits)
 	}
 	v, once := slices.Clone(v), make([]float32, len(logits))
-	passes := float32(n.passes())
-	for flip := range n.passes() {
+	passes := float32(n.passesPerPixel())
+	for flip := range n.passesPerPixel() {
 		vertical, horizontal := flip&2 != 0, flip&1 != 0
-		mirror(v, size, vertical, horizontal)
+		mirrorPlanes(v, size, vertical, horizontal)
 		if err := apply(v, once); err != nil {
 			return err
 		}
-		mirror(v, size, vertical, horizontal)
-		mirror(once, outSize, vertical, horizontal)
+		mirrorPlanes(v, size, vertical, horizontal)
+		mirrorPlanes(once, outSize, vertical, horizontal)
 		for i, z := range once {
 			logits[i] += z / passes
 		}
@@ -155,8 +155,8 @@ func (n *Network) averageFlips(v []float32, size [2]int, apply func(v, logits []
 	return nil
 }
 
-// mirror mirrors each plane of v, of the given size, in place.
-func mirror(v []float32, size [2]int, vertical, horizontal bool) {
+// mirrorPlanes mirrors each plane of v, of the given size, in place.
+func mirrorPlanes(v []float32, size [2]int, vertical, horizontal bool) {
 	h, w := size[0], size[1]
 	for plane := range slices.Chunk(v, h*w) {
 		if horizontal {
@@ -175,15 +175,15 @@ func mirror(v []float32, size [2]int, vertical, horizontal bool) {
 	}
 }
 
-// maxProbe limits the size of the images that FindField tries, in pixels.
-const maxProbe = 1 << 12
+// maxProbeSide limits the size of the images that FindReceptiveField tries, in pixels.
+const maxProbeSide = 1 << 12
 
-// FindField sets n.Field, unless it is known, for images of the given number of channels, from the
+// FindReceptiveField sets n.Field, unless it is known, for images of the given number of channels, from the
 // network's plan for the smallest square image that the network divides evenly. If the field is not
 // bounded, its Step is 1, because the network is applied to whole images, which are not padded.
-func (n *Network) FindField(channels int) (err error) {
+func (n *Network) FindReceptiveField(channels int) (err error) {
 	built := n.Field != nil
-	for side := 1; side <= maxProbe && n.Field == nil; side *= 2 {
+	for side := 1; side <= maxProbeSide && n.Field == nil; side *= 2 {
 		program, failed := n.Program([]int{channels, side, side}, []int{1, side, side})
 		if failed != nil {
 			err = failed
@@ -198,13 +198,13 @@ func (n *Network) FindField(channels int) (err error) {
 		return err
 	}
 	if n.Field == nil {
-		n.Field = &plan.Field{Step: 1}
+		n.Field = &plan.ReceptiveField{Step: 1}
 	}
 	return nil
 }
 
-// loadWindow loads the program for the largest window of an image that MemoryBytes allows.
-func (n *Network) loadWindow(channels int, size [2]int, f plan.Field) (window [2]int, err error) {
+// loadLargestWindow loads the program for the largest window of an image that MemoryBytes allows.
+func (n *Network) loadLargestWindow(channels int, size [2]int, f plan.ReceptiveField) (window [2]int, err error) {
 	limit := cmp.Or(n.MemoryBytes, DefaultMemoryBytes)
 	program := func(w [2]int) (*plan.Program, error) {
 		return n.Program([]int{channels, w[0], w[1]}, []int{1, w[0], w[1]})
@@ -224,14 +224,14 @@ func (n *Network) loadWindow(channels int, size [2]int, f plan.Field) (window [2
 	if err != nil {
 		return window, err
 	}
-	return window, n.load(q, []int{channels, window[0], window[1]})
+	return window, n.loadProgram(q, []int{channels, window[0], window[1]})
 }
 
-// load loads the program for images of the given shape, unless it is loaded.
-func (n *Network) load(program *plan.Program, shape []int) (err error) {
+// loadProgram loads the program for images of the given shape, unless it is loaded.
+func (n *Network) loadProgram(program *plan.Program, shape []int) (err error) {
 	if n.exe != nil {
 		loaded := n.exe.Program()
-		if slices.Equal(loaded.Tensors[loaded.Lookup(plan.Input, model.ImageInput)].Shape[1:], shape) {
+		if slices.Equal(loaded.Tensors[loaded.FindTensor(plan.Input, model.ImageInput)].Shape[1:], shape) {
 			return nil
 		}
 		if err := n.Close(); err != nil { // its memory is freed before more is allocated
@@ -242,8 +242,8 @@ func (n *Network) load(program *plan.Program, shape []int) (err error) {
 	return err
 }
 
-// run applies the loaded program to the image in, and copies the logits to out.
-func (n *Network) run(ctx context.Context, in, out []float32) error {
+// runProgram applies the loaded program to the image in, and copies the logits to out.
+func (n *Network) runProgram(ctx context.Context, in, out []float32) error {
 	if err := n.exe.SetInput(model.ImageInput, in); err != nil {
 		return err
 	}

@@ -7,31 +7,31 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// span is a window along one dimension, in pixels: it begins at start, and its output is kept
+// windowSpan is a window along one dimension, in pixels: it begins at start, and its output is kept
 // from the pixel keep to the pixel end, which is exclusive.
-type span struct{ start, keep, end int }
+type windowSpan struct{ start, keep, end int }
 
-// spans divides size pixels into windows of the given number of pixels. halo is how far a window
+// divideIntoWindows divides size pixels into windows of the given number of pixels. halo is how far a window
 // must exceed the kept part, except at the border of the image. If all arguments are multiples of
 // the network's step, so are the results. A window that would exceed the image is shifted inwards.
-func spans(size, window, halo int) []span {
+func divideIntoWindows(size, window, halo int) []windowSpan {
 	if window >= size {
-		return []span{{0, 0, size}}
+		return []windowSpan{{0, 0, size}}
 	}
-	var list []span
+	var list []windowSpan
 	for keep := 0; keep < size; {
 		start := min(max(0, keep-halo), size-window)
 		end := start + window - halo
 		if start+window == size {
 			end = size
 		}
-		list = append(list, span{start, keep, end})
+		list = append(list, windowSpan{start, keep, end})
 		keep = end
 	}
 	return list
 }
 
-func padded(n, step int) int { return (n + step - 1) / step * step }
+func roundUp(n, step int) int { return (n + step - 1) / step * step }
 
 // padImage enlarges a [C,h,w] image to [C,height,width] by reflection at the bottom and right
 // borders. The last row and column are not repeated. An image must have more pixels in each
@@ -60,9 +60,9 @@ func padImage(v []float32, channels, h, w, height, width int) []float32 {
 	return out
 }
 
-// copyPart copies a part of the given size of every plane. from and to are the row and
+// copyRegion copies a part of the given size of every plane. from and to are the row and
 // column of its first pixel.
-func copyPart(dst []float32, dstSize, to [2]int, src []float32, srcSize, from [2]int, size [2]int) {
+func copyRegion(dst []float32, dstSize, to [2]int, src []float32, srcSize, from [2]int, size [2]int) {
 	for c := range len(src) / (srcSize[0] * srcSize[1]) {
 		for y := range size[0] {
 			copy(dst[(c*dstSize[0]+to[0]+y)*dstSize[1]+to[1]:][:size[1]], src[(c*srcSize[0]+from[0]+y)*srcSize[1]+from[1]:])
@@ -70,15 +70,15 @@ func copyPart(dst []float32, dstSize, to [2]int, src []float32, srcSize, from [2
 	}
 }
 
-// shrink returns the smallest window that divides size pixels into as many windows.
-func shrink(size, window int, f plan.Field) int {
-	n := len(spans(size, window, f.Halo()))
-	return padded((size+2*f.Halo()*(n-1)+n-1)/n, f.Step)
+// minimizeWindow returns the smallest window that divides size pixels into as many windows.
+func minimizeWindow(size, window int, f plan.ReceptiveField) int {
+	n := len(divideIntoWindows(size, window, f.Halo()))
+	return roundUp((size+2*f.Halo()*(n-1)+n-1)/n, f.Step)
 }
 
 // chooseWindow returns a window, in rows and columns, as large as limit bytes of program
 // memory allow: the whole image if possible. The size of the image is a multiple of f.Step.
-func chooseWindow(size [2]int, f plan.Field, limit int64, memory func(window [2]int) (int64, error)) ([2]int, error) {
+func chooseWindow(size [2]int, f plan.ReceptiveField, limit int64, memory func(window [2]int) (int64, error)) ([2]int, error) {
 	least := 2*f.Halo() + f.Step
 	window := size
 	for {
@@ -87,12 +87,12 @@ func chooseWindow(size [2]int, f plan.Field, limit int64, memory func(window [2]
 			return window, err
 		}
 		if need <= limit {
-			return [2]int{shrink(size[0], window[0], f), shrink(size[1], window[1], f)}, nil
+			return [2]int{minimizeWindow(size[0], window[0], f), minimizeWindow(size[1], window[1], f)}, nil
 		}
 		smallest := [2]int{min(least, size[0]), min(least, size[1])}
 		if window == smallest {
 			return window, fmt.Errorf("a window of %d×%d pixels, the smallest for this network, needs %s of memory, but the limit is %s: raise MemoryBytes (--memory)",
-				window[0], window[1], english.Bytes(need), english.Bytes(limit))
+				window[0], window[1], english.FormatBytes(need), english.FormatBytes(limit))
 		}
 		// Windows become square before they become smaller on both sides.
 		side := max(window[0], window[1])

@@ -19,10 +19,10 @@ func TestSpans(t *testing.T) {
 		size := step * rapid.IntRange(1, 100).Draw(t, "size")
 		halo := step * rapid.IntRange(0, 6).Draw(t, "halo")
 		window := 2*halo + step*rapid.IntRange(1, 100).Draw(t, "window")
-		f := plan.Field{Step: step, Reach: halo}
-		for _, window := range []int{window, shrink(size, window, f)} {
-			all := spans(size, window, halo)
-			if len(all) != len(spans(size, shrink(size, window, f), halo)) {
+		f := plan.ReceptiveField{Step: step, Reach: halo}
+		for _, window := range []int{window, minimizeWindow(size, window, f)} {
+			all := divideIntoWindows(size, window, halo)
+			if len(all) != len(divideIntoWindows(size, minimizeWindow(size, window, f), halo)) {
 				t.Errorf("shrinking the window changes the number of windows")
 			}
 			next := 0
@@ -54,7 +54,7 @@ func TestPadImage(t *testing.T) {
 }
 
 func TestChooseWindow(t *testing.T) {
-	f := plan.Field{Step: 8, Reach: 46}
+	f := plan.ReceptiveField{Step: 8, Reach: 46}
 	pixels := func(w [2]int) (int64, error) { return int64(w[0] * w[1]), nil }
 	for _, c := range []struct {
 		size, want [2]int

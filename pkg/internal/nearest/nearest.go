@@ -6,15 +6,15 @@ import "fmt"
 // Hint returns " (did you mean x?)", where x is the known name with the smallest edit
 // distance to name. It returns "" if each distance is more than half the length of name.
 func Hint(name string, known []string) string {
-	nearest := Name(name, known, len(name)/2)
+	nearest := FindName(name, known, len(name)/2)
 	if nearest == "" {
 		return ""
 	}
 	return fmt.Sprintf(" (did you mean %s?)", nearest)
 }
 
-// Name returns the known name nearest to name, or "" if all are more than edits away.
-func Name(name string, known []string, edits int) string {
+// FindName returns the known name nearest to name, or "" if all are more than edits away.
+func FindName(name string, known []string, edits int) string {
 	smallest, nearest := edits+1, ""
 	for _, k := range known {
 		if d := editDistance(name, k); d < smallest {

@@ -30,17 +30,17 @@ func DetectEncoding(head []byte) string {
 		return "UTF-16, little-endian"
 	case bytes.HasPrefix(head, []byte("\xfe\xff")):
 		return "UTF-16, big-endian"
-	case isUnmarked(head, 0):
+	case isUnmarkedUTF16(head, 0):
 		return "UTF-16, little-endian, without a byte-order mark"
-	case isUnmarked(head, 1):
+	case isUnmarkedUTF16(head, 1):
 		return "UTF-16, big-endian, without a byte-order mark"
 	}
 	return ""
 }
 
-// isUnmarked reports whether the first characters of head are ASCII characters in UTF-16,
+// isUnmarkedUTF16 reports whether the first characters of head are ASCII characters in UTF-16,
 // whose byte at the index first is the character and the other one is zero.
-func isUnmarked(head []byte, first int) bool {
+func isUnmarkedUTF16(head []byte, first int) bool {
 	head = head[:min(len(head), unmarkedBytes)]
 	if len(head) < minUnmarkedBytes {
 		return false
@@ -56,9 +56,9 @@ func isUnmarked(head []byte, first int) bool {
 
 func newDecoder(head []byte) transform.Transformer {
 	switch {
-	case isUnmarked(head, 0):
+	case isUnmarkedUTF16(head, 0):
 		return unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM).NewDecoder()
-	case isUnmarked(head, 1):
+	case isUnmarkedUTF16(head, 1):
 		return unicode.UTF16(unicode.BigEndian, unicode.IgnoreBOM).NewDecoder()
 	}
 	return unicode.BOMOverride(encoding.Nop.NewDecoder())

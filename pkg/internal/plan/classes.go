@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// classLoss returns the kernel that reads the tensor with the given ID as class indexes. ok
+// findClassLoss returns the kernel that reads the tensor with the given ID as class indexes. ok
 // is false if there is no such kernel.
-func (p *Program) classLoss(id int) (k Kernel, ok bool) {
+func (p *Program) findClassLoss(id int) (k Kernel, ok bool) {
 	i := slices.IndexFunc(p.Kernels, func(k Kernel) bool {
 		switch k.Op {
 		case OpSoftmaxCrossEntropy, OpSoftmaxCrossEntropyBackward, OpPixelCrossEntropy, OpPixelCrossEntropyBackward:
@@ -25,19 +25,19 @@ func (p *Program) classLoss(id int) (k Kernel, ok bool) {
 // class indexes, which OpSoftmaxCrossEntropy or OpPixelCrossEntropy reads. For other tensors
 // it returns 0.
 func (p *Program) ClassCount(id int) int {
-	k, ok := p.classLoss(id)
+	k, ok := p.findClassLoss(id)
 	if !ok {
 		return 0
 	}
 	return p.Tensors[k.In[0]].Shape[1]
 }
 
-// CheckClasses returns an error if the tensor with the given ID is an input of class indexes
+// CheckClassIndexes returns an error if the tensor with the given ID is an input of class indexes
 // and a value in v is neither a class index, an integer from 0 to the number of classes − 1,
 // nor the Attr.Ignore of an OpPixelCrossEntropy. Engines call it before they set an input,
 // so that their kernels need no bounds checks.
-func CheckClasses[T float32 | float64](p *Program, id int, v []T) error {
-	k, ok := p.classLoss(id)
+func CheckClassIndexes[T float32 | float64](p *Program, id int, v []T) error {
+	k, ok := p.findClassLoss(id)
 	if !ok {
 		return nil
 	}

@@ -87,22 +87,22 @@ func TestLowerTasksGolden(t *testing.T) {
 func TestClasses(t *testing.T) {
 	for _, mode := range []nn.Mode{nn.Train, nn.Eval} {
 		p := lowerGraph(t, classifier(t, mode))
-		if n := p.ClassCount(p.Lookup(plan.Input, "target")); n != 10 {
+		if n := p.ClassCount(p.FindTensor(plan.Input, "target")); n != 10 {
 			t.Errorf("%s: the target holds indexes of %d classes, want 10", mode, n)
 		}
-		if n := p.ClassCount(p.Lookup(plan.Input, "image")); n != 0 {
+		if n := p.ClassCount(p.FindTensor(plan.Input, "image")); n != 0 {
 			t.Errorf("%s: the image holds indexes of %d classes", mode, n)
 		}
 	}
 	p := lowerGraph(t, classifier(t, nn.Eval))
-	target := p.Lookup(plan.Input, "target")
-	if err := plan.CheckClasses(p, target, []float32{0, 9, 4}); err != nil {
+	target := p.FindTensor(plan.Input, "target")
+	if err := plan.CheckClassIndexes(p, target, []float32{0, 9, 4}); err != nil {
 		t.Error(err)
 	}
-	if err := plan.CheckClasses(p, p.Lookup(plan.Input, "image"), []float32{-1, 0.5}); err != nil {
+	if err := plan.CheckClassIndexes(p, p.FindTensor(plan.Input, "image"), []float32{-1, 0.5}); err != nil {
 		t.Error(err)
 	}
-	err := plan.CheckClasses(p, target, []float32{0, 10, 4})
+	err := plan.CheckClassIndexes(p, target, []float32{0, 10, 4})
 	const want = `set input "target": invalid class 10 of sample 1: the network has classes 0 to 9: check the labels, or build the network with more classes`
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
@@ -236,22 +236,22 @@ func TestPixelClasses(t *testing.T) {
 	c := small()
 	c.OutChannels, c.Softmax, c.ClassWeights, c.DiceWeight = 4, true, []float64{1, 2, 0, 1}, 0.5
 	p := lowered(t, c, 2, nn.Train, plan.Options{})
-	target := p.Lookup(plan.Input, "target")
+	target := p.FindTensor(plan.Input, "target")
 	if n := p.ClassCount(target); n != 4 {
 		t.Errorf("the target holds indexes of %d classes, want 4", n)
 	}
-	if err := plan.CheckClasses(p, target, []float64{0, 3, model.IgnoredTarget}); err != nil {
+	if err := plan.CheckClassIndexes(p, target, []float64{0, 3, model.IgnoredTarget}); err != nil {
 		t.Error(err)
 	}
 	const want = `set input "target": invalid class 4 of pixel 1: the network has classes 0 to 3 (or 255: ignored): check the labels, or build the network with more classes`
-	if err := plan.CheckClasses(p, target, []float64{255, 4}); err == nil || err.Error() != want {
+	if err := plan.CheckClassIndexes(p, target, []float64{255, 4}); err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	if text := p.String(); !strings.Contains(text, "pixel_cross_entropy(dice weight 0.5, class weights 1 2 0 1, ignore 255)") {
 		t.Errorf("the attributes of the loss are missing in\n%s", text)
 	}
 	// In fp16 the loss is scaled, and 255 is exact in the target, which stays in fp32.
-	if m := mixed(t, p, device.F16); m.Tensors[target].Stored != device.Host || m.Lookup(plan.Input, plan.LossScale) < 0 {
+	if m := mixed(t, p, device.F16); m.Tensors[target].Stored != device.Host || m.FindTensor(plan.Input, plan.LossScaleInput) < 0 {
 		t.Errorf("in fp16 the target is stored as %s, or there is no loss scale", m.Tensors[target].Stored)
 	}
 	for name, mutate := range map[string]func(p *plan.Program, k *plan.Kernel){

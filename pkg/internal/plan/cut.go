@@ -23,34 +23,34 @@ type Stage struct {
 	Gradients [][]int
 }
 
-// InputName returns the name of the input by which the program of a stage gets the tensor
+// StageInputName returns the name of the input by which the program of a stage gets the tensor
 // with the given ID in the whole program, if another program computes it.
-func InputName(id int) string { return fmt.Sprintf("#%d", id) }
+func StageInputName(id int) string { return fmt.Sprintf("#%d", id) }
 
-// OutputName returns the name of the output by which the program of a stage returns the
+// StageOutputName returns the name of the output by which the program of a stage returns the
 // tensor of p, the whole program, with the given ID.
-func (p *Program) OutputName(id int) string {
+func (p *Program) StageOutputName(id int) string {
 	if t := p.Tensors[id]; t.Role == Output {
 		return t.Name
 	}
-	return InputName(id)
+	return StageInputName(id)
 }
 
-// Cut divides p, a program with a backward pass, into the given number of stages of
+// CutIntoStages divides p, a program with a backward pass, into the given number of stages of
 // consecutive layers. A layer begins with a convolution or a linear layer. Among all
 // divisions, it chooses one whose largest number of operations (FLOPs) of a stage is least.
 // Kernels without FLOPs, such as batch norms, and the messages between stages count as free.
 // The stages' programs together have the kernels of p, each once.
-func Cut(p *Program, stages int) ([]Stage, error) {
-	c := cutter{whole: p, layerOf: make([]int, len(p.Kernels)), producer: make([]int, len(p.Tensors))}
+func CutIntoStages(p *Program, stages int) ([]Stage, error) {
+	c := stageCutter{whole: p, layerOf: make([]int, len(p.Kernels)), producer: make([]int, len(p.Tensors))}
 	if err := c.findLayers(); err != nil {
 		return nil, fmt.Errorf("cut network into stages: %w", err)
 	}
 	if stages < 1 || stages > len(c.flops) {
 		return nil, fmt.Errorf("cut network into stages: got %s for a network of %s (convolutions and linear layers): use at most %s",
-			english.Count(stages, "stage"), english.Count(len(c.flops), "layer"), english.Count(len(c.flops), "worker"))
+			english.FormatCount(stages, "stage"), english.FormatCount(len(c.flops), "layer"), english.FormatCount(len(c.flops), "worker"))
 	}
-	ends := cutByCost(c.flops, stages)
+	ends := balanceStages(c.flops, stages)
 	c.stageOf = make([]int, len(p.Kernels))
 	for at, layer := range c.layerOf {
 		c.stageOf[at], _ = slices.BinarySearch(ends, layer+1)
@@ -75,7 +75,7 @@ func Cut(p *Program, stages int) ([]Stage, error) {
 	return list, nil
 }
 
-type cutter struct {
+type stageCutter struct {
 	whole    *Program
 	layerOf  []int   // by kernel
 	stageOf  []int   // by kernel
@@ -87,7 +87,7 @@ type cutter struct {
 // belong to the layer before them. A kernel of the backward pass belongs to the layer whose
 // parameters or activations it reads, or, if it reads only gradients, to the first layer of
 // those that compute them.
-func (c *cutter) findLayers() error {
+func (c *stageCutter) findLayers() error {
 	p := c.whole
 	if len(p.Kernels) == p.Forward {
 		return fmt.Errorf("the program has no backward pass")
@@ -141,7 +141,7 @@ func (c *cutter) findLayers() error {
 
 // layerOfBackwardKernel returns the layer of kernel at. layerOfTensor has the layers of
 // parameters and forward results.
-func (c *cutter) layerOfBackwardKernel(at int, layerOfTensor []int) (int, error) {
+func (c *stageCutter) layerOfBackwardKernel(at int, layerOfTensor []int) (int, error) {
 	p, k := c.whole, c.whole.Kernels[at]
 	layer, first := -1, math.MaxInt // first: the first layer of those that compute the gradients which k reads
 	byParameter := false
@@ -173,9 +173,9 @@ func (c *cutter) layerOfBackwardKernel(at int, layerOfTensor []int) (int, error)
 	return layer, nil
 }
 
-// cutByCost divides layers into stages of at least one layer so that the largest cost of a
+// balanceStages divides layers into stages of at least one layer so that the largest cost of a
 // stage is least. It returns the number of layers up to the end of each stage.
-func cutByCost(cost []int64, stages int) []int {
+func balanceStages(cost []int64, stages int) []int {
 	n := len(cost)
 	sums := make([]int64, n+1)
 	for i, v := range cost {
@@ -207,7 +207,7 @@ func cutByCost(cost []int64, stages int) []int {
 	return ends
 }
 
-func (c *cutter) newStage(stage, stages int) Stage {
+func (c *stageCutter) newStage(stage, stages int) Stage {
 	s := Stage{Activations: make([][]int, stages), Gradients: make([][]int, stages)}
 	for at, k := range c.whole.Kernels {
 		if c.stageOf[at] != stage {
@@ -230,11 +230,11 @@ func (c *cutter) newStage(stage, stages int) Stage {
 			lists[i] = slices.Compact(ids)
 		}
 	}
-	s.Forward, s.Backward = c.newPass(stage, false), c.newPass(stage, true)
+	s.Forward, s.Backward = c.newPassProgram(stage, false), c.newPassProgram(stage, true)
 	return s
 }
 
-func (c *cutter) newPass(stage int, backward bool) *Program {
+func (c *stageCutter) newPassProgram(stage int, backward bool) *Program {
 	whole := c.whole
 	p := &Program{Loss: -1}
 	belongs := func(at int) bool { return c.stageOf[at] == stage && whole.Kernels[at].Backward == backward }
@@ -259,9 +259,9 @@ func (c *cutter) newPass(stage int, backward bool) *Program {
 		}
 		t.First, t.Last = -1, -1
 		if from := c.producer[id]; from >= 0 && !belongs(from) {
-			t.Role, t.Name = Input, InputName(id)
+			t.Role, t.Name = Input, StageInputName(id)
 		} else if t.Role == Activation && leaves[id] {
-			t.Role, t.Name = Output, InputName(id)
+			t.Role, t.Name = Output, StageInputName(id)
 		}
 		ids[id] = len(p.Tensors)
 		p.Tensors = append(p.Tensors, t)
@@ -280,7 +280,7 @@ func (c *cutter) newPass(stage int, backward bool) *Program {
 	}
 	for at, k := range whole.Kernels {
 		if belongs(at) {
-			k.In, k.Out = translate(k.In, ids), translate(k.Out, ids)
+			k.In, k.Out = remapIDs(k.In, ids), remapIDs(k.Out, ids)
 			p.Kernels = append(p.Kernels, k)
 		}
 	}
@@ -298,8 +298,8 @@ func (c *cutter) newPass(stage int, backward bool) *Program {
 	return p
 }
 
-// translate maps the tensor IDs in list by ids; −1, an absent tensor, remains.
-func translate(list, ids []int) []int {
+// remapIDs maps the tensor IDs in list by ids; −1, an absent tensor, remains.
+func remapIDs(list, ids []int) []int {
 	out := make([]int, len(list))
 	for i, id := range list {
 		out[i] = id

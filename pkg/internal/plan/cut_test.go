@@ -15,7 +15,7 @@ import (
 func TestCut(t *testing.T) {
 	for name, p := range deep(t) {
 		for _, n := range []int{1, 2, 3, 5} {
-			stages, err := plan.Cut(p, n)
+			stages, err := plan.CutIntoStages(p, n)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -61,16 +61,16 @@ func TestCut(t *testing.T) {
 // TestCutBalances: no other division of the layers has a smaller largest number of operations.
 func TestCutBalances(t *testing.T) {
 	for name, p := range deep(t) {
-		all, err := plan.Cut(p, 1)
+		all, err := plan.CutIntoStages(p, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		layers := all[0].Layers[1]
-		each, err := plan.Cut(p, layers)
+		each, err := plan.CutIntoStages(p, layers)
 		if err != nil {
 			t.Fatal(err)
 		}
-		stages, err := plan.Cut(p, 3)
+		stages, err := plan.CutIntoStages(p, 3)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,11 +107,11 @@ func TestCutErrors(t *testing.T) {
 	synced.Kernels = slices.Clone(p.Kernels)
 	synced.Kernels[1].Attr.Sync = true
 	for want, f := range map[string]func() ([]plan.Stage, error){
-		fmt.Sprintf("got %d stages for a network of %d layers (convolutions and linear layers): use at most %[2]d workers", layers+1, layers): func() ([]plan.Stage, error) { return plan.Cut(p, layers+1) },
-		"got 0 stages":            func() ([]plan.Stage, error) { return plan.Cut(p, 0) },
-		"no backward pass":        func() ([]plan.Stage, error) { return plan.Cut(&forward, 2) },
-		"set recompute to false":  func() ([]plan.Stage, error) { return plan.Cut(recomputed(t, p), 2) },
-		"set sync_batchnorm to f": func() ([]plan.Stage, error) { return plan.Cut(&synced, 2) },
+		fmt.Sprintf("got %d stages for a network of %d layers (convolutions and linear layers): use at most %[2]d workers", layers+1, layers): func() ([]plan.Stage, error) { return plan.CutIntoStages(p, layers+1) },
+		"got 0 stages":            func() ([]plan.Stage, error) { return plan.CutIntoStages(p, 0) },
+		"no backward pass":        func() ([]plan.Stage, error) { return plan.CutIntoStages(&forward, 2) },
+		"set recompute to false":  func() ([]plan.Stage, error) { return plan.CutIntoStages(recomputed(t, p), 2) },
+		"set sync_batchnorm to f": func() ([]plan.Stage, error) { return plan.CutIntoStages(&synced, 2) },
 	} {
 		if _, err := f(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want %q", err, want)

@@ -2,9 +2,9 @@ package plan
 
 import "slices"
 
-// Field describes which part of its input a network reads for one part of its output, in pixels
+// ReceptiveField describes which part of its input a network reads for one part of its output, in pixels
 // (or voxels), for images that are larger than the field.
-type Field struct {
+type ReceptiveField struct {
 	// Step is the largest product of strides in the network, 2^depth for a U-Net. A window of an image gives the same
 	// output as the image, except near the window's border, only if the window begins and ends
 	// at multiples of Step.
@@ -17,41 +17,41 @@ type Field struct {
 
 // Halo returns Reach, rounded up to a multiple of Step: how far a window must exceed the part of
 // the output that is wanted from it.
-func (f Field) Halo() int { return (f.Reach + f.Step - 1) / f.Step * f.Step }
+func (f ReceptiveField) Halo() int { return (f.Reach + f.Step - 1) / f.Step * f.Step }
 
 // ReceptiveField returns the field of the output with respect to the input, over all spatial
 // dimensions. ok is false if the field is not bounded, as after a global pooling or a linear
 // layer, or if the output or a layer between does not divide the input evenly, as convolutions
 // without padding.
-func (p *Program) ReceptiveField(input, output string) (f Field, ok bool) {
-	in, out := p.Lookup(Input, input), p.Lookup(Output, output)
+func (p *Program) ReceptiveField(input, output string) (f ReceptiveField, ok bool) {
+	in, out := p.FindTensor(Input, input), p.FindTensor(Output, output)
 	if in < 0 || out < 0 || len(p.Tensors[in].Shape) < 3 || len(p.Tensors[out].Shape) != len(p.Tensors[in].Shape) {
 		return f, false
 	}
 	f.Step = 1
 	for d := range p.Tensors[in].Shape[2:] {
-		reads := map[int]boundary{out: {}}
+		reads := map[int]boundaryReach{out: {}}
 		for _, k := range slices.Backward(p.Kernels[:p.Forward]) {
 			b, read := reads[k.Out[0]]
 			if !read {
 				continue
 			}
-			b, sources, bounded := p.readBoundary(k, d, b)
+			b, sources, bounded := p.inputBoundaryReach(k, d, b)
 			if !bounded {
-				return Field{}, false
+				return ReceptiveField{}, false
 			}
 			for _, id := range sources {
 				reads[id] = reads[id].union(b)
 			}
 		}
 		if _, found := reads[in]; !found {
-			return Field{}, false
+			return ReceptiveField{}, false
 		}
 		size := p.Tensors[in].Shape[2+d]
 		for id, b := range reads {
 			own := p.Tensors[id].Shape[2+d]
 			if size%own != 0 {
-				return Field{}, false
+				return ReceptiveField{}, false
 			}
 			for step := f.Step; f.Step%(size/own) != 0; { // the least common multiple
 				f.Step += step
@@ -62,18 +62,18 @@ func (p *Program) ReceptiveField(input, output string) (f Field, ok bool) {
 	return f, true
 }
 
-// boundary describes, for one dimension, which elements of a tensor the outputs on one side of a
+// boundaryReach describes, for one dimension, which elements of a tensor the outputs on one side of a
 // boundary read beyond it: the outputs after it read `before` elements before it, and the outputs
 // before it read `after` elements after it.
-type boundary struct{ before, after int }
+type boundaryReach struct{ before, after int }
 
-func (b boundary) union(c boundary) boundary {
-	return boundary{max(b.before, c.before), max(b.after, c.after)}
+func (b boundaryReach) union(c boundaryReach) boundaryReach {
+	return boundaryReach{max(b.before, c.before), max(b.after, c.after)}
 }
 
-// readBoundary returns the activations that k reads, and their boundary in spatial dimension d,
+// inputBoundaryReach returns the activations that k reads, and their boundary in spatial dimension d,
 // given the boundary of k's output. ok is false if the field of k is not bounded.
-func (p *Program) readBoundary(k Kernel, d int, b boundary) (in boundary, sources []int, ok bool) {
+func (p *Program) inputBoundaryReach(k Kernel, d int, b boundaryReach) (in boundaryReach, sources []int, ok bool) {
 	size := func(id int) int { return p.Tensors[id].Shape[2+d] }
 	number := func(v []int, otherwise int) int {
 		if len(v) == 0 {
@@ -94,12 +94,12 @@ func (p *Program) readBoundary(k Kernel, d int, b boundary) (in boundary, source
 		}
 		// Output o reads the inputs o·stride−pad … o·stride−pad+window−1. The last output before
 		// the boundary is −1.
-		in = boundary{before: b.before*stride + pad, after: (b.after-1)*stride - pad + window}
+		in = boundaryReach{before: b.before*stride + pad, after: (b.after-1)*stride - pad + window}
 		return in, k.In[:1], size(y)*stride == size(x)
 	case OpConvTranspose:
 		// Output o reads the inputs i with 0 ≤ o−i·stride+pad < window.
 		window := size(k.In[1])
-		in = boundary{
+		in = boundaryReach{
 			before: floorDivide(b.before-pad+window-1, stride),
 			after:  floorDivide(b.after-1+pad, stride) + 1,
 		}

@@ -80,7 +80,7 @@ func lowerGraph(g *nn.Graph, o Options) (*Program, error) {
 		return nil, fmt.Errorf("the result is inconsistent, which is a bug of package plan: %w", err)
 	}
 	if o.Recompute {
-		return Recompute(p)
+		return AddRecomputation(p)
 	}
 	return p, nil
 }

@@ -3,7 +3,7 @@ package plan
 import "lockstep/pkg/internal/device"
 
 // Memory is the memory that a program needs, in bytes, for elements of float32 or the
-// 16-bit types that MixedPrecision chose. It does not include the padding and workspace of
+// 16-bit types that ConvertToMixedPrecision chose. It does not include the padding and workspace of
 // an engine.
 type Memory struct {
 	// Activations is the size of the arena for all tensors that live within a step:

@@ -8,12 +8,12 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// LossScale is the name of an additional input of programs for fp16. The gradient of the
+// LossScaleInput is the name of an additional input of programs for fp16. The gradient of the
 // loss, and thereby every parameter's gradient, is multiplied by this number, so that small
 // gradients do not underflow in fp16.
-const LossScale = "loss_scale"
+const LossScaleInput = "loss_scale"
 
-// MixedPrecision returns a copy of p that stores activations and their gradients in the
+// ConvertToMixedPrecision returns a copy of p that stores activations and their gradients in the
 // type low (fp16 or bf16). The weights of convolutions and linear layers are rounded to low
 // once per step. Sums are computed in fp32 and rounded when they are written
 // (Tensor.Stored). These tensors remain in fp32:
@@ -30,15 +30,15 @@ const LossScale = "loss_scale"
 // In fp16 the gradient of the loss is multiplied by the input LossScale.
 //
 // Micikevicius et al., Mixed Precision Training, 2018, arXiv:1710.03740, section 3.
-func MixedPrecision(p *Program, low device.Type) (*Program, error) {
+func ConvertToMixedPrecision(p *Program, low device.ElementType) (*Program, error) {
 	if low != device.F16 && low != device.BF16 {
 		return nil, fmt.Errorf("convert program to mixed precision: unsupported type %s: use fp16 or bf16", low)
 	}
-	if p.Lookup(Input, LossScale) >= 0 {
-		return nil, fmt.Errorf("convert program to mixed precision: the network already has an input %q: rename it, because mixed precision adds an input with this name", LossScale)
+	if p.FindTensor(Input, LossScaleInput) >= 0 {
+		return nil, fmt.Errorf("convert program to mixed precision: the network already has an input %q: rename it, because mixed precision adds an input with this name", LossScaleInput)
 	}
-	m := mixedPrecision{Program: p.clone(), low: low}
-	m.chooseStorage()
+	m := precisionConverter{Program: p.clone(), low: low}
+	m.chooseStorageTypes()
 	m.addWeightCasts()
 	if low == device.F16 {
 		if err := m.addLossScale(); err != nil {
@@ -55,9 +55,9 @@ func MixedPrecision(p *Program, low device.Type) (*Program, error) {
 	return m.Program, nil
 }
 
-type mixedPrecision struct {
+type precisionConverter struct {
 	*Program
-	low   device.Type
+	low   device.ElementType
 	heads []int // kernel indexes of segmentation heads
 }
 
@@ -71,8 +71,8 @@ func (p *Program) clone() *Program {
 	return &c
 }
 
-// chooseStorage sets Tensor.Stored of tensors that are stored in the low type.
-func (m *mixedPrecision) chooseStorage() {
+// chooseStorageTypes sets Tensor.Stored of tensors that are stored in the low type.
+func (m *precisionConverter) chooseStorageTypes() {
 	full := make([]bool, len(m.Tensors)) // whether a tensor stays in fp32
 	for id, t := range m.Tensors {
 		full[id] = len(t.Shape) == 1 || t.Role == Parameter || t.Role == State || t.Role == Gradient
@@ -94,7 +94,7 @@ func (m *mixedPrecision) chooseStorage() {
 				}
 			}
 		}
-		if isLoss(k.Op) {
+		if isLossOp(k.Op) {
 			full[k.In[1]] = true
 		}
 	}
@@ -105,9 +105,9 @@ func (m *mixedPrecision) chooseStorage() {
 	}
 }
 
-// isLoss reports whether op is a loss or its gradient: an operation on a prediction, a
+// isLossOp reports whether op is a loss or its gradient: an operation on a prediction, a
 // target and, for a gradient, the gradient of the loss.
-func isLoss(op Op) bool {
+func isLossOp(op Op) bool {
 	switch op {
 	case OpBCEWithLogits, OpBCEWithLogitsBackward, OpSoftmaxCrossEntropy, OpSoftmaxCrossEntropyBackward,
 		OpDiceBCE, OpDiceBCEBackward, OpPixelCrossEntropy, OpPixelCrossEntropyBackward, OpL1, OpL1Backward:
@@ -116,10 +116,10 @@ func isLoss(op Op) bool {
 	return false
 }
 
-// readOnlyByLosses reports whether only losses and their gradients read id, as prediction.
-func (m *mixedPrecision) readOnlyByLosses(id int) bool {
+// isReadByLossesOnly reports whether only losses and their gradients read id, as prediction.
+func (m *precisionConverter) isReadByLossesOnly(id int) bool {
 	for _, k := range m.Kernels {
-		if slices.Contains(k.In, id) && !(isLoss(k.Op) && k.In[0] == id && k.In[1] != id) {
+		if slices.Contains(k.In, id) && !(isLossOp(k.Op) && k.In[0] == id && k.In[1] != id) {
 			return false
 		}
 	}
@@ -132,10 +132,10 @@ func (m *mixedPrecision) readOnlyByLosses(id int) bool {
 // binary cross-entropy, with or without a Dice term. A GPU library would pad the single
 // channel to eight. The engine has separate kernels for heads, which multiply by the fp32
 // weights and keep the logits and their gradient in fp32.
-func (m *mixedPrecision) matchSegmentationHead(k Kernel) (gradient int, ok bool) {
+func (m *precisionConverter) matchSegmentationHead(k Kernel) (gradient int, ok bool) {
 	gradient = -1
 	z := k.Out[0]
-	if !m.isSingle1x1Filter(k.In[1], k.Attr) || m.Tensors[k.In[1]].Role != Parameter || !m.readOnlyByLosses(z) {
+	if !m.isSingle1x1Filter(k.In[1], k.Attr) || m.Tensors[k.In[1]].Role != Parameter || !m.isReadByLossesOnly(z) {
 		return -1, false
 	}
 	for _, r := range m.Kernels {
@@ -161,7 +161,7 @@ func (m *mixedPrecision) matchSegmentationHead(k Kernel) (gradient int, ok bool)
 }
 
 // isSingle1x1Filter reports whether w is one filter with window 1, stride 1, no padding.
-func (m *mixedPrecision) isSingle1x1Filter(w int, a Attr) bool {
+func (m *precisionConverter) isSingle1x1Filter(w int, a Attr) bool {
 	t := m.Tensors[w]
 	if t.Shape[0] != 1 || t.Elements() != t.Shape[1] {
 		return false
@@ -176,7 +176,7 @@ func (m *mixedPrecision) isSingle1x1Filter(w int, a Attr) bool {
 
 // addWeightCasts adds, before the first kernel that multiplies by a weight, a kernel that
 // rounds it to the low type for all such kernels.
-func (m *mixedPrecision) addWeightCasts() {
+func (m *precisionConverter) addWeightCasts() {
 	masters := map[int]bool{} // weights of heads
 	for _, at := range m.heads {
 		masters[m.Kernels[at].In[1]] = true
@@ -222,16 +222,16 @@ func weightInputIndex(op Op) int {
 }
 
 // addLossScale replaces the constant 1, the gradient of the loss, by the input LossScale.
-func (m *mixedPrecision) addLossScale() error {
+func (m *precisionConverter) addLossScale() error {
 	if m.Forward == len(m.Kernels) {
 		return nil
 	}
 	id := len(m.Tensors)
-	m.Tensors = append(m.Tensors, Tensor{Name: LossScale, Shape: []int{1}, Role: Input})
+	m.Tensors = append(m.Tensors, Tensor{Name: LossScaleInput, Shape: []int{1}, Role: Input})
 	m.Inputs = append(m.Inputs, id)
 	found := false
 	for _, k := range m.Kernels {
-		if isLoss(k.Op) && len(k.In) == 3 {
+		if isLossOp(k.Op) && len(k.In) == 3 {
 			if t := m.Tensors[k.In[2]]; t.Role != Constant || t.Value != 1 {
 				return fmt.Errorf("the gradient of loss %s is not computed from the constant 1", k.Name)
 			}

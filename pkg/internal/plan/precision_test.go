@@ -14,9 +14,9 @@ import (
 )
 
 // mixed is p in low precision.
-func mixed(t testing.TB, p *plan.Program, low device.Type) *plan.Program {
+func mixed(t testing.TB, p *plan.Program, low device.ElementType) *plan.Program {
 	t.Helper()
-	m, err := plan.MixedPrecision(p, low)
+	m, err := plan.ConvertToMixedPrecision(p, low)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +62,8 @@ func TestMixedPrecisionKeepsItsInput(t *testing.T) {
 		t.Errorf("the parameters changed:\n%s", d)
 	}
 	// What the loss compares with stays as it is, whatever the precision.
-	for name, want := range map[string]device.Type{"image": device.F16, "target": device.Host} {
-		if got := m.Tensors[m.Lookup(plan.Input, name)].Stored; got != want {
+	for name, want := range map[string]device.ElementType{"image": device.F16, "target": device.Host} {
+		if got := m.Tensors[m.FindTensor(plan.Input, name)].Stored; got != want {
 			t.Errorf("%s is stored as %s, want %s", name, got, want)
 		}
 	}
@@ -79,12 +79,12 @@ func TestMixedPrecisionKeepsItsInput(t *testing.T) {
 
 func TestMixedPrecisionErrors(t *testing.T) {
 	p := lowered(t, small(), 2, nn.Train, plan.Options{})
-	if _, err := plan.MixedPrecision(p, device.F32); err == nil || !strings.Contains(err.Error(), "unsupported type fp32: use fp16 or bf16") {
+	if _, err := plan.ConvertToMixedPrecision(p, device.F32); err == nil || !strings.Contains(err.Error(), "unsupported type fp32: use fp16 or bf16") {
 		t.Errorf("fp32: error %v", err)
 	}
 	g := nn.NewGraph(nn.Eval)
-	g.Output("y", g.ReLU(g.Input(plan.LossScale, 1, 2)))
-	if _, err := plan.MixedPrecision(lowerGraph(t, g), device.F16); err == nil || !strings.Contains(err.Error(), `already has an input "loss_scale"`) {
+	g.Output("y", g.ReLU(g.Input(plan.LossScaleInput, 1, 2)))
+	if _, err := plan.ConvertToMixedPrecision(lowerGraph(t, g), device.F16); err == nil || !strings.Contains(err.Error(), `already has an input "loss_scale"`) {
 		t.Errorf("input of that name: error %v", err)
 	}
 }

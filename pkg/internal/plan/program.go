@@ -183,30 +183,30 @@ type Attr struct {
 	Ignore       int       // pixel cross-entropy: the target of pixels that do not count
 }
 
-// Role describes the origin and the lifetime of a tensor's values.
-type Role uint8
+// TensorRole describes the origin and the lifetime of a tensor's values.
+type TensorRole uint8
 
 // The roles.
 const (
-	Activation Role = iota // in the arena, from the kernel that writes it to its last reader
-	Input                  // set by the caller before each step
-	Parameter              // persistent, trained
-	State                  // persistent, not trained (running statistics)
-	Gradient               // gradient of a parameter: final after its bucket's Ready kernel, kept until the end of the step
-	Output                 // read by the caller after the step (logits, loss)
-	Constant               // set to Value once
+	Activation TensorRole = iota // in the arena, from the kernel that writes it to its last reader
+	Input                        // set by the caller before each step
+	Parameter                    // persistent, trained
+	State                        // persistent, not trained (running statistics)
+	Gradient                     // gradient of a parameter: final after its bucket's Ready kernel, kept until the end of the step
+	Output                       // read by the caller after the step (logits, loss)
+	Constant                     // set to Value once
 )
 
 // Tensor describes a value of the program. Its index in Program.Tensors is its ID.
 type Tensor struct {
 	Name  string // the graph's name for parameters, states, inputs and outputs; else for people to read
 	Shape []int  // logical: NCHW or NCDHW, [n,c], [k,c,r,s], [c], [1]
-	Role  Role
+	Role  TensorRole
 	Value float64 // of a Constant
-	// Stored is the 16-bit type to which MixedPrecision rounds each element when it is
+	// Stored is the 16-bit type to which ConvertToMixedPrecision rounds each element when it is
 	// written. The zero Type means that elements have the precision in which the engine
 	// computes.
-	Stored device.Type
+	Stored device.ElementType
 	// First and Last are the indexes of the first and last kernel that read or write the
 	// tensor, or −1 if there are none.
 	First, Last int
@@ -267,8 +267,8 @@ func (p *Program) HasSyncBatchNorm() bool {
 	return slices.ContainsFunc(p.Kernels, func(k Kernel) bool { return k.Attr.Sync })
 }
 
-// Lookup returns the ID of the tensor with the given role and name, or −1.
-func (p *Program) Lookup(role Role, name string) int {
+// FindTensor returns the ID of the tensor with the given role and name, or −1.
+func (p *Program) FindTensor(role TensorRole, name string) int {
 	for i, t := range p.Tensors {
 		if t.Role == role && t.Name == name {
 			return i

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Recompute returns a program with the same results as p that needs less memory for
+// AddRecomputation returns a program with the same results as p that needs less memory for
 // activations. It splits the forward pass into segments and keeps only the activations that
 // a later segment reads. The kernels of a segment run a second time before the first
 // backward kernel that reads their results (Chen et al., Training Deep Nets with Sublinear
@@ -25,8 +25,8 @@ import (
 // workers do not exchange them again.
 //
 // Call Recompute before MixedPrecision.
-func Recompute(p *Program) (*Program, error) {
-	r := newRecomputation(p)
+func AddRecomputation(p *Program) (*Program, error) {
+	r := newRecomputePlanner(p)
 	best := p
 	least := p.Memory().Activations
 	for _, cuts := range r.listCandidateCuts() {
@@ -41,17 +41,17 @@ func Recompute(p *Program) (*Program, error) {
 	return best, nil
 }
 
-// recomputation contains, for each tensor of a program, which kernels use it.
-type recomputation struct {
+// recomputePlanner contains, for each tensor of a program, which kernels use it.
+type recomputePlanner struct {
 	*Program
 	producer []int  // by tensor ID: the forward kernel that writes the tensor, or −1
 	reader   []int  // by tensor ID: the last forward kernel that reads the tensor, or −1
 	saved    []bool // by tensor ID: whether a backward kernel reads the tensor
 }
 
-func newRecomputation(p *Program) *recomputation {
+func newRecomputePlanner(p *Program) *recomputePlanner {
 	n := len(p.Tensors)
-	r := &recomputation{Program: p, producer: slices.Repeat([]int{-1}, n), reader: slices.Repeat([]int{-1}, n), saved: make([]bool, n)}
+	r := &recomputePlanner{Program: p, producer: slices.Repeat([]int{-1}, n), reader: slices.Repeat([]int{-1}, n), saved: make([]bool, n)}
 	for at, k := range p.Kernels {
 		for _, id := range k.In {
 			switch {
@@ -73,14 +73,14 @@ func newRecomputation(p *Program) *recomputation {
 
 // isRecomputable reports whether tensor id is an activation of the forward pass that is worth
 // recomputing. Vectors, such as saved statistics, are too small.
-func (r *recomputation) isRecomputable(id int) bool {
+func (r *recomputePlanner) isRecomputable(id int) bool {
 	return id >= 0 && r.producer[id] >= 0 && r.Tensors[id].Role == Activation && len(r.Tensors[id].Shape) > 1
 }
 
 // listCandidateCuts returns the lists of cuts to try. A cut is the kernel before which the
 // forward pass is split. A segment keeps about 1/2, 1/2.8, 1/4, … of the memory of all
 // activations.
-func (r *recomputation) listCandidateCuts() (list [][]int) {
+func (r *recomputePlanner) listCandidateCuts() (list [][]int) {
 	if r.Forward == len(r.Program.Kernels) {
 		return nil
 	}
@@ -107,7 +107,7 @@ func (r *recomputation) listCandidateCuts() (list [][]int) {
 // crossingBytes returns the bytes of activations that a cut before each forward kernel must
 // keep for later segments, or −1 where a cut is not allowed: before the first kernel, and
 // between a batch norm and the kernel before it.
-func (r *recomputation) crossingBytes() []int {
+func (r *recomputePlanner) crossingBytes() []int {
 	bytes := make([]int, r.Forward)
 	for id, t := range r.Tensors {
 		if r.isRecomputable(id) {
@@ -149,8 +149,8 @@ func chooseCuts(kept, crossing []int, budget float64) (cuts []int) {
 	}
 }
 
-type rebuilder struct {
-	*recomputation
+type programRebuilder struct {
+	*recomputePlanner
 	to      *Program       // the program that is built
 	segment []int          // by forward kernel: its segment
 	start   []int          // by segment: its first kernel; then the end of the last segment
@@ -160,9 +160,9 @@ type rebuilder struct {
 	running map[int][2]int // channels → IDs of the scratch running statistics
 }
 
-func (r *recomputation) buildProgram(cuts []int) *Program {
-	b := rebuilder{
-		recomputation: r, to: r.clone(), copies: map[int]int{}, running: map[int][2]int{},
+func (r *recomputePlanner) buildProgram(cuts []int) *Program {
+	b := programRebuilder{
+		recomputePlanner: r, to: r.clone(), copies: map[int]int{}, running: map[int][2]int{},
 		start: slices.Concat([]int{0}, cuts, []int{r.Forward}), segment: make([]int, r.Forward), lost: make([]bool, len(r.Tensors)),
 	}
 	last := len(cuts)
@@ -202,7 +202,7 @@ func (r *recomputation) buildProgram(cuts []int) *Program {
 }
 
 // repeatSegment appends, once, a segment's kernels whose results the backward pass needs.
-func (b *rebuilder) repeatSegment(segment int) {
+func (b *programRebuilder) repeatSegment(segment int) {
 	if b.again[segment] {
 		return
 	}
@@ -234,7 +234,7 @@ func (b *rebuilder) repeatSegment(segment int) {
 	}
 }
 
-func (b *rebuilder) repeatKernel(k Kernel) {
+func (b *programRebuilder) repeatKernel(k Kernel) {
 	k.In, k.Out = slices.Clone(k.In), slices.Clone(k.Out)
 	k.Backward, k.Recomputed = true, true
 	for i, id := range k.In {
@@ -269,7 +269,7 @@ func (b *rebuilder) repeatKernel(k Kernel) {
 	b.to.Kernels = append(b.to.Kernels, k)
 }
 
-func (b *rebuilder) addTensor(t Tensor) int {
+func (b *programRebuilder) addTensor(t Tensor) int {
 	b.to.Tensors = append(b.to.Tensors, t)
 	return len(b.to.Tensors) - 1
 }

@@ -17,7 +17,7 @@ import (
 // recomputed is p with recomputation.
 func recomputed(t testing.TB, p *plan.Program) *plan.Program {
 	t.Helper()
-	r, err := plan.Recompute(p)
+	r, err := plan.AddRecomputation(p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -130,7 +130,7 @@ func (l *lowering) newTensor(u pendingKernel, i int) Tensor {
 	case v.part == partSavedMean || v.part == partSavedInvStd:
 		t.Shape = []int{v.node.Shape()[1]}
 		t.Name += map[int]string{partSavedMean: ".saved_mean", partSavedInvStd: ".saved_invstd"}[v.part]
-	case u.forwardNode == sumForwardNode:
+	case u.forwardNode == gradientSumOrder:
 		t.Name = "gradient sum"
 	case u.backward:
 		t.Name += ".gradient"

@@ -12,7 +12,7 @@ func validateShapes(p *Program, k Kernel) error {
 	if err := validateAttr(k, in); err != nil {
 		return err
 	}
-	want, err := resultShapes(p, k, in)
+	want, err := inferResultShapes(p, k, in)
 	if err != nil {
 		return err
 	}
@@ -69,31 +69,31 @@ func lookupShapes(p *Program, ids []int) [][]int {
 	return s
 }
 
-// resultShapes returns the shapes of k's results for inputs with the shapes in. Where the
+// inferResultShapes returns the shapes of k's results for inputs with the shapes in. Where the
 // inputs do not determine the shape, as for the data gradient of a convolution, it checks
 // that the actual shape is possible, and returns it.
-func resultShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
+func inferResultShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	out := lookupShapes(p, k.Out)
 	switch k.Op {
 	case OpConv, OpConvBackwardData, OpConvBackwardWeights, OpConvTranspose, OpConvTransposeBackwardData, OpConvTransposeBackwardWeights:
-		return convShapes(k, in, out[0])
+		return inferConvShapes(k, in, out[0])
 	case OpLinear, OpLinearBackwardData, OpLinearBackwardWeights:
-		return linearShapes(k, in)
+		return inferLinearShapes(k, in)
 	case OpBiasBackward:
 		return [][]int{{in[0][1]}}, nil
 	case OpBatchNorm, OpBatchNormBackward:
-		return normShapes(k, in)
+		return inferNormShapes(k, in)
 	case OpReLU, OpLeakyReLU, OpTanh, OpCast:
 		return in[:1], checkSlope(k)
 	case OpReLUBackward, OpAdd, OpLeakyReLUBackward, OpTanhBackward:
 		return in[:1], errors.Join(checkEqualShapes(in...), checkSlope(k))
 	case OpMaxPool, OpMaxPoolBackward, OpAvgPool, OpAvgPoolBackward, OpGlobalAvgPool, OpGlobalAvgPoolBackward:
-		return poolShapes(k, in, out[0])
+		return inferPoolShapes(k, in, out[0])
 	case OpConcat, OpSlice, OpReshape, OpPad, OpPadBackward:
-		return copyOperationShapes(k, in, out[0])
+		return inferCopyShapes(k, in, out[0])
 	case OpBCEWithLogits, OpBCEWithLogitsBackward, OpSoftmaxCrossEntropy, OpSoftmaxCrossEntropyBackward, OpDiceBCE, OpDiceBCEBackward,
 		OpPixelCrossEntropy, OpPixelCrossEntropyBackward, OpL1, OpL1Backward:
-		return lossShapes(p, k, in)
+		return inferLossShapes(p, k, in)
 	}
 	return nil, fmt.Errorf("unknown operation")
 }
@@ -107,8 +107,8 @@ func checkSlope(k Kernel) error {
 	return nil
 }
 
-// poolShapes is resultShapes for poolings. out is the actual shape of a gradient.
-func poolShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
+// inferPoolShapes is inferResultShapes for poolings. out is the actual shape of a gradient.
+func inferPoolShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	switch k.Op {
 	case OpMaxPool, OpAvgPool:
 		s, err := pooledShape(k, in[0])
@@ -134,8 +134,8 @@ func poolShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	return [][]int{out}, checkEqualShapes(in[0], out[:2])
 }
 
-// copyOperationShapes is resultShapes for copies. out is the actual shape of the result.
-func copyOperationShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
+// inferCopyShapes is inferResultShapes for copies. out is the actual shape of the result.
+func inferCopyShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	switch k.Op {
 	case OpConcat:
 		a, b := slices.Clone(in[0]), slices.Clone(in[1])
@@ -176,7 +176,7 @@ func copyOperationShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	return [][]int{s}, nil
 }
 
-func lossShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
+func inferLossShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	result := [][]int{{1}}
 	if len(in) == 3 {
 		if err := checkEqualShapes(in[2], []int{1}); err != nil {
@@ -237,8 +237,8 @@ func checkPixelLoss(p *Program, k Kernel, logits []int) error {
 	return nil
 }
 
-// linearShapes is resultShapes for kernels that compute x, w or y in y = x·wᵀ.
-func linearShapes(k Kernel, in [][]int) ([][]int, error) {
+// inferLinearShapes is inferResultShapes for kernels that compute x, w or y in y = x·wᵀ.
+func inferLinearShapes(k Kernel, in [][]int) ([][]int, error) {
 	for _, s := range in[:2] {
 		if len(s) != 2 {
 			return nil, fmt.Errorf("got shape %v, want [n,k]", s)
@@ -259,9 +259,9 @@ func linearShapes(k Kernel, in [][]int) ([][]int, error) {
 	return [][]int{{a[0], b[0]}}, checkEqualShapes(a[1:], b[1:])
 }
 
-// convShapes is resultShapes for kernels that compute one of x, w and y in y = conv(x, w)
+// inferConvShapes is inferResultShapes for kernels that compute one of x, w and y in y = conv(x, w)
 // or y = conv_transpose(x, w) from the other two. out is the actual shape of the result.
-func convShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
+func inferConvShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	var x, w, y []int
 	switch k.Op {
 	case OpConv, OpConvTranspose:
@@ -295,7 +295,7 @@ func convShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	return [][]int{out}, nil
 }
 
-func normShapes(k Kernel, in [][]int) ([][]int, error) {
+func inferNormShapes(k Kernel, in [][]int) ([][]int, error) {
 	c := []int{in[0][1]}
 	vectors, maps := in[1:], [][]int{in[0]}
 	if k.Op == OpBatchNormBackward {

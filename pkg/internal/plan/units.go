@@ -33,7 +33,7 @@ func (l *lowering) createPendingKernels() error {
 			if !isGradientSum(n) {
 				return fmt.Errorf("operation %q is not from package nn, so no engine can run it", n.Op())
 			}
-			call = nn.OperationInfo{Kind: nn.KindAdd, Of: sumForwardNode, Layer: sumLayerName(n)}
+			call = nn.OperationInfo{Kind: nn.KindAdd, Of: gradientSumOrder, Layer: gradientSumLayer(n)}
 		}
 		if call.Kind == nn.KindBatchNormBackward {
 			if grouped[call.Of] {
@@ -52,12 +52,12 @@ func (l *lowering) createPendingKernels() error {
 	return nil
 }
 
-// sumForwardNode is the value of pendingKernel.forwardNode for a sum of gradients. It is the
+// gradientSumOrder is the value of pendingKernel.forwardNode for a sum of gradients. It is the
 // largest number, so that schedule runs sums first: a sum replaces two tensors by one.
-const sumForwardNode = int64(^uint64(0) >> 1)
+const gradientSumOrder = int64(^uint64(0) >> 1)
 
-// sumLayerName returns the layer whose result has the gradient n, "" for other sums.
-func sumLayerName(n *gorgonia.Node) string {
+// gradientSumLayer returns the layer whose result has the gradient n, "" for other sums.
+func gradientSumLayer(n *gorgonia.Node) string {
 	for _, of := range n.DerivOf() {
 		if c, ok := nn.OperationInfoOf(of); ok {
 			return c.Layer
@@ -69,7 +69,7 @@ func sumLayerName(n *gorgonia.Node) string {
 // newPendingKernel returns n's kernel. fused maps batch norms to the ReLUs in them.
 func (l *lowering) newPendingKernel(n *gorgonia.Node, call nn.OperationInfo, fused map[*gorgonia.Node]*gorgonia.Node) (pendingKernel, error) {
 	in := nn.Operands(l.graph.Expr(), n)
-	u := pendingKernel{op: Op(call.Kind), layer: call.Layer, forwardNode: call.Of, out: nodeValues(n), attr: convertAttr(call.Attr)}
+	u := pendingKernel{op: Op(call.Kind), layer: call.Layer, forwardNode: call.Of, out: nodeKeys(n), attr: convertAttr(call.Attr)}
 	u.attr.Sync = l.options.SyncBatchNorm && (u.op == OpBatchNorm && u.attr.Training || u.op == OpBatchNormBackward)
 	if _, known := arities[u.op]; !known {
 		return u, fmt.Errorf("package plan: unknown operation %q", call.Kind)
@@ -82,10 +82,10 @@ func (l *lowering) newPendingKernel(n *gorgonia.Node, call nn.OperationInfo, fus
 	}
 	switch call.Kind {
 	case nn.KindBatchNorm:
-		u.in = nodeValues(in...)
+		u.in = nodeKeys(in...)
 		if relu := fused[n]; relu != nil {
 			u.attr.ReLU = true
-			u.out = nodeValues(relu)
+			u.out = nodeKeys(relu)
 		}
 		if call.Attr.Training {
 			u.out = append(u.out, tensorKey{n, partSavedMean}, tensorKey{n, partSavedInvStd})
@@ -93,7 +93,7 @@ func (l *lowering) newPendingKernel(n *gorgonia.Node, call nn.OperationInfo, fus
 	case nn.KindBatchNormBackward:
 		l.mergeBatchNormBackward(&u, in, fused)
 	default:
-		u.in = nodeValues(in...)
+		u.in = nodeKeys(in...)
 	}
 	return u, nil
 }
@@ -203,12 +203,12 @@ func (l *lowering) findGradients() {
 			copying = OpSlice
 		}
 		c := tensorKey{g, partCopy + i}
-		l.pending = append(l.pending, pendingKernel{op: copying, layer: name, in: []tensorKey{v}, out: []tensorKey{c}, backward: true, forwardNode: sumForwardNode})
+		l.pending = append(l.pending, pendingKernel{op: copying, layer: name, in: []tensorKey{v}, out: []tensorKey{c}, backward: true, forwardNode: gradientSumOrder})
 		l.results[c] = i
 	}
 }
 
-func nodeValues(nodes ...*gorgonia.Node) []tensorKey {
+func nodeKeys(nodes ...*gorgonia.Node) []tensorKey {
 	v := make([]tensorKey, len(nodes))
 	for i, n := range nodes {
 		v[i] = tensorKey{node: n}

@@ -73,7 +73,7 @@ func validateTensors(p *Program) error {
 	}
 	lists := []struct {
 		what string
-		role Role
+		role TensorRole
 		ids  []int
 	}{{"input", Input, p.Inputs}, {"state", State, p.States}, {"output", Output, p.Outputs}}
 	for _, l := range lists {

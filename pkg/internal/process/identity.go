@@ -57,5 +57,5 @@ func Stat(pid int) (startTime uint64, state byte) {
 	return startTime, fields[0][0]
 }
 
-// Exists reports whether a process in the given state, which Stat returned, has not ended.
-func Exists(state byte) bool { return state != StateZombie && state != StateEnded }
+// IsLiveState reports whether a process in the given state, which Stat returned, has not ended.
+func IsLiveState(state byte) bool { return state != StateZombie && state != StateEnded }

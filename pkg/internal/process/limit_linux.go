@@ -20,7 +20,7 @@ const capSysResource = 24
 // that starts a thread fails, and the program ends with the stacks of all its threads. Threads that
 // exist are counted in proc, which is "/proc" except in tests.
 func CheckThreadLimit(proc string, more int) error {
-	for _, l := range []func(proc string) (limit, used int, name string){userThreads, cgroupThreads} {
+	for _, l := range []func(proc string) (limit, used int, name string){userThreadLimit, cgroupThreadLimit} {
 		if limit, used, name := l(proc); limit >= 0 && used+more > limit {
 			return fmt.Errorf("%s allows %d processes and threads, %d exist, and %d more are needed: end other programs, or raise the limit", name, limit, used, more)
 		}
@@ -32,30 +32,30 @@ func CheckThreadLimit(proc string, more int) error {
 // in practice and reading all of /proc takes time.
 const maxCountedThreads = 5_000
 
-// userThreads returns the limit (-1: none) on the user's threads and their number.
-func userThreads(proc string) (limit, used int, name string) {
+// userThreadLimit returns the limit (-1: none) on the user's threads and their number.
+func userThreadLimit(proc string) (limit, used int, name string) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &r); err != nil || r.Cur > maxCountedThreads {
 		return -1, 0, ""
 	}
-	if caps, err := strconv.ParseUint(statusField(filepath.Join(proc, "self/status"), "CapEff"), 16, 64); err != nil || caps>>capSysResource&1 == 1 {
+	if caps, err := strconv.ParseUint(readStatusField(filepath.Join(proc, "self/status"), "CapEff"), 16, 64); err != nil || caps>>capSysResource&1 == 1 {
 		return -1, 0, ""
 	}
 	uid := strconv.Itoa(os.Getuid())
 	all, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "status")) // only a bad pattern is an error
 	for _, path := range all {
-		if owner, _, _ := strings.Cut(statusField(path, "Uid"), "\t"); owner != uid {
+		if owner, _, _ := strings.Cut(readStatusField(path, "Uid"), "\t"); owner != uid {
 			continue
 		}
-		if n, err := strconv.Atoi(statusField(path, "Threads")); err == nil {
+		if n, err := strconv.Atoi(readStatusField(path, "Threads")); err == nil {
 			used += n
 		}
 	}
 	return int(r.Cur), used, "the limit on your processes (ulimit -u)"
 }
 
-// statusField returns "" if the status file of /proc cannot be read.
-func statusField(path, name string) string {
+// readStatusField returns "" if the status file of /proc cannot be read.
+func readStatusField(path, name string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return ""
@@ -68,9 +68,9 @@ func statusField(path, name string) string {
 	return ""
 }
 
-// cgroupThreads returns the smallest limit on the threads of this process's control groups
+// cgroupThreadLimit returns the smallest limit on the threads of this process's control groups
 // (version 2) and their number. limit is -1 if there is none.
-func cgroupThreads(proc string) (limit, used int, name string) {
+func cgroupThreadLimit(proc string) (limit, used int, name string) {
 	limit, name = -1, "the limit of this container or job (pids.max)"
 	text, err := os.ReadFile(filepath.Join(proc, "self/cgroup"))
 	if err != nil {
@@ -80,8 +80,8 @@ func cgroupThreads(proc string) (limit, used int, name string) {
 	place, _, _ = strings.Cut(place, "\n")
 	const root = "/sys/fs/cgroup"
 	for dir := filepath.Join(root, filepath.Clean("/"+place)); len(dir) >= len(root); dir = filepath.Dir(dir) {
-		most, ok := readCount(filepath.Join(dir, "pids.max"))
-		now, known := readCount(filepath.Join(dir, "pids.current"))
+		most, ok := readIntFile(filepath.Join(dir, "pids.max"))
+		now, known := readIntFile(filepath.Join(dir, "pids.current"))
 		if ok && known && (limit < 0 || most-now < limit-used) {
 			limit, used = most, now
 		}
@@ -89,7 +89,7 @@ func cgroupThreads(proc string) (limit, used int, name string) {
 	return limit, used, name
 }
 
-func readCount(path string) (n int, ok bool) {
+func readIntFile(path string) (n int, ok bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return 0, false

@@ -37,9 +37,9 @@ type Cluster struct {
 	err    error
 }
 
-// Use starts the cluster, unless it is running, and makes Slurm's commands in the test use it.
+// StartForTest starts the cluster, unless it is running, and makes Slurm's commands in the test use it.
 // It skips the test if Slurm is not installed, and under -short.
-func (c *Cluster) Use(t testing.TB) {
+func (c *Cluster) StartForTest(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("slow")
@@ -87,7 +87,7 @@ func (c *Cluster) start() {
 	if c.Accounting {
 		args = append(args, "--accounting")
 	}
-	c.err = c.run(args...)
+	c.err = c.runScript(args...)
 }
 
 func findScript() (string, error) {
@@ -100,7 +100,7 @@ func findScript() (string, error) {
 	return "", fmt.Errorf("find environment/cluster: no go.mod above the working directory")
 }
 
-func (c *Cluster) run(args ...string) error {
+func (c *Cluster) runScript(args ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.script, append(args, "--folder", c.folder)...)
@@ -113,8 +113,8 @@ func (c *Cluster) run(args ...string) error {
 	return nil
 }
 
-// PID returns the process ID of a daemon of the cluster: slurmctld, or slurmd-n1.
-func (c *Cluster) PID(t testing.TB, daemon string) int {
+// DaemonPID returns the process ID of a daemon of the cluster: slurmctld, or slurmd-n1.
+func (c *Cluster) DaemonPID(t testing.TB, daemon string) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(c.folder, "run", daemon+".pid"))
 	if err != nil {
@@ -135,7 +135,7 @@ func (c *Cluster) Stop() {
 	if c.folder == "" {
 		return
 	}
-	if err := c.run("stop"); err != nil {
+	if err := c.runScript("stop"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	_ = os.RemoveAll(c.folder)

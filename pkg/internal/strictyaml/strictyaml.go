@@ -35,7 +35,7 @@ func Decode(doc *yaml.Node, dst any) error {
 	if err := CheckCycles(doc); err != nil {
 		return err
 	}
-	replaceNone(doc, map[*yaml.Node]bool{})
+	replaceNoneWithNull(doc, map[*yaml.Node]bool{})
 	if err := checkKeys(doc, reflect.TypeOf(dst).Elem(), ""); err != nil {
 		return err
 	}
@@ -75,8 +75,8 @@ func checkCycles(n *yaml.Node, inside []*yaml.Node, clean map[*yaml.Node]bool) e
 	return nil
 }
 
-// replaceNone replaces unquoted None by null. seen contains the nodes visited so far.
-func replaceNone(n *yaml.Node, seen map[*yaml.Node]bool) {
+// replaceNoneWithNull replaces unquoted None by null. seen contains the nodes visited so far.
+func replaceNoneWithNull(n *yaml.Node, seen map[*yaml.Node]bool) {
 	if n == nil || seen[n] {
 		return
 	}
@@ -85,9 +85,9 @@ func replaceNone(n *yaml.Node, seen map[*yaml.Node]bool) {
 		n.Tag, n.Value = "!!null", "null"
 	}
 	for _, c := range n.Content {
-		replaceNone(c, seen)
+		replaceNoneWithNull(c, seen)
 	}
-	replaceNone(n.Alias, seen)
+	replaceNoneWithNull(n.Alias, seen)
 }
 
 // checkKeys returns an error if n has a key that the type t does not have, or a value of
@@ -105,7 +105,7 @@ func checkKeys(n *yaml.Node, t reflect.Type, prefix string) error {
 			}
 		}
 		return nil
-	case t.Kind() != reflect.Struct || n.Kind == yaml.ScalarNode && n.Tag != "!!null" && standsForStruct(t):
+	case t.Kind() != reflect.Struct || n.Kind == yaml.ScalarNode && n.Tag != "!!null" && implementsScalarStruct(t):
 		return checkValue(n, t, strings.TrimSuffix(prefix, "."))
 	case n.Kind != yaml.MappingNode:
 		if n.Tag == "!!null" {
@@ -118,7 +118,7 @@ func checkKeys(n *yaml.Node, t reflect.Type, prefix string) error {
 		}
 		return fmt.Errorf("%s%s needs keys and values, not %s", linePrefix(n), what, got)
 	}
-	fields, names := Fields(t)
+	fields, names := FieldTypes(t)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
 		if k.Value == "<<" { // a merge key: its value is a mapping with keys of this struct, or a list of such mappings
@@ -146,13 +146,13 @@ type ScalarStruct interface {
 	ScalarKey() string
 }
 
-func standsForStruct(t reflect.Type) bool {
+func implementsScalarStruct(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[ScalarStruct]())
 }
 
-// Fields returns the types of the fields of the struct type t by YAML key, and the keys in
+// FieldTypes returns the types of the fields of the struct type t by YAML key, and the keys in
 // the order of the fields. It leaves out fields with the key -, which YAML does not contain.
-func Fields(t reflect.Type) (fields map[string]reflect.Type, names []string) {
+func FieldTypes(t reflect.Type) (fields map[string]reflect.Type, names []string) {
 	fields = map[string]reflect.Type{}
 	for i := range t.NumField() {
 		name := FieldKey(t.Field(i))
@@ -191,7 +191,7 @@ func checkMergeValue(n *yaml.Node, t reflect.Type, prefix string) error {
 func checkValue(n *yaml.Node, t reflect.Type, key string) error {
 	v := reflect.New(t)
 	err := n.Decode(v.Interface())
-	if err == nil && (n.Kind != yaml.ScalarNode || hasPlainForm(n, t)) {
+	if err == nil && (n.Kind != yaml.ScalarNode || hasUnambiguousForm(n, t)) {
 		return nil
 	}
 	want := map[reflect.Kind]string{
@@ -209,16 +209,16 @@ func checkValue(n *yaml.Node, t reflect.Type, key string) error {
 	return fmt.Errorf("%s%s is %s: expected %s", linePrefix(n), key, got, want)
 }
 
-// The forms of numbers that [hasPlainForm] accepts.
+// The forms of numbers that [hasUnambiguousForm] accepts.
 var (
 	wholeNumber   = regexp.MustCompile(`^[-+]?(0|[1-9][0-9]*)$`)
 	decimalNumber = regexp.MustCompile(`^[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$`)
 )
 
-// hasPlainForm reports whether the scalar n has a form that every reader understands as the same
+// hasUnambiguousForm reports whether the scalar n has a form that every reader understands as the same
 // value of the type t. YAML also has forms that surprise: 010 is 8, 1_0 is 10, yes is true, and the
 // decoder would truncate 2.5 to 2.
-func hasPlainForm(n *yaml.Node, t reflect.Type) bool {
+func hasUnambiguousForm(n *yaml.Node, t reflect.Type) bool {
 	switch {
 	case n.Tag == "!!null" || t == reflect.TypeFor[time.Duration]() || n.Tag == "!!str" && reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.Unmarshaler]()):
 		return true
@@ -229,7 +229,7 @@ func hasPlainForm(n *yaml.Node, t reflect.Type) bool {
 	case t.Kind() == reflect.Bool:
 		return strings.EqualFold(n.Value, "true") || strings.EqualFold(n.Value, "false")
 	case t.Kind() == reflect.Pointer:
-		return hasPlainForm(n, t.Elem())
+		return hasUnambiguousForm(n, t.Elem())
 	}
 	return true
 }
@@ -243,10 +243,10 @@ func linePrefix(n *yaml.Node) string {
 	return fmt.Sprintf("line %d: ", n.Line)
 }
 
-// Set assigns a value to one field of the struct that dst points to. assignment has the form
+// SetField assigns a value to one field of the struct that dst points to. assignment has the form
 // "key.path=value". If the value is null, the field gets its default from the struct that
 // defaults returns. Set calls defaults after it has decoded the assignment.
-func Set(dst any, assignment string, defaults func() any) error {
+func SetField(dst any, assignment string, defaults func() any) error {
 	key, value, ok := strings.Cut(assignment, "=")
 	if !ok || key == "" {
 		return errors.New("use key=value, for example batch=8")

@@ -66,7 +66,7 @@ func TestSet(t *testing.T) {
 	unset := func() any { return network{Name: "none", Head: layer{Width: 8}} }
 	n := network{Name: "a", Head: layer{Width: 1, Rate: 1}}
 	for _, assignment := range []string{"name='b: c'", "head={rate: 2, width: None}", "layers=[{width: 3}]"} {
-		if err := strictyaml.Set(&n, assignment, unset); err != nil {
+		if err := strictyaml.SetField(&n, assignment, unset); err != nil {
 			t.Fatalf("%s: %v", assignment, err)
 		}
 	}
@@ -74,7 +74,7 @@ func TestSet(t *testing.T) {
 		t.Errorf("got %+v", n)
 	}
 	for assignment, want := range map[string]string{"name": "use key=value", "head.width=many": `head.width is "many": expected a whole number`} {
-		if err := strictyaml.Set(&n, assignment, unset); err == nil || !strings.Contains(err.Error(), want) {
+		if err := strictyaml.SetField(&n, assignment, unset); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", assignment, err, want)
 		}
 	}

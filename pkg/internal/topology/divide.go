@@ -31,14 +31,14 @@ func (m Machine) SelectCores(workers, threads int) []int {
 	for _, cpus := range m.divideCores(workers, threads, 0) {
 		units = append(units, cpus)
 	}
-	return slices.Compact(joinUnits(units)) // of several threads for each CPU
+	return slices.Compact(flattenUnits(units)) // of several threads for each CPU
 }
 
 func (m Machine) divideCores(workers, threads, maxSpare int) [][]int {
 	if len(m.CPUs) == 0 || workers < 1 || threads < 1 {
 		return nil
 	}
-	for _, nodes := range [][][]cpuUnit{m.groupUnits(func(c CPU) int { return c.Core }), m.groupUnits(func(c CPU) int { return c.ID })} {
+	for _, nodes := range [][][]cpuUnit{m.groupUnitsByNode(func(c CPU) int { return c.Core }), m.groupUnitsByNode(func(c CPU) int { return c.ID })} {
 		for spare := maxSpare; spare >= 0; spare-- {
 			if parts := placeOnSingleNodes(nodes, workers, threads+spare); parts != nil {
 				return parts
@@ -51,11 +51,11 @@ func (m Machine) divideCores(workers, threads, maxSpare int) [][]int {
 	return m.placeRoundRobin(workers, threads)
 }
 
-// DivideNodes gives each of the workers all CPUs of one node. The nodes get workers in
+// AssignNodes gives each of the workers all CPUs of one node. The nodes get workers in
 // proportion to their CPUs, and workers with consecutive numbers share a node. It returns
 // nil if no node has as many CPUs as a worker has threads.
-func (m Machine) DivideNodes(workers, threads int) [][]int {
-	nodes := m.groupUnits(func(c CPU) int { return c.ID })
+func (m Machine) AssignNodes(workers, threads int) [][]int {
+	nodes := m.groupUnitsByNode(func(c CPU) int { return c.ID })
 	sizes, most := make([]int, len(nodes)), make([]int, len(nodes))
 	room := 0
 	for i, n := range nodes {
@@ -75,14 +75,14 @@ func (m Machine) DivideNodes(workers, threads int) [][]int {
 	var parts [][]int
 	for i, count := range apportionWorkers(workers, sizes, most) {
 		for range count {
-			parts = append(parts, joinUnits(nodes[i]))
+			parts = append(parts, flattenUnits(nodes[i]))
 		}
 	}
 	return parts
 }
 
-// groupUnits returns the units of each node: CPUs for which key returns the same number.
-func (m Machine) groupUnits(key func(CPU) int) [][]cpuUnit {
+// groupUnitsByNode returns the units of each node: CPUs for which key returns the same number.
+func (m Machine) groupUnitsByNode(key func(CPU) int) [][]cpuUnit {
 	var nodes [][]cpuUnit
 	for i, c := range m.CPUs { // sorted by node, core and ID
 		switch {
@@ -112,7 +112,7 @@ func placeOnSingleNodes(nodes [][]cpuUnit, workers, size int) [][]int {
 	var parts [][]int
 	for i, count := range apportionWorkers(workers, sizes, most) {
 		for k := range count {
-			parts = append(parts, joinUnits(nodes[i][k*size:(k+1)*size]))
+			parts = append(parts, flattenUnits(nodes[i][k*size:(k+1)*size]))
 		}
 	}
 	return parts
@@ -125,7 +125,7 @@ func placeAcrossNodes(nodes [][]cpuUnit, workers, size int) [][]int {
 	var left []cpuUnit
 	for _, n := range nodes {
 		for ; len(n) >= size && len(parts) < workers; n = n[size:] {
-			parts = append(parts, joinUnits(n[:size]))
+			parts = append(parts, flattenUnits(n[:size]))
 		}
 		left = append(left, n...)
 	}
@@ -133,7 +133,7 @@ func placeAcrossNodes(nodes [][]cpuUnit, workers, size int) [][]int {
 		if len(left) < size {
 			return nil
 		}
-		parts = append(parts, joinUnits(left[:size]))
+		parts = append(parts, flattenUnits(left[:size]))
 	}
 	return parts
 }
@@ -142,7 +142,7 @@ func placeAcrossNodes(nodes [][]cpuUnit, workers, size int) [][]int {
 // workers in turn.
 func (m Machine) placeRoundRobin(workers, threads int) [][]int {
 	var all []cpuUnit
-	for _, n := range m.groupUnits(func(c CPU) int { return c.ID }) {
+	for _, n := range m.groupUnitsByNode(func(c CPU) int { return c.ID }) {
 		all = append(all, n...)
 	}
 	parts := make([][]int, workers)
@@ -151,7 +151,7 @@ func (m Machine) placeRoundRobin(workers, threads int) [][]int {
 		for t := range min(threads, len(all)) {
 			own = append(own, all[(w*threads+t)%len(all)])
 		}
-		parts[w] = joinUnits(own)
+		parts[w] = flattenUnits(own)
 	}
 	return parts
 }
@@ -182,8 +182,8 @@ func apportionWorkers(workers int, sizes, most []int) []int {
 	return counts
 }
 
-// joinUnits returns the CPUs in ascending order.
-func joinUnits(units []cpuUnit) []int {
+// flattenUnits returns the CPUs in ascending order.
+func flattenUnits(units []cpuUnit) []int {
 	cpus := slices.Concat(units...)
 	slices.Sort(cpus)
 	return cpus

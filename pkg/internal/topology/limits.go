@@ -154,7 +154,7 @@ func parseAllowedCPUs(status string) []int {
 			hasMemory = true
 		case "Cpus_allowed_list":
 			var err error
-			if cpus, err = ParseList(value); err != nil {
+			if cpus, err = ParseCPUList(value); err != nil {
 				return nil
 			}
 		}

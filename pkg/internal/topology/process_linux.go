@@ -31,7 +31,7 @@ func BindThread(cpus []int) error {
 		set.Set(id)
 	}
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return fmt.Errorf("bind to CPUs %s: %w", FormatList(cpus), err)
+		return fmt.Errorf("bind to CPUs %s: %w", FormatCPUList(cpus), err)
 	}
 	return nil
 }

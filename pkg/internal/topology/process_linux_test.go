@@ -22,7 +22,7 @@ func TestSetThread(t *testing.T) {
 	if err != nil {
 		m = NewFlatMachine(all) // a sandbox without /sys
 	}
-	if got := m.Restrict(all).CPUIDs(); !slices.Equal(got, all) {
+	if got := m.RestrictToCPUs(all).CPUIDs(); !slices.Equal(got, all) {
 		t.Errorf("the topology has CPUs %v of the allowed %v", got, all)
 	}
 	one := all[len(all)-1:]
@@ -30,8 +30,8 @@ func TestSetThread(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := exec.Command("grep", "Cpus_allowed_list", "/proc/self/status").Output()
-	if _, text, _ := strings.Cut(strings.TrimSpace(string(out)), "\t"); err != nil || text != FormatList(one) {
-		t.Errorf("the process may use CPUs %q (%v), want %s", text, err, FormatList(one))
+	if _, text, _ := strings.Cut(strings.TrimSpace(string(out)), "\t"); err != nil || text != FormatCPUList(one) {
+		t.Errorf("the process may use CPUs %q (%v), want %s", text, err, FormatCPUList(one))
 	}
 	other := make(chan []int)
 	go func() {

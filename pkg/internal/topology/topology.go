@@ -36,11 +36,11 @@ type Machine struct{ CPUs []CPU }
 // A CPU without its topology folder counts as a core of package 0, and a machine without
 // the folder node as one node.
 func ReadMachine(system fs.FS) (Machine, error) {
-	online, err := readList(system, "cpu/online")
+	online, err := readCPUList(system, "cpu/online")
 	if err != nil {
 		return Machine{}, fmt.Errorf("read topology: %w", err)
 	}
-	nodes, err := readNodes(system)
+	nodes, err := readNUMANodes(system)
 	if err != nil {
 		return Machine{}, fmt.Errorf("read topology: %w", err)
 	}
@@ -49,7 +49,7 @@ func ReadMachine(system fs.FS) (Machine, error) {
 		c := CPU{ID: id, Core: id, Node: -1}
 		folder := fmt.Sprintf("cpu/cpu%d/topology/", id)
 		for _, name := range []string{"core_cpus_list", "thread_siblings_list"} {
-			if siblings, err := readList(system, folder+name); err == nil && slices.Contains(siblings, id) {
+			if siblings, err := readCPUList(system, folder+name); err == nil && slices.Contains(siblings, id) {
 				c.Core = siblings[0]
 				break
 			}
@@ -87,7 +87,7 @@ func (m *Machine) sortCPUs() {
 	})
 }
 
-func readNodes(system fs.FS) (map[int]int, error) {
+func readNUMANodes(system fs.FS) (map[int]int, error) {
 	entries, err := fs.ReadDir(system, "node")
 	if errors.Is(err, fs.ErrNotExist) { // a kernel without NUMA
 		return nil, nil
@@ -101,7 +101,7 @@ func readNodes(system fs.FS) (map[int]int, error) {
 		if err != nil {
 			continue // another file
 		}
-		cpus, err := readList(system, path.Join("node", e.Name(), "cpulist"))
+		cpus, err := readCPUList(system, path.Join("node", e.Name(), "cpulist"))
 		if err != nil {
 			return nil, err
 		}
@@ -112,24 +112,24 @@ func readNodes(system fs.FS) (map[int]int, error) {
 	return nodes, nil
 }
 
-func readList(system fs.FS, name string) ([]int, error) {
+func readCPUList(system fs.FS, name string) ([]int, error) {
 	text, err := fs.ReadFile(system, name)
 	if err != nil {
 		return nil, err
 	}
-	cpus, err := ParseList(string(text))
+	cpus, err := ParseCPUList(string(text))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return cpus, nil
 }
 
-// maxCPUID is the largest number that ParseList accepts. Linux supports 8192 CPUs.
+// maxCPUID is the largest number that ParseCPUList accepts. Linux supports 8192 CPUs.
 const maxCPUID = 1<<16 - 1
 
-// ParseList parses a list of CPUs as Linux writes it, such as "0-3,8". It returns the
+// ParseCPUList parses a list of CPUs as Linux writes it, such as "0-3,8". It returns the
 // numbers in ascending order, or nil for an empty list.
-func ParseList(text string) ([]int, error) {
+func ParseCPUList(text string) ([]int, error) {
 	var cpus []int
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -153,9 +153,9 @@ func ParseList(text string) ([]int, error) {
 	return slices.Compact(cpus), nil
 }
 
-// FormatList formats a list of CPUs, which must be in ascending order, in the form that
-// ParseList parses.
-func FormatList(cpus []int) string {
+// FormatCPUList formats a list of CPUs, which must be in ascending order, in the form that
+// ParseCPUList parses.
+func FormatCPUList(cpus []int) string {
 	var parts []string
 	for i := 0; i < len(cpus); {
 		end := i
@@ -172,9 +172,9 @@ func FormatList(cpus []int) string {
 	return strings.Join(parts, ",")
 }
 
-// Restrict returns the machine with only the given CPUs. cpus must be in ascending order. A CPU
+// RestrictToCPUs returns the machine with only the given CPUs. cpus must be in ascending order. A CPU
 // that the machine does not list is omitted.
-func (m Machine) Restrict(cpus []int) Machine {
+func (m Machine) RestrictToCPUs(cpus []int) Machine {
 	var r Machine
 	for _, c := range m.CPUs {
 		if _, ok := slices.BinarySearch(cpus, c.ID); ok {

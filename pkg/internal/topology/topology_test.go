@@ -33,7 +33,7 @@ func (s shape) files() fstest.MapFS {
 			all[name] = &fstest.MapFile{Data: []byte(text + "\n")}
 		}
 	}
-	off, err := ParseList(s.offline)
+	off, err := ParseCPUList(s.offline)
 	if err != nil {
 		panic(err)
 	}
@@ -58,13 +58,13 @@ func (s shape) files() fstest.MapFS {
 		if s.old {
 			name = "thread_siblings_list"
 		}
-		put(fmt.Sprintf("cpu/cpu%d/topology/%s", id, name), FormatList(siblings))
+		put(fmt.Sprintf("cpu/cpu%d/topology/%s", id, name), FormatCPUList(siblings))
 		put(fmt.Sprintf("cpu/cpu%d/topology/physical_package_id", id), strconv.Itoa(core/s.cores/s.nodes))
 		put(fmt.Sprintf("cpu/cpu%d/topology/core_id", id), strconv.Itoa(core%s.cores))
 	}
-	put("cpu/online", FormatList(online))
+	put("cpu/online", FormatCPUList(online))
 	for n := range s.sockets*s.nodes + s.memoryNodes {
-		put(fmt.Sprintf("node/node%d/cpulist", n), FormatList(byNode[n]))
+		put(fmt.Sprintf("node/node%d/cpulist", n), FormatCPUList(byNode[n]))
 	}
 	put("node/has_cpu", "0")
 	put("node/online", "0")
@@ -82,7 +82,7 @@ func (s shape) read(t *testing.T) Machine {
 
 func list(t *testing.T, text string) []int {
 	t.Helper()
-	cpus, err := ParseList(text)
+	cpus, err := ParseCPUList(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,21 +143,21 @@ func TestList(t *testing.T) {
 		{"8,0-1,1-2", []int{0, 1, 2, 8}, "0-2,8"},
 		{"4-4", []int{4}, "4"},
 	} {
-		got, err := ParseList(tt.text)
-		if err != nil || !slices.Equal(got, tt.want) || FormatList(got) != tt.form {
-			t.Errorf("%q: got %v (%s), %v; want %v", tt.text, got, FormatList(got), err, tt.want)
+		got, err := ParseCPUList(tt.text)
+		if err != nil || !slices.Equal(got, tt.want) || FormatCPUList(got) != tt.form {
+			t.Errorf("%q: got %v (%s), %v; want %v", tt.text, got, FormatCPUList(got), err, tt.want)
 		}
 	}
 	for _, wrong := range []string{"a", "1-", "-1", "3-1", "1,,2", "0-99999999999", "0-99999999"} {
-		if got, err := ParseList(wrong); err == nil {
+		if got, err := ParseCPUList(wrong); err == nil {
 			t.Errorf("%q gives %v and no error", wrong, got)
 		}
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		cpus := rapid.SliceOfNDistinct(rapid.IntRange(0, 300), 0, 100, rapid.ID[int]).Draw(rt, "cpus")
 		slices.Sort(cpus)
-		if got, err := ParseList(FormatList(cpus)); err != nil || !slices.Equal(got, cpus) {
-			rt.Fatalf("%v is written as %s and read as %v, %v", cpus, FormatList(cpus), got, err)
+		if got, err := ParseCPUList(FormatCPUList(cpus)); err != nil || !slices.Equal(got, cpus) {
+			rt.Fatalf("%v is written as %s and read as %v, %v", cpus, FormatCPUList(cpus), got, err)
 		}
 	})
 }
@@ -197,12 +197,12 @@ func TestDivide(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m := tt.s.read(t)
 			if tt.mask != "" {
-				m = m.Restrict(list(t, tt.mask))
+				m = m.RestrictToCPUs(list(t, tt.mask))
 			}
 			if got := formatParts(m.DivideCores(tt.workers, tt.threads)); got != tt.cores {
 				t.Errorf("cores:\n got %s\nwant %s", got, tt.cores)
 			}
-			if got := formatParts(m.DivideNodes(tt.workers, tt.threads)); got != tt.numa {
+			if got := formatParts(m.AssignNodes(tt.workers, tt.threads)); got != tt.numa {
 				t.Errorf("nodes:\n got %s\nwant %s", got, tt.numa)
 			}
 		})
@@ -215,12 +215,12 @@ func TestDivide(t *testing.T) {
 func formatParts(parts [][]int) string {
 	text := make([]string, len(parts))
 	for i, p := range parts {
-		text[i] = FormatList(p)
+		text[i] = FormatCPUList(p)
 	}
 	return strings.Join(text, " | ")
 }
 
-// TestDivideProperty checks the contract of DivideCores and DivideNodes on random machines
+// TestDivideProperty checks the contract of DivideCores and AssignNodes on random machines
 // and masks.
 func TestDivideProperty(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -234,7 +234,7 @@ func TestDivideProperty(t *testing.T) {
 		}
 		mask := rapid.SliceOfNDistinct(rapid.SampledFrom(all.CPUIDs()), 1, -1, rapid.ID[int]).Draw(rt, "mask")
 		slices.Sort(mask)
-		m := all.Restrict(mask)
+		m := all.RestrictToCPUs(mask)
 		workers, threads := rapid.IntRange(1, 9).Draw(rt, "workers"), rapid.IntRange(1, 9).Draw(rt, "threads")
 		cpu := map[int]CPU{}
 		cores, cpus := map[int]map[int]bool{}, map[int]int{} // by node: its cores, and the number of its CPUs
@@ -307,7 +307,7 @@ func TestDivideProperty(t *testing.T) {
 			}
 		}
 
-		parts = m.DivideNodes(workers, threads)
+		parts = m.AssignNodes(workers, threads)
 		if (parts == nil) != (wholeByCPU == 0) {
 			rt.Fatalf("division by nodes is %v; %d workers fit", parts, wholeByCPU)
 		}
@@ -385,7 +385,7 @@ func TestTaken(t *testing.T) {
 		"uptime":      {Data: []byte("1 2")},
 	}
 	got, err := TakenCPUs(proc, 40, []int{0, 1, 2, 3, 4, 5, 6, 7})
-	if err != nil || FormatList(got) != "4-5" {
+	if err != nil || FormatCPUList(got) != "4-5" {
 		t.Errorf("got %v, %v; want 4-5", got, err)
 	}
 	if got, err := TakenCPUs(proc, 40, []int{5}); err != nil || len(got) != 0 {

@@ -9,18 +9,18 @@ import (
 	"path/filepath"
 )
 
-// CheckOutput returns an error if writing a user's output to path would destroy data: if path is a
+// CheckOverwrite returns an error if writing a user's output to path would destroy data: if path is a
 // file of a run folder (a folder with run.json), or one of the inputs, which are the files and
 // folders that the same call reads. Links, including hard links, count as the file that they lead
 // to. Earlier outputs in these folders (pictures, pages, rows of lockstep read) may be
-// replaced, because nothing reads them. Call CheckOutput before anything is written.
-func CheckOutput(path string, inputs ...string) error {
+// replaced, because nothing reads them. Call CheckOverwrite before anything is written.
+func CheckOverwrite(path string, inputs ...string) error {
 	output, err := os.Stat(path)
 	if err != nil || !output.Mode().IsRegular() {
 		return nil // nothing can be replaced; if path cannot be written, Write returns the error
 	}
 	if isEarlierOutput(path) {
-		inputs = filesAmong(inputs)
+		inputs = filterFiles(inputs)
 	} else if dir := findRunFolder(path); dir != "" {
 		return fmt.Errorf("write %s: it is a file of the run folder %s: choose another output", path, dir)
 	}
@@ -33,7 +33,7 @@ func CheckOutput(path string, inputs ...string) error {
 	return nil
 }
 
-func filesAmong(paths []string) []string {
+func filterFiles(paths []string) []string {
 	var files []string
 	for _, path := range paths {
 		if info, err := os.Stat(path); err == nil && !info.IsDir() {
@@ -93,8 +93,8 @@ func findSameFile(root string, file fs.FileInfo, visited map[string]bool) string
 	return ""
 }
 
-// RowsHeader is the first line of the CSV that lockstep read writes.
-const RowsHeader = "run,series,workers,seed,rank,epoch,step,name,value\n"
+// ValuesCSVHeader is the first line of the CSV that lockstep read writes.
+const ValuesCSVHeader = "run,series,workers,seed,rank,epoch,step,name,value\n"
 
 // isEarlierOutput reports whether the file at path begins like a picture, a page, or the rows of
 // lockstep read. Commands that read a folder of logs read no values from these.
@@ -106,7 +106,7 @@ func isEarlierOutput(path string) bool {
 	head := make([]byte, 256)
 	n, _ := io.ReadFull(f, head) // a short or unreadable file begins with none of the texts
 	_ = f.Close()
-	for _, start := range []string{"\x89PNG\r\n", "%PDF-", "<?xml version=\"1.0\"?>\n<svg", "<!doctype html>", "<!DOCTYPE html>", RowsHeader, "[\n{\"run\":\"", "PAR1", "ARROW1"} {
+	for _, start := range []string{"\x89PNG\r\n", "%PDF-", "<?xml version=\"1.0\"?>\n<svg", "<!doctype html>", "<!DOCTYPE html>", ValuesCSVHeader, "[\n{\"run\":\"", "PAR1", "ARROW1"} {
 		if bytes.HasPrefix(head[:n], []byte(start)) {
 			return true
 		}

@@ -15,7 +15,7 @@ func TestCheckOutput(t *testing.T) {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	for name, text := range map[string]string{
 		"logs/run/run.json": "{}", "logs/run/epochs.csv": "epoch,seconds\n", "logs/run/checkpoints/1.safetensors": "x", "logs/run/figure.png": "\x89PNG\r\n\x1a\n",
-		"logs/a/train.log": "epoch 1\n", "logs/old.csv": "series,workers\n", "logs/rows.csv": RowsHeader, "logs/rows.json": "[\n{\"run\":\"a\"",
+		"logs/a/train.log": "epoch 1\n", "logs/old.csv": "series,workers\n", "logs/rows.csv": ValuesCSVHeader, "logs/rows.json": "[\n{\"run\":\"a\"",
 		"logs/page.html": "<!doctype html>\n<html>", "logs/steps.html": "<!DOCTYPE html>\n", "logs/figure.svg": "<?xml version=\"1.0\"?>\n<svg>", "far/away.log": "epoch 1\n", "other.csv": "a,b\n", "empty.log": "",
 	} {
 		if err := os.MkdirAll(filepath.Dir(in(name)), 0o755); err != nil {
@@ -67,7 +67,7 @@ func TestCheckOutput(t *testing.T) {
 		if c.input != "" {
 			inputs = []string{in("missing"), in(c.input)}
 		}
-		err := CheckOutput(in(c.output), inputs...)
+		err := CheckOverwrite(in(c.output), inputs...)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("output %s, input %s: got %v, want %q", c.output, c.input, err, c.want)
 		}

@@ -25,7 +25,7 @@ import (
 // synced to disk before the rename. Write returns an error if path is a folder, or a file that
 // this process has no permission to write.
 func Write(path string, perm fs.FileMode, fill func(f *os.File) error) error {
-	return write(path, perm, fill, (*renameio.PendingFile).CloseAtomicallyReplace)
+	return writeAndReplace(path, perm, fill, (*renameio.PendingFile).CloseAtomicallyReplace)
 }
 
 // WriteBytes is Write for bytes in memory.
@@ -43,7 +43,7 @@ func WriteUnsynced(path string, perm fs.FileMode, fill func(f *os.File) error) e
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return write(path, perm, fill, func(f *renameio.PendingFile) error {
+	return writeAndReplace(path, perm, fill, func(f *renameio.PendingFile) error {
 		if err := f.Close(); err != nil {
 			return err
 		}
@@ -51,11 +51,11 @@ func WriteUnsynced(path string, perm fs.FileMode, fill func(f *os.File) error) e
 	})
 }
 
-// Separate makes path the only name of its file. If the file has other names, as in a snapshot by
+// BreakHardLinks makes path the only name of its file. If the file has other names, as in a snapshot by
 // "cp -al" or "rsync --link-dest", path gets a copy of the file, and the other names keep the
 // file itself. Call it before the file is changed in place. It does nothing if there is no file at
 // path, or no regular one.
-func Separate(path string) error {
+func BreakHardLinks(path string) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -77,9 +77,9 @@ func Separate(path string) error {
 	return errors.Join(err, from.Close())
 }
 
-// write is Write with replace, which closes the temporary file and renames it to the
+// writeAndReplace is Write with replace, which closes the temporary file and renames it to the
 // target.
-func write(path string, perm fs.FileMode, fill func(f *os.File) error, replace func(*renameio.PendingFile) error) error {
+func writeAndReplace(path string, perm fs.FileMode, fill func(f *os.File) error, replace func(*renameio.PendingFile) error) error {
 	target, direct, err := resolveLinks(path)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)

@@ -232,7 +232,7 @@ func TestSeparate(t *testing.T) {
 	check(t, os.WriteFile(path, []byte("text"), 0o640))
 	check(t, os.Link(path, snapshot))
 	check(t, os.Symlink("file", link))
-	check(t, Separate(link)) // follows the link
+	check(t, BreakHardLinks(link)) // follows the link
 	wantFile(t, path, "text", "file", "link", "snapshot")
 	separate, err := os.Stat(path)
 	check(t, err)
@@ -244,12 +244,12 @@ func TestSeparate(t *testing.T) {
 	if _, err := os.Readlink(link); err != nil {
 		t.Error(err)
 	}
-	check(t, Separate(path))
+	check(t, BreakHardLinks(path))
 	again, err := os.Stat(path)
 	check(t, err)
 	if !os.SameFile(again, separate) {
 		t.Error("a file with one name was replaced")
 	}
-	check(t, Separate(filepath.Join(dir, "none")))
-	check(t, Separate(dir))
+	check(t, BreakHardLinks(filepath.Join(dir, "none")))
+	check(t, BreakHardLinks(dir))
 }

@@ -102,15 +102,15 @@ func planCheck(ctx context.Context, name string, o Options) (*siteCheck, error) 
 		return nil, err
 	}
 	// First check only the profile, so that unknown values are reported even if there is no Slurm here.
-	if err := refuse(profile.Check(p.job, nil)); err != nil {
+	if err := joinProblems(profile.Check(p.job, nil)); err != nil {
 		return nil, err
 	}
-	cluster, err := p.client.Cluster(ctx)
+	cluster, err := p.client.ReadCluster(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("check site %s: %w", name, err)
 	}
 	if err := p.client.AddAccounts(ctx, cluster); err != nil {
-		p.progress("warning: the limits of your account cannot be checked before the submission, but Slurm applies them: %v", err)
+		p.reportProgress("warning: the limits of your account cannot be checked before the submission, but Slurm applies them: %v", err)
 	}
 	if part := cluster.Partition(profile.Complete(p.job).Partition); o.Nodes == 0 && part != nil && part.Nodes == 1 {
 		p.o.Nodes = 1
@@ -118,15 +118,15 @@ func planCheck(ctx context.Context, name string, o Options) (*siteCheck, error) 
 			return nil, err
 		}
 	}
-	if err := refuse(profile.Check(p.job, cluster)); err != nil {
+	if err := joinProblems(profile.Check(p.job, cluster)); err != nil {
 		return nil, err
 	}
 	p.script, err = profile.Script(p.job)
 	return p, err
 }
 
-// refuse returns an error with the problems that would keep the job from running, or nil.
-func refuse(problems []site.Problem) error {
+// joinProblems returns an error with the problems that would keep the job from running, or nil.
+func joinProblems(problems []site.Problem) error {
 	var found []string
 	for _, problem := range problems {
 		if !problem.Warning {
@@ -174,12 +174,12 @@ func (p *siteCheck) newJob(ctx context.Context, profile *site.Profile) (site.Job
 	if err != nil {
 		return j, err
 	}
-	node, err := NodeOptions{ID: p.id, Logs: p.logs, Interface: profile.NetworkInterface, Site: p.site, GPUs: j.GPUsPerNode}.argument()
+	node, err := NodeOptions{ID: p.id, Logs: p.logs, Interface: profile.NetworkInterface, Site: p.site, GPUs: j.GPUsPerNode}.encodeArgument()
 	j.Command = []string{binary, "doctor", "--node", node}
 	return j, err
 }
 
-func (p *siteCheck) progress(format string, args ...any) {
+func (p *siteCheck) reportProgress(format string, args ...any) {
 	if p.o.Progress != nil {
 		_, _ = fmt.Fprintf(p.o.Progress, format+"\n", args...) // the check does not depend on it
 	}
@@ -203,8 +203,8 @@ func (p *siteCheck) run(ctx context.Context) (_ *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p.progress("job %s was submitted; Ctrl-C cancels it", id)
-	j, err := p.wait(ctx, id)
+	p.reportProgress("job %s was submitted; Ctrl-C cancels it", id)
+	j, err := p.waitForJob(ctx, id)
 	if err != nil {
 		if cerr := p.client.Cancel(context.WithoutCancel(ctx), []string{id}, false); cerr != nil {
 			return nil, errors.Join(err, cerr)
@@ -242,14 +242,14 @@ func writeMarkers(folder, id string) (remove func(), err error) {
 	return remove, os.WriteFile(home, nil, 0o600)
 }
 
-// wait waits for the end of the job and reports its state at each change. The error is the cause of
+// waitForJob waits for the end of the job and reports its state at each change. The error is the cause of
 // the end of ctx.
-func (p *siteCheck) wait(ctx context.Context, id string) (slurm.Job, error) {
+func (p *siteCheck) waitForJob(ctx context.Context, id string) (slurm.Job, error) {
 	reported := ""
 	begin := time.Now()
 	var last time.Time // of the last report
 	for {
-		jobs, err := p.client.Jobs(ctx, []string{id})
+		jobs, err := p.client.QueryJobs(ctx, []string{id})
 		j := jobs[id]
 		var text string
 		switch {
@@ -265,7 +265,7 @@ func (p *siteCheck) wait(ctx context.Context, id string) (slurm.Job, error) {
 			text = fmt.Sprintf("job %s runs on %s", id, j.Nodes)
 		}
 		if text != reported || time.Since(last) > repeatInterval {
-			p.progress("%s (%v after the submission)", text, time.Since(begin).Round(time.Second))
+			p.reportProgress("%s (%v after the submission)", text, time.Since(begin).Round(time.Second))
 			reported, last = text, time.Now()
 		}
 		select {
@@ -288,7 +288,7 @@ func (e *interruptedError) Unwrap() error { return e.cause }
 func (p *siteCheck) readReport(ctx context.Context, j slurm.Job) (*Report, error) {
 	var names []string
 	if p.job.Tasks == p.job.Nodes {
-		names, _ = p.client.HostNames(ctx, j.Nodes) // without it, missing nodes have no name
+		names, _ = p.client.ExpandHostNames(ctx, j.Nodes) // without it, missing nodes have no name
 	}
 	var ranks map[int]*rankOutput
 	var others []string
@@ -296,7 +296,7 @@ func (p *siteCheck) readReport(ctx context.Context, j slurm.Job) (*Report, error
 	for deadline := time.Now().Add(outputTimeout); ; {
 		f, err := os.Open(path)
 		if err == nil {
-			ranks, others = readLines(f, p.id)
+			ranks, others = readRankOutputs(f, p.id)
 			err = f.Close()
 		}
 		if err == nil && (countEnded(ranks) == p.job.Tasks || !j.Succeeded()) {

@@ -108,7 +108,7 @@ func checkTraces(t *testing.T, logs string) {
 
 // TestSlurm checks two virtual nodes, which have no problem: they are one machine.
 func TestSlurm(t *testing.T) {
-	cluster.Use(t)
+	cluster.StartForTest(t)
 	logs := useOwnFolders(t)
 	var progress strings.Builder
 	r, err := Slurm(t.Context(), "local-test", Options{GPUs: -1, Progress: &progress})
@@ -119,7 +119,7 @@ func TestSlurm(t *testing.T) {
 		t.Fatalf("got report\n%s\nwant n1 and n2 without a failure", r)
 	}
 	for _, n := range r.Nodes {
-		for _, check := range checkOrder() {
+		for _, check := range orderedCheckNames() {
 			if check != checkTask && check != checkFolders {
 				find(t, r, n.Name, check)
 			}
@@ -142,7 +142,7 @@ func TestSlurm(t *testing.T) {
 // TestSlurmFaults checks virtual nodes with a profile whose network interface and scratch folder
 // they do not have, of which n2 has another build of lockstep.
 func TestSlurmFaults(t *testing.T) {
-	cluster.Use(t)
+	cluster.StartForTest(t)
 	useOwnFolders(t)
 	t.Setenv(faultVariable, "build")
 	profile, err := os.ReadFile(filepath.Join("..", "..", "..", "environment", "sites", "local-test.yaml"))
@@ -182,7 +182,7 @@ func TestSlurmFaults(t *testing.T) {
 
 // TestSlurmMissingNode checks virtual nodes of which n2 ends its task at once.
 func TestSlurmMissingNode(t *testing.T) {
-	cluster.Use(t)
+	cluster.StartForTest(t)
 	logs := useOwnFolders(t)
 	t.Setenv(faultVariable, "exit")
 	r, err := Slurm(t.Context(), "local-test", Options{GPUs: -1})
@@ -205,7 +205,7 @@ func TestSlurmMissingNode(t *testing.T) {
 
 // TestSlurmInterrupted checks that the job is canceled when the context ends.
 func TestSlurmInterrupted(t *testing.T) {
-	cluster.Use(t)
+	cluster.StartForTest(t)
 	logs := useOwnFolders(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -223,7 +223,7 @@ func TestSlurmInterrupted(t *testing.T) {
 		t.Fatalf("no id of a job in error %v", err)
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		jobs, err := slurm.Client{}.Jobs(t.Context(), []string{id})
+		jobs, err := slurm.Client{}.QueryJobs(t.Context(), []string{id})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +267,7 @@ func TestSlurmRefused(t *testing.T) {
 
 // TestSlurmDryRun checks the job on a partition with one node: two tasks on it.
 func TestSlurmDryRun(t *testing.T) {
-	cluster.Use(t)
+	cluster.StartForTest(t)
 	logs := useOwnFolders(t)
 	text, err := SlurmDryRun(t.Context(), "local-test", Options{Partition: "devel"})
 	if err != nil {

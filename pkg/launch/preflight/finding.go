@@ -26,9 +26,9 @@ type Finding struct {
 	Next   string `json:"next,omitempty"` // what to do, unless the result is ResultOK
 }
 
-// facts contains the properties of a task's node, for comparison with other nodes. Values are zero
+// nodeFacts contains the properties of a task's node, for comparison with other nodes. Values are zero
 // until they are known.
-type facts struct {
+type nodeFacts struct {
 	Node    string `json:"node"`
 	World   int    `json:"world"`
 	Build   string `json:"build"` // of lockstep
@@ -52,12 +52,12 @@ type networkFacts struct {
 	SkewError      float64 `json:"skew_error_seconds"`         // the largest error of SkewSeconds
 }
 
-// line is a line of a task's output. Either Facts or Finding is set.
-type line struct {
-	ID      string   `json:"lockstep_doctor"` // of the check, so that no other output looks like it
-	Rank    int      `json:"rank"`
-	Facts   *facts   `json:"facts,omitempty"`
-	Finding *Finding `json:"finding,omitempty"`
+// outputLine is a line of a task's output. Either Facts or Finding is set.
+type outputLine struct {
+	ID      string     `json:"lockstep_doctor"` // of the check, so that no other output looks like it
+	Rank    int        `json:"rank"`
+	Facts   *nodeFacts `json:"facts,omitempty"`
+	Finding *Finding   `json:"finding,omitempty"`
 }
 
 // maxTextBytes limits the texts of a finding, so that a line has less than 1024 bytes. Slurm splits
@@ -71,7 +71,7 @@ type reporter struct {
 	rank int
 }
 
-func (r *reporter) write(l line) {
+func (r *reporter) write(l outputLine) {
 	l.ID, l.Rank = r.id, r.rank
 	var b strings.Builder
 	e := json.NewEncoder(&b)
@@ -86,7 +86,7 @@ func (r *reporter) write(l line) {
 
 func (r *reporter) add(f Finding) {
 	f.Detail, f.Next = shorten(f.Detail), shorten(f.Next)
-	r.write(line{Finding: &f})
+	r.write(outputLine{Finding: &f})
 }
 
 // shorten returns text as one line of at most maxTextBytes.
@@ -104,23 +104,23 @@ func shorten(text string) string {
 
 // rankOutput is what the task of one rank has reported.
 type rankOutput struct {
-	facts    *facts // nil if it has reported nothing
+	facts    *nodeFacts // nil if it has reported nothing
 	findings []Finding
 }
 
 // maxKeptLines is the number of other lines of output, such as error messages of srun, that
-// readLines keeps.
+// readRankOutputs keeps.
 const maxKeptLines = 12
 
-// readLines reads the output of all tasks of the check with the given id. It returns the reports of
+// readRankOutputs reads the output of all tasks of the check with the given id. It returns the reports of
 // the ranks, and the last lines that are no reports.
-func readLines(r io.Reader, id string) (ranks map[int]*rankOutput, others []string) {
+func readRankOutputs(r io.Reader, id string) (ranks map[int]*rankOutput, others []string) {
 	ranks = map[int]*rankOutput{}
 	s := bufio.NewScanner(r)
 	s.Buffer(nil, 1<<20)
 	for s.Scan() {
 		text := strings.TrimSpace(s.Text())
-		var l line
+		var l outputLine
 		if i := strings.Index(text, `{"lockstep_doctor":`); i >= 0 && json.Unmarshal([]byte(text[i:]), &l) == nil && l.ID == id {
 			o := ranks[l.Rank]
 			if o == nil {
@@ -148,16 +148,16 @@ func readLines(r io.Reader, id string) (ranks map[int]*rankOutput, others []stri
 // maxFindings limits the findings of a rank; there are about 10 checks.
 const maxFindings = 100
 
-func passed(check, format string, args ...any) Finding {
+func passedFinding(check, format string, args ...any) Finding {
 	return Finding{Check: check, Result: ResultOK, Detail: fmt.Sprintf(format, args...)}
 }
 
-// failed returns the finding of a problem that would make a run fail.
-func failed(check, detail, next string) Finding {
+// failedFinding returns the finding of a problem that would make a run fail.
+func failedFinding(check, detail, next string) Finding {
 	return Finding{Check: check, Result: ResultFailed, Detail: detail, Next: next}
 }
 
-// warning returns the finding of a problem that would probably make a run slower or its logs wrong.
-func warning(check, detail, next string) Finding {
+// warningFinding returns the finding of a problem that would probably make a run slower or its logs wrong.
+func warningFinding(check, detail, next string) Finding {
 	return Finding{Check: check, Result: ResultWarning, Detail: detail, Next: next}
 }

@@ -33,8 +33,8 @@ const (
 	checkTask             = "task"    // that has not reported
 )
 
-// checkOrder returns the names of the checks in the order of the report: causes before effects.
-func checkOrder() []string {
+// orderedCheckNames returns the names of the checks in the order of the report: causes before effects.
+func orderedCheckNames() []string {
 	return []string{
 		checkTask, checkHome, checkLogs, checkFolders, checkRendezvous, checkNetworkInterface, checkBandwidth, checkClock, checkMPI, checkNCCL, checkGPUs, checkScratch, checkVersions,
 	}
@@ -48,16 +48,16 @@ func markerName(id string) string { return ".lockstep-doctor-" + id }
 // keep an old list of files for some seconds.
 const markerTimeout = 5 * time.Second
 
-// findFolders returns findings about whether this node has the same home folder and logs folder as
+// sharedFolderFindings returns findings about whether this node has the same home folder and logs folder as
 // the program that submits the job.
-func findFolders(ctx context.Context, o NodeOptions, getenv func(string) string) []Finding {
+func sharedFolderFindings(ctx context.Context, o NodeOptions, getenv func(string) string) []Finding {
 	token, err := rendezvous.TokenPath(getenv)
 	if err != nil {
-		return []Finding{failed(checkHome, err.Error(), "ask the site why jobs have no home folder"), findMarker(ctx, checkLogs, o.Logs, o.ID, adviceLogs)}
+		return []Finding{failedFinding(checkHome, err.Error(), "ask the site why jobs have no home folder"), markerFinding(ctx, checkLogs, o.Logs, o.ID, adviceLogs)}
 	}
 	return []Finding{
-		findMarker(ctx, checkHome, filepath.Dir(token), o.ID, adviceHome),
-		findMarker(ctx, checkLogs, o.Logs, o.ID, adviceLogs),
+		markerFinding(ctx, checkHome, filepath.Dir(token), o.ID, adviceHome),
+		markerFinding(ctx, checkLogs, o.Logs, o.ID, adviceLogs),
 	}
 }
 
@@ -66,8 +66,8 @@ const (
 	adviceLogs = "runs are written there: set LOCKSTEP_LOGS to a folder that all nodes share and where you may write; the site's documentation names it"
 )
 
-// findMarker reports whether dir has the marker file, and whether this process may write to it.
-func findMarker(ctx context.Context, check, dir, id, next string) Finding {
+// markerFinding reports whether dir has the marker file, and whether this process may write to it.
+func markerFinding(ctx context.Context, check, dir, id, next string) Finding {
 	path := filepath.Join(dir, markerName(id))
 	for deadline := time.Now().Add(markerTimeout); ; {
 		_, err := os.Stat(path)
@@ -75,7 +75,7 @@ func findMarker(ctx context.Context, check, dir, id, next string) Finding {
 			break
 		}
 		if time.Now().After(deadline) || ctx.Err() != nil {
-			return failed(check, fmt.Sprintf("%s is not the same folder on this node: %v", dir, errors.Unwrap(err)), next)
+			return failedFinding(check, fmt.Sprintf("%s is not the same folder on this node: %v", dir, errors.Unwrap(err)), next)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -84,15 +84,15 @@ func findMarker(ctx context.Context, check, dir, id, next string) Finding {
 		err = errors.Join(f.Close(), os.Remove(f.Name()))
 	}
 	if err != nil {
-		return failed(check, fmt.Sprintf("cannot write to %s: %v", dir, err), next)
+		return failedFinding(check, fmt.Sprintf("cannot write to %s: %v", dir, err), next)
 	}
-	return passed(check, "%s is shared", dir)
+	return passedFinding(check, "%s is shared", dir)
 }
 
-func findMPI(s *clib.Search) Finding {
+func mpiFinding(s *clib.Search) Finding {
 	const use = "only --on mpi, LOCKSTEP_COLLECTIVE=mpi and programs that call MPI need it"
 	var found, unusable []string
-	for _, name := range []clib.Name{clib.OpenMPI, clib.MPICH} {
+	for _, name := range []clib.LibraryName{clib.OpenMPI, clib.MPICH} {
 		l, err := mpi.Open(s, name)
 		var missing *clib.NotFoundError
 		switch {
@@ -110,16 +110,16 @@ func findMPI(s *clib.Search) Finding {
 	}
 	switch {
 	case len(unusable) > 0 && len(found) == 0:
-		return warning(checkMPI, strings.Join(unusable, "; "), use)
+		return warningFinding(checkMPI, strings.Join(unusable, "; "), use)
 	case len(found) == 0:
-		return passed(checkMPI, "none found; %s", use)
+		return passedFinding(checkMPI, "none found; %s", use)
 	}
-	return passed(checkMPI, "%s", strings.Join(append(found, unusable...), "; "))
+	return passedFinding(checkMPI, "%s", strings.Join(append(found, unusable...), "; "))
 }
 
-// findGPUs returns the findings about the GPUs of this task and about NCCL, and the version of the
+// gpuFindings returns the findings about the GPUs of this task and about NCCL, and the version of the
 // GPUs' driver, or "".
-func findGPUs(o NodeOptions, getenv func(string) string) (found []Finding, driver string) {
+func gpuFindings(o NodeOptions, getenv func(string) string) (found []Finding, driver string) {
 	m := engine.Devices()
 	for _, d := range m.Devices {
 		if d.Kind == "cuda" {
@@ -139,7 +139,7 @@ func describeGPUs(o NodeOptions, m *engine.Machine, visible string) Finding {
 	}
 	have := len(names)
 	slices.Sort(names)
-	detail := english.Count(have, "GPU")
+	detail := english.FormatCount(have, "GPU")
 	if have > 0 {
 		detail += ": " + strings.Join(slices.Compact(names), ", ")
 	}
@@ -149,20 +149,20 @@ func describeGPUs(o NodeOptions, m *engine.Machine, visible string) Finding {
 	listed := len(strings.FieldsFunc(visible, func(c rune) bool { return c == ',' }))
 	switch {
 	case have == 0 && o.GPUs == 0:
-		return passed(checkGPUs, "none")
+		return passedFinding(checkGPUs, "none")
 	case have == 0:
-		return failed(checkGPUs, fmt.Sprintf("the job has %s on this node, but none can be used: %s", english.Count(o.GPUs, "GPU"), m.NoGPU),
+		return failedFinding(checkGPUs, fmt.Sprintf("the job has %s on this node, but none can be used: %s", english.FormatCount(o.GPUs, "GPU"), m.NoGPU),
 			"tell the site's support the name of the node and this message; if you train on CPUs, check again with --gpus 0")
 	case visible != "" && listed < o.GPUs:
-		return failed(checkGPUs, fmt.Sprintf("the job has %s on this node, but CUDA_VISIBLE_DEVICES=%s shows %d to this task", english.Count(o.GPUs, "GPU"), visible, listed),
+		return failedFinding(checkGPUs, fmt.Sprintf("the job has %s on this node, but CUDA_VISIBLE_DEVICES=%s shows %d to this task", english.FormatCount(o.GPUs, "GPU"), visible, listed),
 			"remove CUDA_VISIBLE_DEVICES from your environment and from exports in the profile, because Slurm sets it")
 	case have < o.GPUs:
-		return failed(checkGPUs, fmt.Sprintf("the job has %s on this node, but the driver finds %s", english.Count(o.GPUs, "GPU"), detail),
+		return failedFinding(checkGPUs, fmt.Sprintf("the job has %s on this node, but the driver finds %s", english.FormatCount(o.GPUs, "GPU"), detail),
 			"tell the site's support the name of the node: a GPU is missing; or correct gpus_per_node in a copy of the profile")
 	case m.NoGPU != "":
-		return failed(checkGPUs, detail+", which cannot be used: "+m.NoGPU, "load the site's modules for CUDA and cuDNN: write their names to modules in a copy of the profile")
+		return failedFinding(checkGPUs, detail+", which cannot be used: "+m.NoGPU, "load the site's modules for CUDA and cuDNN: write their names to modules in a copy of the profile")
 	}
-	return passed(checkGPUs, "%s", detail)
+	return passedFinding(checkGPUs, "%s", detail)
 }
 
 // describeNCCL returns the finding about NCCL. gpus reports whether this node has a GPU.
@@ -170,15 +170,15 @@ func describeNCCL(m *engine.Machine, gpus bool) Finding {
 	i := slices.IndexFunc(m.Libraries, func(l engine.Library) bool { return l.Name == string(clib.NCCL) })
 	switch {
 	case i >= 0 && m.Libraries[i].Problem == "":
-		return passed(checkNCCL, "%s (%s)", m.Libraries[i].Version, m.Libraries[i].Path)
+		return passedFinding(checkNCCL, "%s (%s)", m.Libraries[i].Version, m.Libraries[i].Path)
 	case !gpus:
-		return passed(checkNCCL, "not needed: no GPU")
+		return passedFinding(checkNCCL, "not needed: no GPU")
 	case i < 0:
-		return failed(checkNCCL, "not looked for", "report this as a fault of Lockstep")
+		return failedFinding(checkNCCL, "not looked for", "report this as a fault of Lockstep")
 	}
 	next := "write the site's module with NCCL to modules in a copy of the profile, because gradients pass through the host without it"
 	if advice := m.Libraries[i].Advice; advice != "" {
 		next += "; " + advice
 	}
-	return failed(checkNCCL, m.Libraries[i].Problem, next)
+	return failedFinding(checkNCCL, m.Libraries[i].Problem, next)
 }

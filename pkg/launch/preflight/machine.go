@@ -20,7 +20,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-const localTasks = 2
+const localTaskCount = 2
 
 // Local checks this machine with two processes, which join each other over the loopback interface.
 func Local(ctx context.Context) (*Report, error) {
@@ -45,7 +45,7 @@ func checkMachine(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	id := rand.Text()
-	node, err := NodeOptions{ID: id, Logs: logs}.argument()
+	node, err := NodeOptions{ID: id, Logs: logs}.encodeArgument()
 	if err != nil {
 		return nil, err
 	}
@@ -58,10 +58,10 @@ func checkMachine(ctx context.Context) (*Report, error) {
 	secret := rand.Text()
 	limited, cancel := process.WithTimeout(ctx, taskTimeout+5*time.Second)
 	defer cancel()
-	var output [localTasks]bytes.Buffer
-	var errs [localTasks]error
+	var output [localTaskCount]bytes.Buffer
+	var errs [localTaskCount]error
 	var wg sync.WaitGroup
-	for rank := range localTasks {
+	for rank := range localTaskCount {
 		cmd := exec.CommandContext(limited, binary, "doctor", "--node", node)
 		cmd.Env = taskEnvironment(rank, port, secret)
 		cmd.Stdout, cmd.Stderr = &output[rank], &output[rank]
@@ -74,8 +74,8 @@ func checkMachine(ctx context.Context) (*Report, error) {
 	}
 	ranks := map[int]*rankOutput{}
 	var others []string
-	for rank := range localTasks {
-		read, more := readLines(&output[rank], id)
+	for rank := range localTaskCount {
+		read, more := readRankOutputs(&output[rank], id)
 		if read[rank] != nil {
 			ranks[rank] = read[rank]
 		}
@@ -91,13 +91,13 @@ func checkMachine(ctx context.Context) (*Report, error) {
 	if err != nil {
 		host = "this machine"
 	}
-	r := newReport(localTasks, slices.Repeat([]string{host}, localTasks), ranks, others)
+	r := newReport(localTaskCount, slices.Repeat([]string{host}, localTaskCount), ranks, others)
 	r.RunSeconds = time.Since(begin).Seconds()
 	return r, nil
 }
 
 func taskEnvironment(rank, port int, secret string) []string {
-	size := strconv.Itoa(localTasks)
+	size := strconv.Itoa(localTaskCount)
 	set := []string{
 		"RANK=" + strconv.Itoa(rank), "LOCAL_RANK=" + strconv.Itoa(rank), "WORLD_SIZE=" + size, "LOCAL_WORLD_SIZE=" + size,
 		"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + strconv.Itoa(port), "LOCKSTEP_TOKEN=" + secret,

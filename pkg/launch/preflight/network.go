@@ -28,17 +28,17 @@ func adviseJoin(env rendezvous.Env) string {
 	return fmt.Sprintf("first solve the problems of missing nodes, if there are any; otherwise ask the site whether all nodes can connect to %s on ports 20000 to 32767; to use another address, write MASTER_ADDR=… to exports in a copy of the profile", env.MasterAddr)
 }
 
-type iface struct {
+type networkInterface struct {
 	name      string
 	addresses []net.IP
 }
 
-func listInterfaces() ([]iface, error) {
+func listInterfaces() ([]networkInterface, error) {
 	all, err := net.Interfaces()
 	if err != nil {
 		return nil, err
 	}
-	var up []iface
+	var up []networkInterface
 	for _, i := range all {
 		if i.Flags&net.FlagUp == 0 {
 			continue
@@ -47,7 +47,7 @@ func listInterfaces() ([]iface, error) {
 		if err != nil {
 			return nil, err
 		}
-		n := iface{name: i.Name}
+		n := networkInterface{name: i.Name}
 		for _, a := range addresses {
 			if ip, isNet := a.(*net.IPNet); isNet {
 				n.addresses = append(n.addresses, ip.IP)
@@ -75,21 +75,21 @@ func matchesInterface(pattern, name string) bool {
 func checkInterface(o NodeOptions, env rendezvous.Env) Finding {
 	all, err := listInterfaces()
 	if err != nil {
-		return failed(checkNetworkInterface, "list network interfaces: "+err.Error(), "tell the site's support the name of this node")
+		return failedFinding(checkNetworkInterface, "list network interfaces: "+err.Error(), "tell the site's support the name of this node")
 	}
 	// Connecting a UDP socket sends nothing, but selects the interface.
 	c, err := net.Dial("udp", env.Address())
 	if err != nil {
-		return failed(checkNetworkInterface, fmt.Sprintf("find the interface that reaches rank 0 at %s: %v", env.Address(), err),
+		return failedFinding(checkNetworkInterface, fmt.Sprintf("find the interface that reaches rank 0 at %s: %v", env.Address(), err),
 			"ask the site for the address or the name of a node that the other nodes can reach, and write MASTER_ADDR=… with it to exports in a copy of the profile")
 	}
 	local := c.LocalAddr().(*net.UDPAddr).IP
 	_ = c.Close()
-	i := slices.IndexFunc(all, func(n iface) bool {
+	i := slices.IndexFunc(all, func(n networkInterface) bool {
 		return slices.ContainsFunc(n.addresses, local.Equal)
 	})
 	if i < 0 {
-		return passed(checkNetworkInterface, "address %s", local)
+		return passedFinding(checkNetworkInterface, "address %s", local)
 	}
 	used := fmt.Sprintf("%s (%s)", all[i].name, local)
 	return compareInterface(o, used+interfaceSpeed("/sys/class/net", all[i].name), all[i].name, all)
@@ -97,9 +97,9 @@ func checkInterface(o NodeOptions, env rendezvous.Env) Finding {
 
 // compareInterface returns the finding about the interface that the ranks use. name is its name,
 // used its description, and all contains the node's interfaces.
-func compareInterface(o NodeOptions, used, name string, all []iface) Finding {
+func compareInterface(o NodeOptions, used, name string, all []networkInterface) Finding {
 	if o.Interface == "" || matchesInterface(o.Interface, name) {
-		return passed(checkNetworkInterface, "%s", used)
+		return passedFinding(checkNetworkInterface, "%s", used)
 	}
 	var names, wanted []string
 	for _, n := range all {
@@ -109,10 +109,10 @@ func compareInterface(o NodeOptions, used, name string, all []iface) Finding {
 		}
 	}
 	if len(wanted) == 0 {
-		return failed(checkNetworkInterface, fmt.Sprintf("the profile of site %s names the interface %s, which this node does not have; it has %s", o.Site, o.Interface, strings.Join(names, ", ")),
+		return failedFinding(checkNetworkInterface, fmt.Sprintf("the profile of site %s names the interface %s, which this node does not have; it has %s", o.Site, o.Interface, strings.Join(names, ", ")),
 			"write the name of the fast network's interface to network_interface in a copy of the profile; the site's support knows it")
 	}
-	return warning(checkNetworkInterface, fmt.Sprintf("the ranks connect through %s, but the profile of site %s names %s", used, o.Site, strings.Join(wanted, ", ")),
+	return warningFinding(checkNetworkInterface, fmt.Sprintf("the ranks connect through %s, but the profile of site %s names %s", used, o.Site, strings.Join(wanted, ", ")),
 		fmt.Sprintf("write MASTER_ADDR=… with the first node's address on %s to exports in a copy of the profile; until then, gradients pass through %s", wanted[0], name))
 }
 
@@ -142,7 +142,7 @@ const (
 // 0. All ranks must call it.
 func measureNetwork(ctx context.Context, g collective.Group) (*networkFacts, error) {
 	n := &networkFacts{}
-	if err := compareClocks(ctx, g, n); err != nil {
+	if err := measureClockSkew(ctx, g, n); err != nil {
 		return nil, fmt.Errorf("compare clocks: %w", err)
 	}
 	// First each even rank measures with the next rank, then each odd rank, so that each rank takes
@@ -154,7 +154,7 @@ func measureNetwork(ctx context.Context, g collective.Group) (*networkFacts, err
 		case g.Rank()%2 == parity && next < g.Size():
 			err = n.measureLink(ctx, g, next)
 		case g.Rank()%2 != parity && previous >= 0:
-			err = answerLink(ctx, g, previous)
+			err = answerMeasureLink(ctx, g, previous)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("measure bandwidth: %w", err)
@@ -180,10 +180,10 @@ func receiveNumbers(ctx context.Context, g collective.Group, from int, to ...*fl
 // unixSeconds returns the time in seconds since 1970. A float64 has a resolution of 0.24 µs here.
 func unixSeconds() float64 { return float64(time.Now().UnixNano()) / 1e9 }
 
-// compareClocks sets the skew of n, as NTP does (RFC 5905, section 8). Rank 0 asks each rank for its
+// measureClockSkew sets the skew of n, as NTP does (RFC 5905, section 8). Rank 0 asks each rank for its
 // time, and assumes that the rank read its clock halfway between the question and the answer. The
 // shortest of several rounds counts. The largest possible error is half the duration of that round.
-func compareClocks(ctx context.Context, g collective.Group, n *networkFacts) error {
+func measureClockSkew(ctx context.Context, g collective.Group, n *networkFacts) error {
 	if g.Rank() > 0 {
 		var question float64
 		for range clockRounds {
@@ -218,7 +218,7 @@ func compareClocks(ctx context.Context, g collective.Group, n *networkFacts) err
 	return nil
 }
 
-// measureLink measures the latency and the bandwidth to the next rank, which must call answerLink
+// measureLink measures the latency and the bandwidth to the next rank, which must call answerMeasureLink
 // at the same time.
 func (n *networkFacts) measureLink(ctx context.Context, g collective.Group, next int) error {
 	shortest := math.Inf(1)
@@ -263,8 +263,8 @@ func timeBlocks(ctx context.Context, g collective.Group, next, bytes, blocks int
 	return time.Since(begin).Seconds(), err
 }
 
-// answerLink answers the messages that the previous rank sends in measureLink.
-func answerLink(ctx context.Context, g collective.Group, previous int) error {
+// answerMeasureLink answers the messages that the previous rank sends in measureLink.
+func answerMeasureLink(ctx context.Context, g collective.Group, previous int) error {
 	var question, blocks float64
 	for range latencyRounds {
 		if err := receiveNumbers(ctx, g, previous, &question); err != nil {

@@ -51,7 +51,7 @@ func ParseNodeOptions(text string) (NodeOptions, error) {
 	return o, nil
 }
 
-func (o NodeOptions) argument() (string, error) {
+func (o NodeOptions) encodeArgument() (string, error) {
 	text, err := json.Marshal(o)
 	return string(text), err
 }
@@ -76,27 +76,27 @@ func RunNode(ctx context.Context, o NodeOptions, out io.Writer) error {
 		r.rank, _ = strconv.Atoi(getenv("SLURM_PROCID"))
 	}
 	f := describeNode(env)
-	r.write(line{Facts: f})
+	r.write(outputLine{Facts: f})
 	driver := checkNode(ctx, o, getenv, r)
 	f.Driver = driver
-	r.write(line{Facts: f})
+	r.write(outputLine{Facts: f})
 	switch {
 	case enverr != nil:
-		r.add(failed(checkRendezvous, enverr.Error(), "first solve the problem with the home folder, if there is one, because the secret is there; otherwise give every task what the message names: exports in a copy of the profile sets variables"))
+		r.add(failedFinding(checkRendezvous, enverr.Error(), "first solve the problem with the home folder, if there is one, because the secret is there; otherwise give every task what the message names: exports in a copy of the profile sets variables"))
 	case env.World == 1:
-		r.add(passed(checkRendezvous, "one task, which has no other to join"))
+		r.add(passedFinding(checkRendezvous, "one task, which has no other to join"))
 	default:
 		checkNetwork(ctx, o, env, r, f)
 	}
 	f.Ended = time.Now().UnixMilli()
-	r.write(line{Facts: f})
+	r.write(outputLine{Facts: f})
 	return nil
 }
 
 // describeNode returns what is known about the node without any check.
-func describeNode(env rendezvous.Env) *facts {
-	f := &facts{
-		World: env.World, Build: buildid.ID, Go: runtime.Version(), System: systemName(os.ReadFile), Started: time.Now().UnixMilli(),
+func describeNode(env rendezvous.Env) *nodeFacts {
+	f := &nodeFacts{
+		World: env.World, Build: buildid.ID, Go: runtime.Version(), System: distributionName(os.ReadFile), Started: time.Now().UnixMilli(),
 		Node: os.Getenv("SLURMD_NODENAME"),
 	}
 	if f.Node == "" {
@@ -109,9 +109,9 @@ func describeNode(env rendezvous.Env) *facts {
 	return f
 }
 
-// systemName returns the name of the operating system's distribution, such as "Debian GNU/Linux 12
+// distributionName returns the name of the operating system's distribution, such as "Debian GNU/Linux 12
 // (bookworm)".
-func systemName(read func(path string) ([]byte, error)) string {
+func distributionName(read func(path string) ([]byte, error)) string {
 	text, err := read("/etc/os-release")
 	if err == nil {
 		for l := range strings.Lines(string(text)) {
@@ -135,10 +135,10 @@ func checkNode(ctx context.Context, o NodeOptions, getenv func(string) string, r
 		name string
 		run  func() ([]Finding, string)
 	}{
-		{checkFolders, func() ([]Finding, string) { return findFolders(ctx, o, getenv), "" }},
+		{checkFolders, func() ([]Finding, string) { return sharedFolderFindings(ctx, o, getenv), "" }},
 		{checkScratch, func() ([]Finding, string) { return []Finding{measureScratch(o.Site, getenv("LOCKSTEP_SCRATCH"))}, "" }},
-		{checkGPUs, func() ([]Finding, string) { return findGPUs(o, getenv) }},
-		{checkMPI, func() ([]Finding, string) { return []Finding{findMPI(clib.NewSearch(clib.Environment{}))}, "" }},
+		{checkGPUs, func() ([]Finding, string) { return gpuFindings(o, getenv) }},
+		{checkMPI, func() ([]Finding, string) { return []Finding{mpiFinding(clib.NewSearch(clib.Environment{}))}, "" }},
 	}
 	results := make(chan result, len(checks)) // a check that ends too late must not block
 	for i, c := range checks {
@@ -171,13 +171,13 @@ func checkNode(ctx context.Context, o NodeOptions, getenv func(string) string, r
 	}
 	for i, c := range checks {
 		if missing[i] {
-			r.add(failed(c.name, fmt.Sprintf("the check did not end within %v", nodeTimeout), "a file system of this node probably does not answer: tell the site's support the name of the node, and exclude the node until then"))
+			r.add(failedFinding(c.name, fmt.Sprintf("the check did not end within %v", nodeTimeout), "a file system of this node probably does not answer: tell the site's support the name of the node, and exclude the node until then"))
 		}
 	}
 	return driver
 }
 
-func checkNetwork(ctx context.Context, o NodeOptions, env rendezvous.Env, r *reporter, f *facts) {
+func checkNetwork(ctx context.Context, o NodeOptions, env rendezvous.Env, r *reporter, f *nodeFacts) {
 	limit := joinTimeout
 	if o.Join > 0 {
 		limit = o.Join
@@ -194,16 +194,16 @@ func checkNetwork(ctx context.Context, o NodeOptions, env rendezvous.Env, r *rep
 	// names the nodes with another build.
 	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: "lockstep doctor", Timeout: limit, Group: collective.Options{Timeout: networkTimeout}})
 	if err != nil {
-		r.add(failed(checkRendezvous, err.Error(), adviseJoin(env)))
+		r.add(failedFinding(checkRendezvous, err.Error(), adviseJoin(env)))
 		return
 	}
 	f.Joined = true
-	r.add(passed(checkRendezvous, "%d ranks joined in %.2g s; %s", env.World, time.Since(begin).Seconds(), where))
+	r.add(passedFinding(checkRendezvous, "%d ranks joined in %.2g s; %s", env.World, time.Since(begin).Seconds(), where))
 	ctx, cancel := context.WithTimeout(ctx, networkTimeout)
 	defer cancel()
 	n, err := measureNetwork(ctx, group)
 	if err = errors.Join(err, group.Close()); err != nil {
-		r.add(failed(checkBandwidth, err.Error(), "run the check again; if it fails again, tell the site's support the names of the nodes: the connection between them is unreliable"))
+		r.add(failedFinding(checkBandwidth, err.Error(), "run the check again; if it fails again, tell the site's support the names of the nodes: the connection between them is unreliable"))
 		return
 	}
 	f.Network = n

@@ -73,20 +73,20 @@ func newReport(tasks int, names []string, ranks map[int]*rankOutput, others []st
 		o := ranks[rank]
 		if o == nil || o.facts == nil {
 			missing = true
-			n.Findings = []Finding{failed(checkTask, "its task has reported nothing: it did not start, ended at once, or hangs",
+			n.Findings = []Finding{failedFinding(checkTask, "its task has reported nothing: it did not start, ended at once, or hangs",
 				"read the messages at the end of this report; if they name no cause, check again with other nodes, and tell the site's support the name of this one")}
 		} else {
 			n.Findings = slices.Concat(o.findings, compareNode(rank, names, ranks))
 			if o.facts.Ended == 0 {
 				missing = true
-				n.Findings = append(n.Findings, failed(checkTask, "its task ended before all checks were done",
+				n.Findings = append(n.Findings, failedFinding(checkTask, "its task ended before all checks were done",
 					"read the messages at the end of this report, and check again; if it fails again, tell the site's support the name of this node"))
 			}
 		}
 		for i := range n.Findings {
 			n.Findings[i].Detail = addNodeNames(n.Findings[i].Detail, names)
 		}
-		order := checkOrder()
+		order := orderedCheckNames()
 		slices.SortStableFunc(n.Findings, func(a, b Finding) int { return slices.Index(order, a.Check) - slices.Index(order, b.Check) })
 		r.Nodes = append(r.Nodes, n)
 	}
@@ -105,7 +105,7 @@ func nodeNames(tasks int, known []string, ranks map[int]*rankOutput) []string {
 	for rank := range names {
 		switch o := ranks[rank]; {
 		case o != nil && o.facts != nil && o.facts.Node != "":
-			names[rank] = clean.Text(o.facts.Node)
+			names[rank] = clean.EscapeText(o.facts.Node)
 		case rank < len(known):
 			names[rank] = known[rank]
 		default:
@@ -151,21 +151,21 @@ func compareNode(rank int, names []string, ranks map[int]*rankOutput) []Finding 
 		}
 	}
 	if measured != nil && measured.BytesPerSecond > 0 {
-		detail := fmt.Sprintf("%s %s %s, latency %s", formatRate(measured.BytesPerSecond), direction, names[other], formatShort(measured.LatencySeconds))
+		detail := fmt.Sprintf("%s %s %s, latency %s", formatRate(measured.BytesPerSecond), direction, names[other], formatShortDuration(measured.LatencySeconds))
 		if measured.BytesPerSecond < slowBandwidth {
-			all = append(all, warning(checkBandwidth, detail, "that is less than a network of 1 Gb/s: check which interface is used, and ask the site for the name of the fast one (network_interface)"))
+			all = append(all, warningFinding(checkBandwidth, detail, "that is less than a network of 1 Gb/s: check which interface is used, and ask the site for the name of the fast one (network_interface)"))
 		} else {
-			all = append(all, passed(checkBandwidth, "%s", detail))
+			all = append(all, passedFinding(checkBandwidth, "%s", detail))
 		}
 	}
 	if rank == 0 {
-		return append(all, passed(checkClock, "the other nodes are compared with this clock"))
+		return append(all, passedFinding(checkClock, "the other nodes are compared with this clock"))
 	}
-	detail := fmt.Sprintf("%s %s, ± %s", formatShort(math.Abs(f.Network.SkewSeconds)), aheadOrBehind(f.Network.SkewSeconds)+names[0], formatShort(f.Network.SkewError))
+	detail := fmt.Sprintf("%s %s, ± %s", formatShortDuration(math.Abs(f.Network.SkewSeconds)), aheadOrBehind(f.Network.SkewSeconds)+names[0], formatShortDuration(f.Network.SkewError))
 	if math.Abs(f.Network.SkewSeconds)-f.Network.SkewError > largestSkew {
-		return append(all, warning(checkClock, detail, "times in the logs of these nodes cannot be compared: tell the site's support that the clock of this node is wrong (NTP)"))
+		return append(all, warningFinding(checkClock, detail, "times in the logs of these nodes cannot be compared: tell the site's support that the clock of this node is wrong (NTP)"))
 	}
-	return append(all, passed(checkClock, "%s", detail))
+	return append(all, passedFinding(checkClock, "%s", detail))
 }
 
 // aheadOrBehind returns "ahead of " or "behind " for a clock skew in seconds.
@@ -186,19 +186,19 @@ func compareVersions(rank int, names []string, ranks map[int]*rankOutput) Findin
 	}
 	detail := strings.Join(words, ", ")
 	if f.Build != buildid.ID {
-		return failed(checkVersions, fmt.Sprintf("this node runs lockstep build %s, but this program is build %s", f.Build, buildid.ID),
+		return failedFinding(checkVersions, fmt.Sprintf("this node runs lockstep build %s, but this program is build %s", f.Build, buildid.ID),
 			"install lockstep in a folder that all nodes share, remove other copies on this node, and start it from there")
 	}
 	for other := range rank {
 		if o := ranks[other]; o != nil && o.facts != nil && o.facts.Driver != f.Driver {
-			return warning(checkVersions, fmt.Sprintf("%s; on %s the driver of the GPUs is %q", detail, names[other], o.facts.Driver),
+			return warningFinding(checkVersions, fmt.Sprintf("%s; on %s the driver of the GPUs is %q", detail, names[other], o.facts.Driver),
 				"tell the site's support that the nodes have different drivers; NCCL may be slower or fail")
 		}
 	}
-	return passed(checkVersions, "%s", detail)
+	return passedFinding(checkVersions, "%s", detail)
 }
 
-func formatShort(seconds float64) string {
+func formatShortDuration(seconds float64) string {
 	switch {
 	case seconds >= 1:
 		return fmt.Sprintf("%.3g s", seconds)
@@ -224,7 +224,7 @@ func (r *Report) collectProblems() {
 			r.Problems = append(r.Problems, Problem{Nodes: []string{n.Name}, Check: f.Check, What: f.Detail, Next: f.Next, Warning: f.Result == ResultWarning})
 		}
 	}
-	order := checkOrder()
+	order := orderedCheckNames()
 	slices.SortStableFunc(r.Problems, func(a, b Problem) int {
 		if a.Warning != b.Warning {
 			if b.Warning {
@@ -266,7 +266,7 @@ func (r *Report) String() string {
 	if r.Job != "" {
 		fmt.Fprintf(&b, "Site %s, job %s: waited %v in the queue, ran for %v.\n", r.Site, r.Job, round(r.QueueSeconds), round(r.RunSeconds))
 	} else {
-		fmt.Fprintf(&b, "This machine, %s: ran for %v.\n", english.Count(len(r.Nodes), "task"), round(r.RunSeconds))
+		fmt.Fprintf(&b, "This machine, %s: ran for %v.\n", english.FormatCount(len(r.Nodes), "task"), round(r.RunSeconds))
 	}
 	marks := map[string]string{ResultOK: "ok", ResultWarning: "!", ResultFailed: "--"}
 	for _, n := range r.Nodes {
@@ -274,7 +274,7 @@ func (r *Report) String() string {
 		var table strings.Builder
 		w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 		for _, f := range n.Findings {
-			_, _ = fmt.Fprintf(w, "  %s\t%s\t%s\n", marks[f.Result], clean.Text(f.Check), clean.Text(f.Detail)) // a strings.Builder never fails
+			_, _ = fmt.Fprintf(w, "  %s\t%s\t%s\n", marks[f.Result], clean.EscapeText(f.Check), clean.EscapeText(f.Detail)) // a strings.Builder never fails
 		}
 		_ = w.Flush()
 		b.WriteString(table.String())
@@ -289,7 +289,7 @@ func (r *Report) String() string {
 		if p.Warning {
 			kind = " (warning)"
 		}
-		fmt.Fprintf(&b, "  %d. %s, %s%s: %s\n     Next: %s.\n", i+1, english.List(p.Nodes), clean.Text(p.Check), kind, clean.Text(p.What), clean.Text(p.Next))
+		fmt.Fprintf(&b, "  %d. %s, %s%s: %s\n     Next: %s.\n", i+1, english.JoinAnd(p.Nodes), clean.EscapeText(p.Check), kind, clean.EscapeText(p.What), clean.EscapeText(p.Next))
 	}
 	if r.Site != "" && !strings.HasSuffix(r.Site, ".yaml") && slices.ContainsFunc(r.Problems, func(p Problem) bool { return strings.Contains(p.Next, "copy of the profile") }) {
 		fmt.Fprintf(&b, "\nTo change a copy of the profile: lockstep sites show %s > my-site.yaml, edit the file, and use --on slurm:my-site.yaml.\n", r.Site)
@@ -297,7 +297,7 @@ func (r *Report) String() string {
 	if len(r.Output) > 0 {
 		b.WriteString("\nMessages of the job\n")
 		for _, l := range r.Output {
-			fmt.Fprintf(&b, "  %s\n", clean.Text(l))
+			fmt.Fprintf(&b, "  %s\n", clean.EscapeText(l))
 		}
 	}
 	return b.String()

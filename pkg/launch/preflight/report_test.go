@@ -22,18 +22,18 @@ func TestReportLines(t *testing.T) {
 	var out strings.Builder
 	first, second := &reporter{out: &out, id: "A"}, &reporter{out: &out, id: "A", rank: 1}
 	other := &reporter{out: &out, id: "B", rank: 2}
-	first.write(line{Facts: &facts{Node: "n1"}})
+	first.write(outputLine{Facts: &nodeFacts{Node: "n1"}})
 	out.WriteString("srun: error: <a message>\n\n")
-	second.add(failed(checkScratch, strings.Repeat("é<&\n", 300), "next"))
-	other.write(line{Facts: &facts{Node: "n3"}})
+	second.add(failedFinding(checkScratch, strings.Repeat("é<&\n", 300), "next"))
+	other.write(outputLine{Facts: &nodeFacts{Node: "n3"}})
 	out.WriteString("0: ") // as srun --label does
-	first.write(line{Facts: &facts{Node: "n1", Ended: 1}})
+	first.write(outputLine{Facts: &nodeFacts{Node: "n1", Ended: 1}})
 	for text := range strings.Lines(out.String()) {
 		if len(text) >= 1024 {
 			t.Errorf("a line has %d bytes", len(text))
 		}
 	}
-	ranks, others := readLines(strings.NewReader(out.String()), "A")
+	ranks, others := readRankOutputs(strings.NewReader(out.String()), "A")
 	if len(ranks) != 2 || ranks[0].facts.Ended != 1 || ranks[1].facts != nil || len(ranks[1].findings) != 1 {
 		t.Fatalf("got ranks %+v", ranks)
 	}
@@ -47,12 +47,12 @@ func TestReportLines(t *testing.T) {
 
 // node returns what a task without problems has reported.
 func node(name string, n networkFacts) *rankOutput {
-	return &rankOutput{facts: &facts{Node: name, World: 2, Build: buildid.ID, Driver: "550.1", Joined: true, Ended: 1, Network: &n}}
+	return &rankOutput{facts: &nodeFacts{Node: name, World: 2, Build: buildid.ID, Driver: "550.1", Joined: true, Ended: 1, Network: &n}}
 }
 
 func TestReport(t *testing.T) {
 	fast := networkFacts{BytesPerSecond: 5e9, LatencySeconds: 2e-6}
-	bad := failed(checkScratch, "cannot use /s: permission denied", "write another folder to a copy of the profile")
+	bad := failedFinding(checkScratch, "cannot use /s: permission denied", "write another folder to a copy of the profile")
 	for _, c := range []struct {
 		name   string
 		change func(ranks map[int]*rankOutput)
@@ -83,7 +83,7 @@ func TestReport(t *testing.T) {
 		{"missing", func(ranks map[int]*rankOutput) {
 			delete(ranks, 1)
 			ranks[0].facts.Network = nil
-			ranks[0].findings = []Finding{failed(checkRendezvous, "join run as rank 0 of 2: missing rank 1", "first solve")}
+			ranks[0].findings = []Finding{failedFinding(checkRendezvous, "join run as rank 0 of 2: missing rank 1", "first solve")}
 		}, []string{"1. given, task: its task has reported nothing", "2. a, rendezvous: join run as rank 0 of 2: missing rank 1 (given)"}, 2},
 		{"one node with two tasks", func(ranks map[int]*rankOutput) {
 			ranks[1].facts.Node = "a"
@@ -151,7 +151,7 @@ func TestMatchesInterface(t *testing.T) {
 }
 
 func TestCompareInterface(t *testing.T) {
-	all := []iface{{name: "lo"}, {name: "eth0", addresses: []net.IP{net.IPv4(10, 0, 0, 1)}}, {name: "ib0"}}
+	all := []networkInterface{{name: "lo"}, {name: "eth0", addresses: []net.IP{net.IPv4(10, 0, 0, 1)}}, {name: "ib0"}}
 	o := NodeOptions{Interface: "ib", Site: "my"}
 	f := compareInterface(o, "eth0 (10.0.0.1)", "eth0", all)
 	if f.Result != ResultWarning || !strings.Contains(f.Detail, "names ib0") || !strings.Contains(f.Next, "address on ib0 to exports") {
@@ -244,7 +244,7 @@ func TestFindMPI(t *testing.T) {
 			Getenv: func(string) string { return "" }, System: []string{},
 			Open: func(string) (uintptr, error) { return 0, c.err },
 		})
-		if f := findMPI(s); f.Result != c.result || !strings.Contains(f.Detail, c.want) || (f.Next == "") != (c.result == ResultOK) {
+		if f := mpiFinding(s); f.Result != c.result || !strings.Contains(f.Detail, c.want) || (f.Next == "") != (c.result == ResultOK) {
 			t.Errorf("%v: got %+v, want %s %q", c.err, f, c.result, c.want)
 		}
 	}
@@ -254,13 +254,13 @@ func TestFolders(t *testing.T) {
 	dir := t.TempDir()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if f := findMarker(ended, checkHome, dir, "A", adviceHome); f.Result != ResultFailed || !strings.Contains(f.Detail, "is not the same folder on this node: no such file") {
+	if f := markerFinding(ended, checkHome, dir, "A", adviceHome); f.Result != ResultFailed || !strings.Contains(f.Detail, "is not the same folder on this node: no such file") {
 		t.Errorf("without a marker: got %+v", f)
 	}
 	if err := os.WriteFile(filepath.Join(dir, markerName("A")), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if f := findMarker(t.Context(), checkHome, dir, "A", adviceHome); f.Result != ResultOK {
+	if f := markerFinding(t.Context(), checkHome, dir, "A", adviceHome); f.Result != ResultOK {
 		t.Errorf("got %+v", f)
 	}
 	if f := measureScratch("a", filepath.Join(dir, markerName("A"))); f.Result != ResultFailed || !strings.Contains(f.Detail, "not a directory") || !strings.Contains(f.Next, "copy of the profile") {
@@ -278,8 +278,8 @@ func TestFolders(t *testing.T) {
 
 func TestFormats(t *testing.T) {
 	for got, want := range map[string]string{
-		formatRate(1.25e9): "1.2 GB/s", formatRate(98.76e6): "98.8 MB/s", formatShort(2): "2 s", formatShort(0.0312): "31.2 ms", formatShort(4.5e-6): "4.5 µs",
-		systemName(func(string) ([]byte, error) { return []byte("ID=x\nPRETTY_NAME=\"My Linux 1\"\n"), nil }): "My Linux 1",
+		formatRate(1.25e9): "1.2 GB/s", formatRate(98.76e6): "98.8 MB/s", formatShortDuration(2): "2 s", formatShortDuration(0.0312): "31.2 ms", formatShortDuration(4.5e-6): "4.5 µs",
+		distributionName(func(string) ([]byte, error) { return []byte("ID=x\nPRETTY_NAME=\"My Linux 1\"\n"), nil }): "My Linux 1",
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -32,7 +32,7 @@ func measureScratch(site, dir string) Finding {
 	}
 	dir = cmp.Or(dir, os.TempDir())
 	name = cmp.Or(name, dir)
-	w, r, err := timeFile(dir)
+	w, r, err := measureFileSpeed(dir)
 	if err != nil {
 		var inFile *fs.PathError
 		if errors.As(err, &inFile) {
@@ -41,18 +41,18 @@ func measureScratch(site, dir string) Finding {
 		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 			other = "delete files that you no longer need there, or " + other
 		}
-		return failed(checkScratch, fmt.Sprintf("cannot use %s: %v", name, err), other)
+		return failedFinding(checkScratch, fmt.Sprintf("cannot use %s: %v", name, err), other)
 	}
 	detail := fmt.Sprintf("%s: writes %s, reads %s", name, formatRate(w), formatRate(r))
 	if min(w, r) < slowScratch {
-		return warning(checkScratch, detail, "data sets load slowly from there: run the check again later, because the file system may be busy, or "+other)
+		return warningFinding(checkScratch, detail, "data sets load slowly from there: run the check again later, because the file system may be busy, or "+other)
 	}
-	return passed(checkScratch, "%s", detail)
+	return passedFinding(checkScratch, "%s", detail)
 }
 
-// timeFile writes a file to dir, reads it, and removes it. It returns both speeds in bytes per
+// measureFileSpeed writes a file to dir, reads it, and removes it. It returns both speeds in bytes per
 // second. The file is on the disk before it is read, and the system is asked to forget its content.
-func timeFile(dir string) (write, read float64, err error) {
+func measureFileSpeed(dir string) (write, read float64, err error) {
 	f, err := os.CreateTemp(dir, ".lockstep-doctor-")
 	if err != nil {
 		return 0, 0, err
@@ -76,7 +76,7 @@ func timeFile(dir string) (write, read float64, err error) {
 		}
 	}
 	write = float64(written) / max(time.Since(begin).Seconds(), 1e-9)
-	forgetContent(f)
+	dropCachedPages(f)
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return 0, 0, err
 	}

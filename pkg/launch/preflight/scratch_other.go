@@ -4,5 +4,5 @@ package preflight
 
 import "os"
 
-// forgetContent does nothing: only Linux is asked to drop the content of a file from memory.
-func forgetContent(*os.File) {}
+// dropCachedPages does nothing: only Linux is asked to drop the content of a file from memory.
+func dropCachedPages(*os.File) {}

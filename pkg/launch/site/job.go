@@ -62,15 +62,15 @@ func (p *Profile) Place(j Job, workers, workersPerTask, gpusPerWorker int) (Job,
 	case workers%workersPerTask != 0:
 		return Job{}, fmt.Errorf("place %d workers at site %s: they cannot be divided among tasks with %d workers each: use a multiple of %d", workers, p.Name, workersPerTask, workersPerTask)
 	}
-	perNode := p.WorkersPerNode.known() / workersPerTask
+	perNode := p.WorkersPerNode.valueOrZero() / workersPerTask
 	if perNode == 0 {
 		perNode = 1 // not known, or one task needs more than a node has: the lint says so
 	}
 	gpusPerTask := workersPerTask * gpusPerWorker
-	if has := p.GPUsPerNode.known(); has > 0 && gpusPerTask > 0 {
+	if has := p.GPUsPerNode.valueOrZero(); has > 0 && gpusPerTask > 0 {
 		perNode = max(1, min(perNode, has/gpusPerTask))
 	}
-	if fixed := p.TasksPerNode.known(); fixed > 0 {
+	if fixed := p.TasksPerNode.valueOrZero(); fixed > 0 {
 		perNode = fixed
 	}
 	j.Tasks = workers / workersPerTask
@@ -86,15 +86,15 @@ func (p *Profile) Place(j Job, workers, workersPerTask, gpusPerWorker int) (Job,
 // reason is for people, such as "partition booster has 4 GPUs per node".
 func (p *Profile) GPUsByDefault(partition string, c *Cluster) (gpus bool, reason string) {
 	part := c.Partition(p.Complete(Job{Partition: partition}).Partition)
-	switch has := p.GPUsPerNode.known(); {
+	switch has := p.GPUsPerNode.valueOrZero(); {
 	case p.GPUFlag == "":
 		return false, fmt.Sprintf("site %s has no GPUs by its profile (gpu_flag is empty)", p.Name)
 	case part != nil && part.NoGPUs:
 		return false, fmt.Sprintf("partition %s has no GPUs", part.Name)
 	case part != nil && part.GPUsPerNode > 0:
-		return true, fmt.Sprintf("partition %s has %s per node", part.Name, english.Count(part.GPUsPerNode, "GPU"))
+		return true, fmt.Sprintf("partition %s has %s per node", part.Name, english.FormatCount(part.GPUsPerNode, "GPU"))
 	case has > 0:
-		return true, fmt.Sprintf("site %s has %s per node by its profile", p.Name, english.Count(has, "GPU"))
+		return true, fmt.Sprintf("site %s has %s per node by its profile", p.Name, english.FormatCount(has, "GPU"))
 	}
 	return false, fmt.Sprintf("it is not known whether site %s has GPUs", p.Name)
 }
@@ -104,7 +104,7 @@ func (p *Profile) GPUsByDefault(partition string, c *Cluster) (gpus bool, reason
 func (p *Profile) Complete(j Job) Job {
 	j.Nodes = cmp.Or(j.Nodes, 1)
 	if j.TasksPerNode == 0 {
-		j.TasksPerNode = max(1, p.TasksPerNode.known(), (j.Tasks+j.Nodes-1)/j.Nodes)
+		j.TasksPerNode = max(1, p.TasksPerNode.valueOrZero(), (j.Tasks+j.Nodes-1)/j.Nodes)
 	}
 	if j.Tasks == 0 {
 		j.Tasks = j.Nodes * j.TasksPerNode
@@ -123,18 +123,18 @@ func (p *Profile) Complete(j Job) Job {
 // none. The rules cpus_by_gpus and divide_cores are for a node, whose CPUs the tasks share: a
 // single task gets all of them, as in the course at JSC, whatever the number of its GPUs.
 func (p *Profile) cpusPerTask(j Job) int {
-	if r := p.cpusRange(j.GPUsPerNode); r != nil {
+	if r := p.findCPUsRange(j.GPUsPerNode); r != nil {
 		return max(1, r.Min/j.TasksPerNode)
 	}
 	if p.DivideCores {
-		return p.CoresPerNode.known() / j.TasksPerNode
+		return p.CoresPerNode.valueOrZero() / j.TasksPerNode
 	}
-	return p.CPUsPerTask.known() * max(1, j.CPUFactor)
+	return p.CPUsPerTask.valueOrZero() * max(1, j.CPUFactor)
 }
 
-// cpusRange returns the profile's rule for the CPUs of a job with the given number of GPUs on each
+// findCPUsRange returns the profile's rule for the CPUs of a job with the given number of GPUs on each
 // node, or nil.
-func (p *Profile) cpusRange(gpus int) *CPUsRange {
+func (p *Profile) findCPUsRange(gpus int) *CPUsRange {
 	for i := range p.CPUsByGPUs {
 		if r := &p.CPUsByGPUs[i]; r.GPUs == gpus {
 			return r

@@ -40,16 +40,16 @@ type Limit struct {
 func WithPrecedence(first, then []Limit) []Limit {
 	all := slices.Clone(first)
 	for _, l := range then {
-		if !slices.ContainsFunc(first, l.isSameKind) {
+		if !slices.ContainsFunc(first, l.limitsSameResource) {
 			all = append(all, l)
 		}
 	}
 	return all
 }
 
-// isSameKind reports whether l and other limit the same resource in the same way, so that Slurm
+// limitsSameResource reports whether l and other limit the same resource in the same way, so that Slurm
 // applies only one.
-func (l Limit) isSameKind(other Limit) bool {
+func (l Limit) limitsSameResource(other Limit) bool {
 	return l.Resource == other.Resource && l.Group == other.Group && (l.Group || l.Scope == other.Scope)
 }
 
@@ -77,7 +77,7 @@ const (
 
 // describe returns what l allows, as in "QOS day allows you 2 GPUs at a time".
 func (l Limit) describe() string {
-	amount := english.Count(l.Count, string(l.Resource))
+	amount := english.FormatCount(l.Count, string(l.Resource))
 	switch {
 	case l.Resource == ResourceTime:
 		return fmt.Sprintf("%s allows time limits up to %s", l.Owner, l.Time)
@@ -107,7 +107,7 @@ func (c *Cluster) findAccount(name string) *Account {
 func checkAccount(j Job, c *Cluster) []Problem {
 	a := c.findAccount(j.Account)
 	if a == nil {
-		return missingAccount(j, c)
+		return missingAccountProblems(j, c)
 	}
 	var found []Problem
 	seen := map[string]bool{} // fields
@@ -120,7 +120,7 @@ func checkAccount(j Job, c *Cluster) []Problem {
 		limits = WithPrecedence(p.Limits, limits)
 	}
 	for _, l := range sortLimits(limits) {
-		field, asked := j.amount(l.Resource)
+		field, asked := j.requestedAmount(l.Resource)
 		p := Problem{Field: field, What: fmt.Sprintf("%s, but the job asks for %d", l.describe(), asked)}
 		switch {
 		case seen[field]:
@@ -156,9 +156,9 @@ func sortLimits(limits []Limit) []Limit {
 	})
 }
 
-// amount returns how much of the resource r the job j asks for, and the name of the field of Job
+// requestedAmount returns how much of the resource r the job j asks for, and the name of the field of Job
 // that decides it. n is 0 if no field of Job counts r.
-func (j Job) amount(r Resource) (field string, n int) {
+func (j Job) requestedAmount(r Resource) (field string, n int) {
 	switch r {
 	case ResourceGPU:
 		return "GPUsPerNode", j.Nodes * j.GPUsPerNode
@@ -172,9 +172,9 @@ func (j Job) amount(r Resource) (field string, n int) {
 	return "", 0
 }
 
-// missingAccount returns the problem that the user has no account, or may not use j's, or nil if
+// missingAccountProblems returns the problem that the user has no account, or may not use j's, or nil if
 // Slurm requires none.
-func missingAccount(j Job, c *Cluster) []Problem {
+func missingAccountProblems(j Job, c *Cluster) []Problem {
 	if !c.NeedsAccount {
 		return nil
 	}

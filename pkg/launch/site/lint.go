@@ -112,20 +112,20 @@ func (p *Profile) checkTasks(j Job) []Problem {
 	if most := j.Nodes * j.TasksPerNode; j.Tasks > most {
 		found = append(found, Problem{
 			Field: "Tasks", What: fmt.Sprintf("the job has %s, but %s with %s each have room for %d",
-				english.Count(j.Tasks, "task"), english.Count(j.Nodes, "node"), english.Count(j.TasksPerNode, "task"), most),
+				english.FormatCount(j.Tasks, "task"), english.FormatCount(j.Nodes, "node"), english.FormatCount(j.TasksPerNode, "task"), most),
 			Next: "use more nodes, more tasks per node, or fewer tasks",
 		})
 	}
 	if j.Tasks < j.Nodes {
 		found = append(found, Problem{
-			Field: "Nodes", What: fmt.Sprintf("the job has %s for %s", english.Count(j.Nodes, "node"), english.Count(j.Tasks, "task")),
-			Next: fmt.Sprintf("use at most %s, because each node needs a task", english.Count(j.Tasks, "node")),
+			Field: "Nodes", What: fmt.Sprintf("the job has %s for %s", english.FormatCount(j.Nodes, "node"), english.FormatCount(j.Tasks, "task")),
+			Next: fmt.Sprintf("use at most %s, because each node needs a task", english.FormatCount(j.Tasks, "node")),
 		})
 	}
-	if fixed := p.TasksPerNode.known(); fixed > 0 && j.TasksPerNode != fixed {
+	if fixed := p.TasksPerNode.valueOrZero(); fixed > 0 && j.TasksPerNode != fixed {
 		found = append(found, Problem{
-			Field: "TasksPerNode", What: fmt.Sprintf("the job has %s per node, but site %s starts %d", english.Count(j.TasksPerNode, "task"), p.Name, fixed),
-			Next: fmt.Sprintf("use %s per node", english.Count(fixed, "task")), Warning: true,
+			Field: "TasksPerNode", What: fmt.Sprintf("the job has %s per node, but site %s starts %d", english.FormatCount(j.TasksPerNode, "task"), p.Name, fixed),
+			Next: fmt.Sprintf("use %s per node", english.FormatCount(fixed, "task")), Warning: true,
 		})
 	}
 	return found
@@ -134,21 +134,21 @@ func (p *Profile) checkTasks(j Job) []Problem {
 func (p *Profile) checkCPUs(j Job) []Problem {
 	var found []Problem
 	perNode := j.TasksPerNode * j.CPUsPerTask
-	asked := fmt.Sprintf("the job needs %s per node (%s × %s)", english.Count(perNode, "CPU"), english.Count(j.TasksPerNode, "task"), english.Count(j.CPUsPerTask, "CPU"))
-	if cores := p.CoresPerNode.known(); cores > 0 && perNode > cores {
+	asked := fmt.Sprintf("the job needs %s per node (%s × %s)", english.FormatCount(perNode, "CPU"), english.FormatCount(j.TasksPerNode, "task"), english.FormatCount(j.CPUsPerTask, "CPU"))
+	if cores := p.CoresPerNode.valueOrZero(); cores > 0 && perNode > cores {
 		found = append(found, Problem{
 			Field: "CPUsPerTask", What: fmt.Sprintf("%s, but a node of site %s has %d", asked, p.Name, cores),
-			Next: fmt.Sprintf("use at most %s per task, or fewer tasks per node", english.Count(max(1, cores/j.TasksPerNode), "CPU")),
+			Next: fmt.Sprintf("use at most %s per task, or fewer tasks per node", english.FormatCount(max(1, cores/j.TasksPerNode), "CPU")),
 		})
 	}
-	if r := p.cpusRange(j.GPUsPerNode); r != nil && (perNode < r.Min || perNode > r.Max) {
+	if r := p.findCPUsRange(j.GPUsPerNode); r != nil && (perNode < r.Min || perNode > r.Max) {
 		want := fmt.Sprintf("%d to %d", r.Min, r.Max)
 		if r.Min == r.Max {
 			want = fmt.Sprintf("exactly %d", r.Min)
 		}
 		found = append(found, Problem{
-			Field: "CPUsPerTask", What: fmt.Sprintf("%s, but site %s allows %s with %s", asked, p.Name, want, english.Count(r.GPUs, "GPU")),
-			Next: fmt.Sprintf("use %s per task", english.Count(max(1, r.Min/j.TasksPerNode), "CPU")),
+			Field: "CPUsPerTask", What: fmt.Sprintf("%s, but site %s allows %s with %s", asked, p.Name, want, english.FormatCount(r.GPUs, "GPU")),
+			Next: fmt.Sprintf("use %s per task", english.FormatCount(max(1, r.Min/j.TasksPerNode), "CPU")),
 		})
 	}
 	return found
@@ -160,37 +160,37 @@ func (p *Profile) checkGPUs(j Job) []Problem {
 	}
 	var found []Problem
 	need := j.TasksPerNode * max(1, j.GPUsPerTask)
-	asked := fmt.Sprintf("the workers of a node need %s, but the job asks for %s per node", english.Count(need, "GPU"), english.Count(j.GPUsPerNode, "GPU"))
+	asked := fmt.Sprintf("the workers of a node need %s, but the job asks for %s per node", english.FormatCount(need, "GPU"), english.FormatCount(j.GPUsPerNode, "GPU"))
 	switch {
 	case need > j.GPUsPerNode:
 		found = append(found, Problem{
 			Field: "GPUsPerNode", What: asked,
-			Next: fmt.Sprintf("use one worker per GPU: %s per node, or fewer tasks per node", english.Count(need, "GPU")),
+			Next: fmt.Sprintf("use one worker per GPU: %s per node, or fewer tasks per node", english.FormatCount(need, "GPU")),
 		})
 	case need < j.GPUsPerNode:
 		found = append(found, Problem{
 			Field: "GPUsPerNode", What: asked,
-			Next: fmt.Sprintf("ask for %s per node, or use more tasks per node; the other GPUs would be idle", english.Count(need, "GPU")), Warning: true,
+			Next: fmt.Sprintf("ask for %s per node, or use more tasks per node; the other GPUs would be idle", english.FormatCount(need, "GPU")), Warning: true,
 		})
 	}
-	switch has := p.GPUsPerNode.known(); {
+	switch has := p.GPUsPerNode.valueOrZero(); {
 	case has == 0: // not known
 	case j.GPUsPerTask > has:
 		found = append(found, Problem{
-			Field: "GPUsPerTask", What: fmt.Sprintf("each process of the job uses %s, but a node of site %s has %d, and a process cannot use several nodes", english.Count(j.GPUsPerTask, "GPU"), p.Name, has),
-			Next: fewerPerProcess(has),
+			Field: "GPUsPerTask", What: fmt.Sprintf("each process of the job uses %s, but a node of site %s has %d, and a process cannot use several nodes", english.FormatCount(j.GPUsPerTask, "GPU"), p.Name, has),
+			Next: adviseFewerGPUs(has),
 		})
 	case j.GPUsPerNode > has:
 		found = append(found, Problem{
-			Field: "GPUsPerNode", What: fmt.Sprintf("the job asks for %s per node, but a node of site %s has %d", english.Count(j.GPUsPerNode, "GPU"), p.Name, has),
-			Next: fmt.Sprintf("use at most %s per node and more nodes", english.Count(has, "GPU")),
+			Field: "GPUsPerNode", What: fmt.Sprintf("the job asks for %s per node, but a node of site %s has %d", english.FormatCount(j.GPUsPerNode, "GPU"), p.Name, has),
+			Next: fmt.Sprintf("use at most %s per node and more nodes", english.FormatCount(has, "GPU")),
 		})
 	}
 	return append(found, p.checkVisibleDevices(j, need)...)
 }
 
-func fewerPerProcess(has int) string {
-	return fmt.Sprintf("use at most %s per process, or a program with one process per GPU", english.Count(has, "GPU"))
+func adviseFewerGPUs(has int) string {
+	return fmt.Sprintf("use at most %s per process, or a program with one process per GPU", english.FormatCount(has, "GPU"))
 }
 
 // checkVisibleDevices returns the problem that CUDA_VISIBLE_DEVICES in the exports of p or in the
@@ -204,7 +204,7 @@ func (p *Profile) checkVisibleDevices(j Job, need int) []Problem {
 		visible := len(strings.FieldsFunc(value, func(c rune) bool { return c == ',' || c == ' ' }))
 		if visible < need {
 			return []Problem{{
-				Field: "Environment", What: fmt.Sprintf("CUDA_VISIBLE_DEVICES=%s shows %s to each task, but the workers of a node need %d", value, english.Count(visible, "GPU"), need),
+				Field: "Environment", What: fmt.Sprintf("CUDA_VISIBLE_DEVICES=%s shows %s to each task, but the workers of a node need %d", value, english.FormatCount(visible, "GPU"), need),
 				Next: "remove it from exports in the site profile or from the environment, because Slurm sets it, or list all GPUs of the node",
 			}}
 		}
@@ -216,13 +216,13 @@ func (p *Profile) checkVisibleDevices(j Job, need int) []Problem {
 func (p *Profile) checkPartition(j Job, c *Cluster) []Problem {
 	part := c.Partition(j.Partition)
 	if part == nil {
-		return missingPartition(j, c)
+		return missingPartitionProblems(j, c)
 	}
 	var found []Problem
 	add := func(field, what, next string) { found = append(found, Problem{Field: field, What: what, Next: next}) }
 	more := func(field, unit, each string, asked, has int, next string) {
 		if has > 0 && asked > has {
-			add(field, fmt.Sprintf("the job asks for %s%s, but partition %s has %d, so that it would wait for ever", english.Count(asked, unit), each, part.Name, has),
+			add(field, fmt.Sprintf("the job asks for %s%s, but partition %s has %d, so that it would wait for ever", english.FormatCount(asked, unit), each, part.Name, has),
 				next+", or another partition (Partition, --partition)")
 		}
 	}
@@ -233,7 +233,7 @@ func (p *Profile) checkPartition(j Job, c *Cluster) []Problem {
 	more("CPUsPerTask", "CPU", " per node", j.TasksPerNode*max(1, j.CPUsPerTask), part.CPUsPerNode, "use fewer workers on each node (TasksPerNode, --tasks-per-node), fewer CPUs for each (CPUsPerTask, --cpus-per-task)")
 	fewerGPUs := "use fewer GPUs on each node (GPUsPerNode, --gpus-per-node)"
 	if j.GPUsPerTask > part.GPUsPerNode {
-		fewerGPUs = fewerPerProcess(part.GPUsPerNode)
+		fewerGPUs = adviseFewerGPUs(part.GPUsPerNode)
 	}
 	more("GPUsPerNode", "GPU", " per node", j.GPUsPerNode, part.GPUsPerNode, fewerGPUs)
 	if asked := j.memoryMiB(); part.MemoryMiB > 0 && asked > part.MemoryMiB {
@@ -250,9 +250,9 @@ func (p *Profile) checkPartition(j Job, c *Cluster) []Problem {
 	return found
 }
 
-// missingPartition returns the problem that c lacks the partition of j, or a default partition. It
+// missingPartitionProblems returns the problem that c lacks the partition of j, or a default partition. It
 // returns none if nothing is known about the partitions or the site's choice.
-func missingPartition(j Job, c *Cluster) []Problem {
+func missingPartitionProblems(j Job, c *Cluster) []Problem {
 	if len(c.Partitions) == 0 || j.Partition == Unknown { // unknownProblem names the key
 		return nil
 	}

@@ -94,7 +94,7 @@ func (c *Count) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-func (c Count) known() int { return max(0, int(c)) }
+func (c Count) valueOrZero() int { return max(0, int(c)) }
 
 // List is a list of texts. As a whole it may also be Unknown.
 type List []string
@@ -139,14 +139,14 @@ func Text(name string) ([]byte, error) {
 		return text, nil
 	}
 	if !slices.Contains(Names(), name) {
-		return nil, fmt.Errorf("unknown site %q%s: use one of %s, or the path of your own profile, a .yaml file", name, hint(name), strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("unknown site %q%s: use one of %s, or the path of your own profile, a .yaml file", name, suggestName(name), strings.Join(Names(), ", "))
 	}
 	return sites.Files.ReadFile(name + ".yaml")
 }
 
-// hint returns " (did you mean x?)" for a name that is similar to a shipped one, or a part of it,
+// suggestName returns " (did you mean x?)" for a name that is similar to a shipped one, or a part of it,
 // as "jsc" is, or else "".
-func hint(name string) string {
+func suggestName(name string) string {
 	if name != "" {
 		for _, n := range Names() {
 			if strings.Contains(n, strings.ToLower(name)) {
@@ -176,14 +176,14 @@ func Parse(name string, text []byte) (*Profile, error) {
 	if err := strictyaml.Decode(&doc, p); err != nil {
 		return invalid(err)
 	}
-	if key, err := p.invalidKey(); err != nil {
-		return invalid(fmt.Errorf("line %d: %s: %w", lineOf(&doc, key), key, err))
+	if key, err := p.findInvalidKey(); err != nil {
+		return invalid(fmt.Errorf("line %d: %s: %w", findKeyLine(&doc, key), key, err))
 	}
 	return p, nil
 }
 
-// lineOf returns the line of a top-level key in doc, or the first line.
-func lineOf(doc *yaml.Node, key string) int {
+// findKeyLine returns the line of a top-level key in doc, or the first line.
+func findKeyLine(doc *yaml.Node, key string) int {
 	top := doc.Content[0].Content
 	for i := 0; i+1 < len(top); i += 2 {
 		if top[i].Value == key {

@@ -12,19 +12,19 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// defaultOutput is the default pattern for the name of a job's output: the job's name and its number.
-const defaultOutput = "%x-%j.out"
+// defaultOutputPattern is the default pattern for the name of a job's output: the job's name and its number.
+const defaultOutputPattern = "%x-%j.out"
 
 // Script returns the job script of j for sbatch. It returns an error if j depends on a value of the
 // profile that is Unknown, or has a value that cannot be written to a job script. It does not check
 // what the cluster has: see Check.
 func (p *Profile) Script(j Job) (string, error) {
-	header, err := p.header(j)
+	header, err := p.scriptHeader(j)
 	if err != nil {
 		return "", err
 	}
 	j = p.Complete(j)
-	return header + strings.Join(append(p.setup(j), p.commandLine(j)), "\n") + "\n", nil
+	return header + strings.Join(append(p.setupLines(j), p.commandLine(j)), "\n") + "\n", nil
 }
 
 // ArrayScript returns the script of a job array for sbatch, with the errors of Script. Task i of
@@ -32,7 +32,7 @@ func (p *Profile) Script(j Job) (string, error) {
 // script sets up the environment and starts the workers; j.Command and j.Environment are not used.
 func (p *Profile) ArrayScript(j Job, list, script string) (string, error) {
 	j.Command = []string{list, script} // is checked like a command
-	header, err := p.header(j)
+	header, err := p.scriptHeader(j)
 	if err != nil {
 		return "", err
 	}
@@ -48,7 +48,7 @@ exec bash "$run"/%s
 // it leaves out the folders whose exit code is 0. j.Command and j.Environment are not used.
 func (p *Profile) SequenceScript(j Job, list, script, exit string) (string, error) {
 	j.Command = []string{list, script} // is checked like a command
-	header, err := p.header(j)
+	header, err := p.scriptHeader(j)
 	if err != nil {
 		return "", err
 	}
@@ -65,8 +65,8 @@ exit "$status"
 `, process.QuoteArgument(script), process.QuoteArgument(exit), process.QuoteArgument(list)), nil
 }
 
-// header returns the interpreter and the options of j, the first lines of a script.
-func (p *Profile) header(j Job) (string, error) {
+// scriptHeader returns the interpreter and the options of j, the first lines of a script.
+func (p *Profile) scriptHeader(j Job) (string, error) {
 	fail := func(problem Problem) (string, error) {
 		return "", fmt.Errorf("write job script for site %s: %s", p.Name, problem)
 	}
@@ -81,14 +81,14 @@ func (p *Profile) header(j Job) (string, error) {
 	}
 	var b strings.Builder
 	b.WriteString("#!/bin/bash\n")
-	for _, o := range p.options(j) {
+	for _, o := range p.sbatchOptions(j) {
 		b.WriteString("#SBATCH " + o + "\n")
 	}
 	b.WriteString("\n")
 	return b.String(), nil
 }
 
-func (p *Profile) options(j Job) []string {
+func (p *Profile) sbatchOptions(j Job) []string {
 	var all []string
 	text := func(option, value string) {
 		if value != "" {
@@ -116,7 +116,7 @@ func (p *Profile) options(j Job) []string {
 		all = append(all, strings.TrimSuffix(p.GPUFlag, "N")+strconv.Itoa(j.GPUsPerNode))
 	}
 	if j.Time > 0 {
-		text("time", formatLimit(j.Time))
+		text("time", formatTimeLimit(j.Time))
 	}
 	text("dependency", j.Dependency)
 	text("array", j.Array)
@@ -132,17 +132,17 @@ func (p *Profile) options(j Job) []string {
 	if j.Output != "" {
 		output, errors = j.Output, ""
 	}
-	output = cmp.Or(output, defaultOutput)
-	text("output", inFolder(j.Folder, output))
+	output = cmp.Or(output, defaultOutputPattern)
+	text("output", joinFilePattern(j.Folder, output))
 	if errors != "" {
-		text("error", inFolder(j.Folder, errors))
+		text("error", joinFilePattern(j.Folder, errors))
 	}
 	return all
 }
 
-// inFolder returns the path of a file in folder whose name is a pattern, such as %j.out. It escapes
+// joinFilePattern returns the path of a file in folder whose name is a pattern, such as %j.out. It escapes
 // each % in folder.
-func inFolder(folder, pattern string) string {
+func joinFilePattern(folder, pattern string) string {
 	if folder == "" || filepath.IsAbs(pattern) {
 		return pattern
 	}
@@ -159,8 +159,8 @@ func quoteOption(value string) string {
 	return `"` + strings.ReplaceAll(value, `"`, `\"`) + `"`
 }
 
-// formatLimit returns a time limit for sbatch, rounded up to seconds: [days-]hours:minutes:seconds.
-func formatLimit(limit time.Duration) string {
+// formatTimeLimit returns a time limit for sbatch, rounded up to seconds: [days-]hours:minutes:seconds.
+func formatTimeLimit(limit time.Duration) string {
 	s := int64((limit + time.Second - 1) / time.Second)
 	clock := fmt.Sprintf("%02d:%02d:%02d", s/3600%24, s/60%60, s%60)
 	if days := s / (24 * 3600); days > 0 {
@@ -169,7 +169,7 @@ func formatLimit(limit time.Duration) string {
 	return clock
 }
 
-func (p *Profile) setup(j Job) []string {
+func (p *Profile) setupLines(j Job) []string {
 	var lines []string
 	if j.Begin != "" {
 		lines = append(lines, j.Begin)
@@ -185,9 +185,9 @@ func (p *Profile) setup(j Job) []string {
 		lines = append(lines, `export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"`)
 	}
 	if j.Part && j.GPUsPerNode > 0 && !p.StartsBySrun(j) { // the job may have more GPUs
-		lines = append(lines, fmt.Sprintf(`export CUDA_VISIBLE_DEVICES="$(echo "${CUDA_VISIBLE_DEVICES:-%s}" | cut -d, -f1-%d)"`, listNumbers(j.GPUsPerNode), j.GPUsPerNode))
-	} else if p.ListGPUs && j.GPUsPerNode > 1 && j.GPUsPerNode == p.GPUsPerNode.known() {
-		lines = append(lines, "export CUDA_VISIBLE_DEVICES="+listNumbers(j.GPUsPerNode))
+		lines = append(lines, fmt.Sprintf(`export CUDA_VISIBLE_DEVICES="$(echo "${CUDA_VISIBLE_DEVICES:-%s}" | cut -d, -f1-%d)"`, formatIndexList(j.GPUsPerNode), j.GPUsPerNode))
+	} else if p.ListGPUs && j.GPUsPerNode > 1 && j.GPUsPerNode == p.GPUsPerNode.valueOrZero() {
+		lines = append(lines, "export CUDA_VISIBLE_DEVICES="+formatIndexList(j.GPUsPerNode))
 	}
 	if p.NetworkInterface != "" {
 		for _, name := range []string{"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"} {
@@ -208,7 +208,7 @@ func (p *Profile) setup(j Job) []string {
 	return lines
 }
 
-func listNumbers(n int) string {
+func formatIndexList(n int) string {
 	numbers := make([]string, n)
 	for i := range numbers {
 		numbers[i] = strconv.Itoa(i)
@@ -225,7 +225,7 @@ func (p *Profile) commandLine(j Job) string {
 		program, options, _ := strings.Cut(start, " ")
 		words = append(words, program)
 		if j.Part { // srun would start as many tasks as the job has
-			words = append(words, p.partOptions(j)...)
+			words = append(words, p.srunStepOptions(j)...)
 		}
 		if options != "" {
 			words = append(words, options)
@@ -237,8 +237,8 @@ func (p *Profile) commandLine(j Job) string {
 	return strings.Join(words, " ")
 }
 
-// partOptions returns the options of srun for a job that is a part of a larger one.
-func (p *Profile) partOptions(j Job) []string {
+// srunStepOptions returns the options of srun for a job that is a part of a larger one.
+func (p *Profile) srunStepOptions(j Job) []string {
 	options := []string{fmt.Sprintf("--nodes=%d", j.Nodes), fmt.Sprintf("--ntasks=%d", j.Tasks), fmt.Sprintf("--ntasks-per-node=%d", j.TasksPerNode)}
 	if j.CPUsPerTask > 0 {
 		options = append(options, fmt.Sprintf("--cpus-per-task=%d", j.CPUsPerTask))
@@ -289,7 +289,7 @@ func (p *Profile) checkStart(j Job) []Problem {
 	}
 	if p.GPUFlag == "" && j.GPUsPerNode > 0 {
 		found = append(found, Problem{
-			Field: "gpu_flag", What: fmt.Sprintf("the job asks for %s per node, but site %s has no GPUs by its profile (gpu_flag is empty)", english.Count(j.GPUsPerNode, "GPU"), p.Name),
+			Field: "gpu_flag", What: fmt.Sprintf("the job asks for %s per node, but site %s has no GPUs by its profile (gpu_flag is empty)", english.FormatCount(j.GPUsPerNode, "GPU"), p.Name),
 			Next: "start a program without GPUs (GPUsPerWorker, --gpus-per-worker 0), train on CPUs (device: cpu), or, if the site has GPUs, write its flag, such as --gres=gpu:N, to gpu_flag in a copy of the profile",
 		})
 	}

@@ -376,7 +376,7 @@ func TestReadmeExplainsEachKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, keys := strictyaml.Fields(reflect.TypeFor[Profile]())
+	_, keys := strictyaml.FieldTypes(reflect.TypeFor[Profile]())
 	for _, name := range append(keys, Names()...) {
 		if !strings.Contains(string(text), "`"+name+"`") {
 			t.Errorf("environment/sites/README.md does not explain %s", name)

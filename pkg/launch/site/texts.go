@@ -45,7 +45,7 @@ func (j Job) checkTexts() *Problem {
 		if o.value != "" && !optionPattern.MatchString(o.value) {
 			return &Problem{
 				Field: o.field, What: fmt.Sprintf("the %s %q cannot be written to a job script", strings.ToLower(o.field), o.value),
-				Next: fmt.Sprintf("%v, as in %s", errUnsafe, o.example),
+				Next: fmt.Sprintf("%v, as in %s", errUnsafeText, o.example),
 			}
 		}
 	}

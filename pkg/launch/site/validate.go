@@ -20,12 +20,12 @@ var (
 	variablePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 )
 
-// errUnsafe is the error for a value that the shell would not read as one word in a job script.
-var errUnsafe = errors.New("use letters, digits and -_.,:/ without spaces")
+// errUnsafeText is the error for a value that the shell would not read as one word in a job script.
+var errUnsafeText = errors.New("use letters, digits and -_.,:/ without spaces")
 
-// invalidKey returns the first key of p with an invalid value, and what is wrong with it, or no
+// findInvalidKey returns the first key of p with an invalid value, and what is wrong with it, or no
 // error. A value may be Unknown.
-func (p *Profile) invalidKey() (key string, err error) {
+func (p *Profile) findInvalidKey() (key string, err error) {
 	switch p.Account {
 	case AccountRequired, AccountOptional, Unknown:
 	default:
@@ -54,16 +54,16 @@ func (p *Profile) invalidKey() (key string, err error) {
 			return "exports", fmt.Errorf("got %q: use no quotes and no backslashes, because the value is written between double quotes; $NAME and $(command) are possible", e)
 		}
 	}
-	return p.invalidText()
+	return p.findInvalidText()
 }
 
-// invalidText returns the first key of p with a text that would not be one line or one word in a
+// findInvalidText returns the first key of p with a text that would not be one line or one word in a
 // job script, and what is wrong with it.
-func (p *Profile) invalidText() (key string, err error) {
+func (p *Profile) findInvalidText() (key string, err error) {
 	t := reflect.TypeFor[Profile]()
 	for i := range t.NumField() {
 		key := strictyaml.FieldKey(t.Field(i))
-		for _, text := range textsOf(reflect.ValueOf(*p).Field(i)) {
+		for _, text := range collectTexts(reflect.ValueOf(*p).Field(i)) {
 			if strings.ContainsFunc(text, isControl) {
 				return key, fmt.Errorf("got %q: use one line without control characters", text)
 			}
@@ -83,10 +83,10 @@ func (p *Profile) invalidText() (key string, err error) {
 		{"network_interface", []string{p.NetworkInterface}},
 	} {
 		for _, text := range v.texts {
-			if text == "" && len(v.texts) == 1 && v.key != "partitions" && v.key != "modules" || optionPattern.MatchString(text) || isPattern(v.key, text) {
+			if text == "" && len(v.texts) == 1 && v.key != "partitions" && v.key != "modules" || optionPattern.MatchString(text) || isFilePattern(v.key, text) {
 				continue
 			}
-			return v.key, fmt.Errorf("got %q: %w", text, errUnsafe)
+			return v.key, fmt.Errorf("got %q: %w", text, errUnsafeText)
 		}
 	}
 	if strings.ContainsAny(p.Scratch, "\"`\\") {
@@ -95,14 +95,14 @@ func (p *Profile) invalidText() (key string, err error) {
 	return "", nil
 }
 
-// isPattern reports whether text is a valid pattern for a file's name: it may begin with %.
-func isPattern(key, text string) bool {
+// isFilePattern reports whether text is a valid pattern for a file's name: it may begin with %.
+func isFilePattern(key, text string) bool {
 	return (key == "output" || key == "error") && optionPattern.MatchString("x"+text)
 }
 
 func isControl(c rune) bool { return c < ' ' || c == 0x7f }
 
-func textsOf(v reflect.Value) []string {
+func collectTexts(v reflect.Value) []string {
 	switch f := v.Interface().(type) {
 	case string:
 		return []string{f}
@@ -133,7 +133,7 @@ func (p *Profile) Unknown(j Job) []string {
 		if needless[key] {
 			continue
 		}
-		for _, text := range textsOf(reflect.ValueOf(*p).Field(i)) {
+		for _, text := range collectTexts(reflect.ValueOf(*p).Field(i)) {
 			if strings.Contains(text, Unknown) {
 				keys = append(keys, key)
 				break
@@ -149,7 +149,7 @@ func (p *Profile) WithoutUnknown() *Profile {
 	known := *p
 	fields := reflect.ValueOf(&known).Elem()
 	for i := range fields.NumField() {
-		if slices.ContainsFunc(textsOf(fields.Field(i)), func(text string) bool { return strings.Contains(text, Unknown) }) {
+		if slices.ContainsFunc(collectTexts(fields.Field(i)), func(text string) bool { return strings.Contains(text, Unknown) }) {
 			fields.Field(i).SetZero()
 		}
 	}
@@ -177,7 +177,7 @@ func (p *Profile) unknownProblem(j Job) *Problem {
 	}
 	return &Problem{
 		Field: keys[0],
-		What:  fmt.Sprintf("%s %s %s in the profile of site %s", english.List(keys), verb, Unknown, p.Name),
+		What:  fmt.Sprintf("%s %s %s in the profile of site %s", english.JoinAnd(keys), verb, Unknown, p.Name),
 		Next:  "ask the site's support or read its documentation, write the answers to a copy of the profile (lockstep sites show), and give the copy's path as the site",
 	}
 }

@@ -7,19 +7,19 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// message is an encoded protocol buffer message. The numbers of its fields are those of
+// protoMessage is an encoded protocol buffer message. The numbers of its fields are those of
 // https://github.com/onnx/onnx/blob/v1.12.0/onnx/onnx.proto.
-type message []byte
+type protoMessage []byte
 
-func (m *message) addInt(field protowire.Number, v int) {
+func (m *protoMessage) addInt(field protowire.Number, v int) {
 	*m = protowire.AppendVarint(protowire.AppendTag(*m, field, protowire.VarintType), uint64(v))
 }
 
-func (m *message) addText(field protowire.Number, s string) {
+func (m *protoMessage) addText(field protowire.Number, s string) {
 	*m = protowire.AppendString(protowire.AppendTag(*m, field, protowire.BytesType), s)
 }
 
-func (m *message) addMessage(field protowire.Number, sub message) {
+func (m *protoMessage) addMessage(field protowire.Number, sub protoMessage) {
 	*m = protowire.AppendBytes(protowire.AppendTag(*m, field, protowire.BytesType), sub)
 }
 
@@ -30,8 +30,8 @@ const (
 )
 
 // newAttribute encodes an AttributeProto. v is an int, a float64, a string or a []int.
-func newAttribute(name string, v any) message {
-	var m message
+func newAttribute(name string, v any) protoMessage {
+	var m protoMessage
 	m.addText(1, name)
 	switch v := v.(type) {
 	case int:
@@ -52,7 +52,7 @@ func newAttribute(name string, v any) message {
 	return m
 }
 
-func newTensor(name string, shape []int, values []float32) message {
+func newTensor(name string, shape []int, values []float32) protoMessage {
 	raw := make([]byte, 0, 4*len(values))
 	for _, v := range values {
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
@@ -61,7 +61,7 @@ func newTensor(name string, shape []int, values []float32) message {
 }
 
 // newIntTensor encodes a TensorProto with one dimension.
-func newIntTensor(name string, values []int) message {
+func newIntTensor(name string, values []int) protoMessage {
 	var raw []byte
 	for _, v := range values {
 		raw = binary.LittleEndian.AppendUint64(raw, uint64(v))
@@ -69,8 +69,8 @@ func newIntTensor(name string, values []int) message {
 	return encodeTensor(name, []int{len(values)}, dataInt64, raw)
 }
 
-func encodeTensor(name string, shape []int, dataType int, raw []byte) message {
-	var m message
+func encodeTensor(name string, shape []int, dataType int, raw []byte) protoMessage {
+	var m protoMessage
 	for _, n := range shape {
 		m.addInt(1, n)
 	}
@@ -80,12 +80,12 @@ func encodeTensor(name string, shape []int, dataType int, raw []byte) message {
 	return m
 }
 
-// newValue encodes a ValueInfoProto: a float32 tensor whose dimensions are numbers (int) or names
+// newValueInfo encodes a ValueInfoProto: a float32 tensor whose dimensions are numbers (int) or names
 // (string).
-func newValue(name string, dims []any) message {
-	var shape, tensor, kind, m message
+func newValueInfo(name string, dims []any) protoMessage {
+	var shape, tensor, kind, m protoMessage
 	for _, d := range dims {
-		var dim message
+		var dim protoMessage
 		switch d := d.(type) {
 		case int:
 			dim.addInt(1, d)

@@ -36,7 +36,7 @@ func Write(path string, net model.Network, tensors []weights.Tensor, doc string)
 	return wholefile.WriteBytes(path, m, 0o666)
 }
 
-func encodeModel(net model.Network, tensors []weights.Tensor, doc string) (message, error) {
+func encodeModel(net model.Network, tensors []weights.Tensor, doc string) (protoMessage, error) {
 	g, err := net.Graph(1, nn.Eval)
 	if err != nil {
 		return nil, err
@@ -58,20 +58,20 @@ func encodeModel(net model.Network, tensors []weights.Tensor, doc string) (messa
 		c.names[v.Node] = v.Name
 	}
 	c.names[g.Inputs()[0].Node] = model.ImageInput
-	nodes := c.findNodes()
+	nodes := c.collectNodes()
 	for _, n := range nodes {
-		if err := c.convert(n); err != nil {
+		if err := c.convertNode(n); err != nil {
 			return nil, err
 		}
 	}
 	c.encoded.addText(2, net.Name())
-	image, logits := c.dims(nodes)
-	c.encoded.addMessage(11, newValue(model.ImageInput, image))
-	c.encoded.addMessage(12, newValue(model.LogitsOutput, logits))
+	image, logits := c.symbolicDims(nodes)
+	c.encoded.addMessage(11, newValueInfo(model.ImageInput, image))
+	c.encoded.addMessage(12, newValueInfo(model.LogitsOutput, logits))
 	if len(c.encoded) > math.MaxInt32-1<<20 {
 		return nil, errors.New("the weights exceed 2 GiB, the limit of a file in this format")
 	}
-	var opset, m message
+	var opset, m protoMessage
 	opset.addText(1, "")
 	opset.addInt(2, opsetVersion)
 	m.addInt(1, irVersion)
@@ -88,11 +88,11 @@ type converter struct {
 	weights map[string]weights.Tensor
 	names   map[*gorgonia.Node]string           // of the value in ONNX
 	readers map[*gorgonia.Node][]*gorgonia.Node // nodes that read a node
-	encoded message
+	encoded protoMessage
 }
 
-// findNodes returns the logits' operations in order, and sets readers and names.
-func (c *converter) findNodes() []*gorgonia.Node {
+// collectNodes returns the logits' operations in order, and sets readers and names.
+func (c *converter) collectNodes() []*gorgonia.Node {
 	logits := c.graph.Outputs()[0].Node
 	found, nodes := map[*gorgonia.Node]bool{logits: true}, []*gorgonia.Node{logits}
 	for i := 0; i < len(nodes); i++ {
@@ -113,7 +113,7 @@ func (c *converter) findNodes() []*gorgonia.Node {
 	return nodes
 }
 
-func (c *converter) dims(nodes []*gorgonia.Node) (image, logits []any) {
+func (c *converter) symbolicDims(nodes []*gorgonia.Node) (image, logits []any) {
 	names := []string{"n", "channels", "height", "width"}
 	in, out := c.graph.Inputs()[0].Shape, c.graph.Outputs()[0].Shape
 	if len(in) == 5 {
@@ -139,9 +139,9 @@ func (c *converter) dims(nodes []*gorgonia.Node) (image, logits []any) {
 	return name(in), name(out)
 }
 
-// add adds a node with one output.
-func (c *converter) add(op, output string, inputs []string, attributes ...message) {
-	var m message
+// addNode adds a node with one output.
+func (c *converter) addNode(op, output string, inputs []string, attributes ...protoMessage) {
+	var m protoMessage
 	for _, name := range inputs {
 		m.addText(1, name)
 	}
@@ -154,18 +154,18 @@ func (c *converter) add(op, output string, inputs []string, attributes ...messag
 	c.encoded.addMessage(1, m)
 }
 
-// addWithWeights adds an operation whose operands after the first are parameters or states.
-func (c *converter) addWithWeights(op, output string, in []*gorgonia.Node, attributes ...message) {
+// addNodeWithWeights adds an operation whose operands after the first are parameters or states.
+func (c *converter) addNodeWithWeights(op, output string, in []*gorgonia.Node, attributes ...protoMessage) {
 	inputs := []string{c.names[in[0]]}
 	for _, n := range in[1:] {
 		t := c.weights[c.names[n]]
 		c.encoded.addMessage(5, newTensor(t.Name, t.Shape, t.F32))
 		inputs = append(inputs, t.Name)
 	}
-	c.add(op, output, inputs, attributes...)
+	c.addNode(op, output, inputs, attributes...)
 }
 
-func (c *converter) convert(n *gorgonia.Node) error {
+func (c *converter) convertNode(n *gorgonia.Node) error {
 	info, _ := nn.OperationInfoOf(n)
 	in := nn.Operands(c.graph.Expr(), n)
 	var inputs []string
@@ -180,50 +180,50 @@ func (c *converter) convert(n *gorgonia.Node) error {
 	case nn.KindConv:
 		c.addConv(n, in)
 	case nn.KindConvTranspose:
-		c.addWithWeights("ConvTranspose", y, in, windowAttributes(in[1].Shape()[2:], a)...)
+		c.addNodeWithWeights("ConvTranspose", y, in, windowAttributes(in[1].Shape()[2:], a)...)
 	case nn.KindLinear:
-		c.addWithWeights("Gemm", y, in, newAttribute("transB", 1))
+		c.addNodeWithWeights("Gemm", y, in, newAttribute("transB", 1))
 	case nn.KindBatchNorm:
-		if c.normOf(in[0]) != n { // otherwise addConv has folded it
-			c.addWithWeights("BatchNormalization", y, in, newAttribute("epsilon", a.Epsilon))
+		if c.findFoldableNorm(in[0]) != n { // otherwise addConv has folded it
+			c.addNodeWithWeights("BatchNormalization", y, in, newAttribute("epsilon", a.Epsilon))
 		}
 	case nn.KindReLU:
-		c.add("Relu", y, inputs)
+		c.addNode("Relu", y, inputs)
 	case nn.KindLeakyReLU:
-		c.add("LeakyRelu", y, inputs, newAttribute("alpha", a.Slope))
+		c.addNode("LeakyRelu", y, inputs, newAttribute("alpha", a.Slope))
 	case nn.KindTanh:
-		c.add("Tanh", y, inputs)
+		c.addNode("Tanh", y, inputs)
 	case nn.KindMaxPool:
 		if !a.PadZeros {
-			c.add("MaxPool", y, inputs, windowAttributes(a.Kernel, a)...)
+			c.addNode("MaxPool", y, inputs, windowAttributes(a.Kernel, a)...)
 			break
 		}
 		c.addPad(y+".padded", inputs, a.Pad, a.Pad)
 		a.Pad = nil
 		// Without auto_pad, ONNX Runtime 1.30 (pad_fusion.cc) makes the zeros a padding of
 		// the pooling, which ignores them, so that the result is wrong where all values are negative.
-		c.add("MaxPool", y, []string{y + ".padded"}, append(windowAttributes(a.Kernel, a), newAttribute("auto_pad", "VALID"))...)
+		c.addNode("MaxPool", y, []string{y + ".padded"}, append(windowAttributes(a.Kernel, a), newAttribute("auto_pad", "VALID"))...)
 	case nn.KindAvgPool:
-		c.add("AveragePool", y, inputs, windowAttributes(a.Kernel, a)...)
+		c.addNode("AveragePool", y, inputs, windowAttributes(a.Kernel, a)...)
 	case nn.KindGlobalAvgPool:
-		c.add("GlobalAveragePool", y+".pooled", inputs)
-		c.add("Flatten", y, []string{y + ".pooled"})
+		c.addNode("GlobalAveragePool", y+".pooled", inputs)
+		c.addNode("Flatten", y, []string{y + ".pooled"})
 	case nn.KindReshape: // the layer Flatten
-		c.add("Flatten", y, inputs)
+		c.addNode("Flatten", y, inputs)
 	case nn.KindPad:
 		c.addPad(y, inputs, a.Pad, a.PadEnd)
 	case nn.KindConcat:
-		c.add("Concat", y, inputs, newAttribute("axis", 1))
+		c.addNode("Concat", y, inputs, newAttribute("axis", 1))
 	case nn.KindAdd:
-		c.add("Add", y, inputs)
+		c.addNode("Add", y, inputs)
 	default:
 		return fmt.Errorf("layer %q (%s) has no counterpart in ONNX", info.Layer, c.kinds[info.Layer])
 	}
 	return nil
 }
 
-func windowAttributes(kernel []int, a nn.Attr) []message {
-	all := []message{newAttribute("kernel_shape", kernel), newAttribute("strides", a.Stride)}
+func windowAttributes(kernel []int, a nn.Attr) []protoMessage {
+	all := []protoMessage{newAttribute("kernel_shape", kernel), newAttribute("strides", a.Stride)}
 	if len(a.Pad) > 0 {
 		all = append(all, newAttribute("pads", slices.Concat(a.Pad, a.Pad)))
 	}
@@ -232,11 +232,11 @@ func windowAttributes(kernel []int, a nn.Attr) []message {
 
 func (c *converter) addPad(output string, inputs []string, before, after []int) {
 	c.encoded.addMessage(5, newIntTensor(output+".pads", slices.Concat([]int{0, 0}, before, []int{0, 0}, after)))
-	c.add("Pad", output, append(inputs, output+".pads"))
+	c.addNode("Pad", output, append(inputs, output+".pads"))
 }
 
-// normOf returns the batch norm to fold into n, or nil.
-func (c *converter) normOf(n *gorgonia.Node) *gorgonia.Node {
+// findFoldableNorm returns the batch norm to fold into n, or nil.
+func (c *converter) findFoldableNorm(n *gorgonia.Node) *gorgonia.Node {
 	info, _ := nn.OperationInfoOf(n)
 	if info.Kind != nn.KindConv || len(c.readers[n]) != 1 || c.names[n] == model.LogitsOutput {
 		return nil
@@ -252,9 +252,9 @@ func (c *converter) normOf(n *gorgonia.Node) *gorgonia.Node {
 func (c *converter) addConv(n *gorgonia.Node, in []*gorgonia.Node) {
 	info, _ := nn.OperationInfoOf(n)
 	attributes := windowAttributes(in[1].Shape()[2:], info.Attr)
-	norm := c.normOf(n)
+	norm := c.findFoldableNorm(n)
 	if norm == nil {
-		c.addWithWeights("Conv", c.names[n], in, attributes...)
+		c.addNodeWithWeights("Conv", c.names[n], in, attributes...)
 		return
 	}
 	weight, bias := c.weights[c.names[in[1]]], []float64(nil)
@@ -266,17 +266,17 @@ func (c *converter) addConv(n *gorgonia.Node, in []*gorgonia.Node) {
 		values[i] = c.weights[c.names[o]].Float64s()
 	}
 	normInfo, _ := nn.OperationInfoOf(norm)
-	folded, shift := fold(weight.Float64s(), bias, values, normInfo.Attr.Epsilon)
+	folded, shift := foldBatchNorm(weight.Float64s(), bias, values, normInfo.Attr.Epsilon)
 	inputs := []string{c.names[in[0]], weight.Name, info.Layer + ".bias"}
 	c.encoded.addMessage(5, newTensor(inputs[1], weight.Shape, folded))
 	c.encoded.addMessage(5, newTensor(inputs[2], []int{len(shift)}, shift))
-	c.add("Conv", c.names[norm], inputs, attributes...)
+	c.addNode("Conv", c.names[norm], inputs, attributes...)
 }
 
-// fold returns the weight and bias of a convolution that includes the batch norm with the given
+// foldBatchNorm returns the weight and bias of a convolution that includes the batch norm with the given
 // gamma, beta, mean and variance: y = γ·(w∗x + b − μ)/√(σ²+ε) + β. bias is nil if the convolution
 // has none.
-func fold(weight, bias []float64, norm [4][]float64, epsilon float64) (folded, shift []float32) {
+func foldBatchNorm(weight, bias []float64, norm [4][]float64, epsilon float64) (folded, shift []float32) {
 	gamma, beta, mean, variance := norm[0], norm[1], norm[2], norm[3]
 	window := len(weight) / len(gamma)
 	for k := range gamma {

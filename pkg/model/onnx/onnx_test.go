@@ -169,7 +169,7 @@ func TestNoCounterpart(t *testing.T) {
 	for _, o := range nn.Operands(g.Expr(), g.Loss()) {
 		c.names[o] = "any"
 	}
-	if err := c.convert(g.Loss()); err == nil || err.Error() != `layer "loss.0" (BCEWithLogits) has no counterpart in ONNX` {
+	if err := c.convertNode(g.Loss()); err == nil || err.Error() != `layer "loss.0" (BCEWithLogits) has no counterpart in ONNX` {
 		t.Errorf("got error %v", err)
 	}
 }

@@ -48,27 +48,27 @@ type Description struct {
 }
 
 //go:embed python
-var python embed.FS
+var pythonFiles embed.FS
 
-// twin is the counterpart of a network in Python.
-type twin struct {
+// pythonCounterpart is the counterpart of a network in Python.
+type pythonCounterpart struct {
 	file string // the one in python that has the module
 	call string // the call that makes it
 }
 
 // Check returns an error, which names a layer, if the Python file cannot have net.
 func Check(net model.Network) error {
-	_, err := findTwin(net)
+	_, err := findCounterpart(net)
 	return err
 }
 
-// findTwin returns the counterpart of net, or the error of Check if it has none.
-func findTwin(net model.Network) (twin, error) {
+// findCounterpart returns the counterpart of net, or the error of Check if it has none.
+func findCounterpart(net model.Network) (pythonCounterpart, error) {
 	flag := map[bool]string{false: "False", true: "True"}
 	switch n := net.(type) {
 	case *model.UNet2DNetwork:
 		c := n.Config()
-		return twin{"unet2d.py", fmt.Sprintf("UNet2D(inputs=%d, outputs=%d, base=%d, depth=%d, batch_norm=%s, bias=%s)",
+		return pythonCounterpart{"unet2d.py", fmt.Sprintf("UNet2D(inputs=%d, outputs=%d, base=%d, depth=%d, batch_norm=%s, bias=%s)",
 			c.InChannels, c.OutChannels, c.Base, c.Depth, flag[c.Norm == "batch"], flag[c.Bias])}, nil
 	case *model.ResNet:
 		c, file, module := n.Config(), "resnet.py", "ResNet"
@@ -76,20 +76,20 @@ func findTwin(net model.Network) (twin, error) {
 			file, module = "resnetv2.py", "ResNetV2"
 		}
 		blocks := strings.ReplaceAll(fmt.Sprint(c.Blocks), " ", ", ")
-		return twin{file, fmt.Sprintf("%s(inputs=%d, classes=%d, base=%d, blocks=%s, cifar_stem=%s, momentum=%g)",
+		return pythonCounterpart{file, fmt.Sprintf("%s(inputs=%d, classes=%d, base=%d, blocks=%s, cifar_stem=%s, momentum=%g)",
 			module, c.InChannels, c.Classes, c.Base, blocks, flag[c.Stem == model.StemCIFAR], n.BatchNormMomentum())}, nil
 	}
 	s, err := model.Summarize(net, 1)
 	if err != nil {
-		return twin{}, err
+		return pythonCounterpart{}, err
 	}
-	return twin{}, fmt.Errorf("layer %q (%s) of %s has no counterpart: the Python file can only have the networks unet2d and resnet", s.Layers[0].Name, s.Layers[0].Kind, net.Name())
+	return pythonCounterpart{}, fmt.Errorf("layer %q (%s) of %s has no counterpart: the Python file can only have the networks unet2d and resnet", s.Layers[0].Name, s.Layers[0].Kind, net.Name())
 }
 
 // Write writes net with the given weights, its parameters and running statistics in float32, to
 // the folder dir: the files that Files returns.
 func Write(dir string, net model.Network, tensors []weights.Tensor, d Description) error {
-	text, err := module(net, d)
+	text, err := renderModule(net, d)
 	if err == nil {
 		err = os.MkdirAll(dir, 0o777)
 	}
@@ -102,9 +102,9 @@ func Write(dir string, net model.Network, tensors []weights.Tensor, d Descriptio
 	return err
 }
 
-// module returns the content of the Python file.
-func module(net model.Network, d Description) ([]byte, error) {
-	t, err := findTwin(net)
+// renderModule returns the content of the Python file.
+func renderModule(net model.Network, d Description) ([]byte, error) {
+	t, err := findCounterpart(net)
 	if err != nil {
 		return nil, err
 	}
@@ -112,8 +112,8 @@ func module(net model.Network, d Description) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := values{
-		Description: d, Network: net.Name(), New: t.call, Names: formatList(d.ClassNames), Values: formatList(d.MaskValues),
+	v := templateValues{
+		Description: d, Network: net.Name(), New: t.call, Names: formatPythonList(d.ClassNames), Values: formatPythonList(d.MaskValues),
 		Outputs: g.Outputs()[0].Shape[1], Segments: net.Task() == model.Segmentation,
 	}
 	parts := []string{"head.py.tmpl", t.file, "load.py"}
@@ -137,7 +137,7 @@ func module(net model.Network, d Description) ([]byte, error) {
 	for i, line := range d.About {
 		v.About[i] = strings.NewReplacer(`\`, `\\`, `"""`, `'''`).Replace(line) // it is between """ and """
 	}
-	files, err := template.ParseFS(python, "python/*")
+	files, err := template.ParseFS(pythonFiles, "python/*")
 	if err != nil {
 		return nil, err
 	}
@@ -154,8 +154,8 @@ func module(net model.Network, d Description) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// values are what the templates of a Python file insert.
-type values struct {
+// templateValues are what the templates of a Python file insert.
+type templateValues struct {
 	Description
 	Network, New  string // the name of the network, and the call that makes it
 	Names, Values string // of the classes, as Python's lists
@@ -164,8 +164,8 @@ type values struct {
 	Segments      bool
 }
 
-// formatList formats strings or numbers as a list in Python.
-func formatList[T any](list []T) string {
+// formatPythonList formats strings or numbers as a list in Python.
+func formatPythonList[T any](list []T) string {
 	var texts []string
 	for _, v := range list {
 		text, _ := json.Marshal(v) // a string in JSON is one in Python

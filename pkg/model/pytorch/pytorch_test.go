@@ -29,7 +29,7 @@ func TestDocumentation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := module(net, Description{About: []string{`run a\b"""`, "last"}, Step: 16, Halo: 96})
+	text, err := renderModule(net, Description{About: []string{`run a\b"""`, "last"}, Step: 16, Halo: 96})
 	if err != nil || !strings.Contains(string(text), "run a\\\\b'''\nlast\n") {
 		t.Errorf("error %v, got %.300s", err, text)
 	}

@@ -29,7 +29,7 @@ func Explain(records []Record, places map[int]Place) []string {
 		r := &records[i]
 		e.byRank[r.Rank] = r
 		e.world = max(e.world, r.World)
-		e.readError(r.Error)
+		e.parseLastSeen(r.Error)
 		e.failed = e.failed || r.Error != ""
 		if l := r.Lost; l != nil {
 			e.lost[l.Rank] = l.Reason
@@ -38,7 +38,7 @@ func Explain(records []Record, places map[int]Place) []string {
 			e.newest = max(e.newest, c.Number)
 		}
 	}
-	e.findWaiting()
+	e.findWaitingRanks()
 	if e.call == nil { // all had finished it
 		return e.explainMessages()
 	}
@@ -58,7 +58,7 @@ func Explain(records []Record, places map[int]Place) []string {
 		all = append(all, text)
 	}
 	if len(unasked) > 0 {
-		all = append(all, fmt.Sprintf("rank %s waited in %s for others: send SIGUSR2 to rank %s too, to see which one has not entered it", english.List(e.waiting), e.call, english.List(unasked[:min(len(unasked), maxListedRanks)])))
+		all = append(all, fmt.Sprintf("rank %s waited in %s for others: send SIGUSR2 to rank %s too, to see which one has not entered it", english.JoinAnd(e.waiting), e.call, english.JoinAnd(unasked[:min(len(unasked), maxListedRanks)])))
 	}
 	return all
 }
@@ -77,13 +77,13 @@ type explainer struct {
 	failed  bool           // an operation has failed; otherwise the records were asked for
 }
 
-// lastSeen matches what an error of package collective says about a rank and the last collective
+// lastSeenPattern matches what an error of package collective says about a rank and the last collective
 // operation in which it was seen. Messages are counted separately.
-var lastSeen = regexp.MustCompile(`\brank (\d+)(?: is gone:)?[^;:(]*\(last seen in (?:all-reduce|broadcast|reduce-scatter|all-gather|barrier) (\d+)\)`)
+var lastSeenPattern = regexp.MustCompile(`\brank (\d+)(?: is gone:)?[^;:(]*\(last seen in (?:all-reduce|broadcast|reduce-scatter|all-gather|barrier) (\d+)\)`)
 
-// readError notes in which operation the ranks in an error were last seen.
-func (e *explainer) readError(text string) {
-	for _, m := range lastSeen.FindAllStringSubmatch(text, -1) {
+// parseLastSeen notes in which operation the ranks in an error were last seen.
+func (e *explainer) parseLastSeen(text string) {
+	for _, m := range lastSeenPattern.FindAllStringSubmatch(text, -1) {
 		rank, err := strconv.Atoi(m[1])
 		number, nerr := strconv.ParseUint(m[2], 10, 64)
 		if err == nil && nerr == nil {
@@ -92,7 +92,7 @@ func (e *explainer) readError(text string) {
 	}
 }
 
-func (r *Record) find(number uint64) *Call {
+func (r *Record) findCall(number uint64) *Call {
 	for i := range r.Calls {
 		if r.Calls[i].Number == number {
 			return &r.Calls[i]
@@ -101,14 +101,14 @@ func (r *Record) find(number uint64) *Call {
 	return nil
 }
 
-// findWaiting finds the ranks that had not finished the newest operation.
-func (e *explainer) findWaiting() {
+// findWaitingRanks finds the ranks that had not finished the newest operation.
+func (e *explainer) findWaitingRanks() {
 	for rank := range e.world {
 		r := e.byRank[rank]
 		if r == nil {
 			continue
 		}
-		c := r.find(e.newest)
+		c := r.findCall(e.newest)
 		if c == nil || !c.End.IsZero() && !c.Failed {
 			continue
 		}
@@ -127,19 +127,19 @@ func (e *explainer) findWaiting() {
 // explainRank returns a sentence if other ranks waited for rank or it called another operation, or "".
 func (e *explainer) explainRank(rank int) string {
 	name, r := e.describeRank(rank), e.byRank[rank]
-	waited := fmt.Sprintf("; %s waited up to %s", english.Count(len(e.waiting), "rank"), e.longest.Round(time.Millisecond))
+	waited := fmt.Sprintf("; %s waited up to %s", english.FormatCount(len(e.waiting), "rank"), e.longest.Round(time.Millisecond))
 	if len(e.waiting) <= maxListedRanks {
 		waited = fmt.Sprintf("; rank %s waited %s", e.waiting[0], e.longest.Round(time.Millisecond))
 		if len(e.waiting) > 1 {
-			waited = fmt.Sprintf("; ranks %s waited up to %s", english.List(e.waiting), e.longest.Round(time.Millisecond))
+			waited = fmt.Sprintf("; ranks %s waited up to %s", english.JoinAnd(e.waiting), e.longest.Round(time.Millisecond))
 		}
 	}
 	if r == nil {
-		return e.explainSilent(name, rank) + waited
+		return e.explainSilentRank(name, rank) + waited
 	}
-	switch own := r.find(e.newest); {
+	switch own := r.findCall(e.newest); {
 	case own == nil:
-		return fmt.Sprintf("%s never entered %s: %s", name, e.call, r.describeLast()) + waited + r.describeEnd()
+		return fmt.Sprintf("%s never entered %s: %s", name, e.call, r.describeLastCall()) + waited + r.describeEnd()
 	case own.Kind != e.call.Kind || own.Elements != e.call.Elements || own.Bits != e.call.Bits || own.Peer != e.call.Peer:
 		return fmt.Sprintf("%s called %s as collective %d, but rank %d called %s: every rank must call the same operations in the same order", name, own.signature(), e.newest, e.caller, e.call.signature())
 	case e.call.Failed && own.Begin.After(e.call.End):
@@ -176,7 +176,7 @@ func (r *Record) describeStack() string {
 	return fmt.Sprintf("; its stack (%s): %s", StacksName(r.Rank), FormatStack(r.Stack[:min(len(r.Stack), maxFrames)]))
 }
 
-func (e *explainer) explainSilent(name string, rank int) string {
+func (e *explainer) explainSilentRank(name string, rank int) string {
 	cause := "it wrote no record, so it was killed, stopped or cut off, or failed elsewhere"
 	if reason := e.lost[rank]; reason != "" {
 		cause = "no stack: " + reason
@@ -189,13 +189,13 @@ func (e *explainer) explainSilent(name string, rank int) string {
 		return fmt.Sprintf("%s entered %s and did not finish it: %s", name, e.call, cause)
 	}
 	last := fmt.Sprintf("its last collective was number %d", number)
-	if c := e.byRank[e.caller].find(number); c != nil { // all ranks call the same operations
+	if c := e.byRank[e.caller].findCall(number); c != nil { // all ranks call the same operations
 		last = "its last collective was " + c.Describe()
 	}
 	return fmt.Sprintf("%s never entered %s: %s, and %s", name, e.call, last, cause)
 }
 
-func (r *Record) describeLast() string {
+func (r *Record) describeLastCall() string {
 	for i := len(r.Calls) - 1; i >= 0; i-- {
 		c := r.Calls[i]
 		if c.Number == 0 {
@@ -213,11 +213,11 @@ func (r *Record) describeLast() string {
 // String returns the operation with its number and, if known, place, such as
 // "all-reduce 812 (bucket 2 of step 406)".
 func (c Call) String() string {
-	return fmt.Sprintf("%s %d", c.Kind, c.Number) + c.place()
+	return fmt.Sprintf("%s %d", c.Kind, c.Number) + c.placeSuffix()
 }
 
-// place returns the operation's place in the training, such as " (bucket 2 of step 406)", or "".
-func (c Call) place() string {
+// placeSuffix returns the operation's place in the training, such as " (bucket 2 of step 406)", or "".
+func (c Call) placeSuffix() string {
 	switch {
 	case c.Bucket != nil && c.Step > 0:
 		return fmt.Sprintf(" (bucket %d of step %d)", *c.Bucket, c.Step)

@@ -74,10 +74,10 @@ func (e *explainer) explainMessage(peer int, w messageWait) string {
 		verb, direction = "send", "to"
 	}
 	size := strings.TrimPrefix(w.call.sizeSuffix(), " of ")
-	text := fmt.Sprintf("%s did not %s %s %s rank %d%s, which waited %s: ", e.describeRank(peer), verb, size, direction, w.rank, w.call.place(), w.time.Round(time.Millisecond))
+	text := fmt.Sprintf("%s did not %s %s %s rank %d%s, which waited %s: ", e.describeRank(peer), verb, size, direction, w.rank, w.call.placeSuffix(), w.time.Round(time.Millisecond))
 	switch {
 	case r != nil:
-		return text + r.describeLast()
+		return text + r.describeLastCall()
 	case !e.failed:
 		return text + fmt.Sprintf("send SIGUSR2 to rank %d too, to see its last collective", peer)
 	}

@@ -19,7 +19,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-func header() string {
+func headerLine() string {
 	names := []string{timeColumn, secondsColumn, hostColumn, epochColumn}
 	return strings.Join(append(names, Columns()...), ",")
 }
@@ -110,21 +110,21 @@ func Create(dir string, rank int) (*Writer, error) {
 			return nil, fmt.Errorf("record usage: %w", err)
 		}
 	}
-	if err := wholefile.Separate(path); err != nil { // a snapshot with hard links stays as it is
+	if err := wholefile.BreakHardLinks(path); err != nil { // a snapshot with hard links stays as it is
 		return nil, fmt.Errorf("record usage: %w", err)
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("record usage: %w", err)
 	}
-	if err := repair(f); err != nil {
+	if err := repairTornFile(f); err != nil {
 		return nil, errors.Join(fmt.Errorf("record usage in %s: %w", path, err), f.Close())
 	}
 	return &Writer{f}, nil
 }
 
-// repair removes a torn last line from f, and writes the header if no line remains.
-func repair(f *os.File) error {
+// repairTornFile removes a torn last line from f, and writes the header if no line remains.
+func repairTornFile(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ func repair(f *os.File) error {
 	if err := f.Truncate(complete); err != nil || complete > 0 {
 		return err
 	}
-	_, err = f.WriteString(header() + "\n")
+	_, err = f.WriteString(headerLine() + "\n")
 	return err
 }
 
@@ -165,7 +165,7 @@ func Ranks(dir string) ([]int, error) {
 	}
 	var ranks []int
 	for _, e := range entries {
-		if rank, ok := rankOf(e.Name()); ok {
+		if rank, ok := rankFromFileName(e.Name()); ok {
 			ranks = append(ranks, rank)
 		}
 	}
@@ -195,21 +195,21 @@ func Read(dir string) ([]Record, []runs.Problem, error) {
 		}
 		r := Record{Rank: rank}
 		var some []runs.Problem
-		r.Samples, some = parse(string(text), path)
+		r.Samples, some = parseSamples(string(text), path)
 		records, problems = append(records, r), append(problems, some...)
 	}
 	return records, problems, nil
 }
 
-// rankOf returns the rank in the file name usage-<rank>.csv. ok is false for other names.
-func rankOf(name string) (rank int, ok bool) {
+// rankFromFileName returns the rank in the file name usage-<rank>.csv. ok is false for other names.
+func rankFromFileName(name string) (rank int, ok bool) {
 	text, _ := strings.CutPrefix(name, "usage-")
 	text, _ = strings.CutSuffix(text, ".csv")
 	rank, err := strconv.Atoi(text)
 	return rank, err == nil && rank >= 0 && FileName(rank) == name
 }
 
-func parse(text, path string) (samples []Sample, problems []runs.Problem) {
+func parseSamples(text, path string) (samples []Sample, problems []runs.Problem) {
 	var names []string
 	number := 0
 	for line := range strings.Lines(text) {
@@ -221,7 +221,7 @@ func parse(text, path string) (samples []Sample, problems []runs.Problem) {
 		}
 		if names == nil {
 			if names = strings.Split(row, ","); !slices.Contains(names, timeColumn) || !slices.Contains(names, secondsColumn) {
-				return nil, []runs.Problem{{File: path, Line: number, Reason: fmt.Sprintf("expected the header %s, got %.80q; no row of this file is used", header(), row)}}
+				return nil, []runs.Problem{{File: path, Line: number, Reason: fmt.Sprintf("expected the header %s, got %.80q; no row of this file is used", headerLine(), row)}}
 			}
 			continue
 		}

@@ -138,20 +138,20 @@ func (r Record) Summarize() Summary {
 	for _, sample := range r.Samples {
 		s.Host, s.Seconds = sample.Host, s.Seconds+sample.Seconds
 	}
-	s.CPUCores, _ = r.mean(func(s *Sample) float64 { return s.CPUCores })
-	s.MachineCPUCores, _ = r.mean(func(s *Sample) float64 { return s.MachineCPUCores })
-	s.ReceivedBytesPerSecond, _ = r.mean(func(s *Sample) float64 { return s.ReceivedBytesPerSecond })
-	s.SentBytesPerSecond, _ = r.mean(func(s *Sample) float64 { return s.SentBytesPerSecond })
-	s.LoopbackBytesPerSecond, _ = r.mean(func(s *Sample) float64 { return s.LoopbackBytesPerSecond })
-	s.GPUPercent, _ = r.mean(func(s *Sample) float64 { return s.GPUPercent })
-	s.ProcessorWatts, s.ProcessorJoules = r.mean(func(s *Sample) float64 { return s.ProcessorWatts })
-	s.GPUWatts, s.GPUJoules = r.mean(func(s *Sample) float64 { return s.GPUWatts })
+	s.CPUCores, _ = r.timeWeightedMean(func(s *Sample) float64 { return s.CPUCores })
+	s.MachineCPUCores, _ = r.timeWeightedMean(func(s *Sample) float64 { return s.MachineCPUCores })
+	s.ReceivedBytesPerSecond, _ = r.timeWeightedMean(func(s *Sample) float64 { return s.ReceivedBytesPerSecond })
+	s.SentBytesPerSecond, _ = r.timeWeightedMean(func(s *Sample) float64 { return s.SentBytesPerSecond })
+	s.LoopbackBytesPerSecond, _ = r.timeWeightedMean(func(s *Sample) float64 { return s.LoopbackBytesPerSecond })
+	s.GPUPercent, _ = r.timeWeightedMean(func(s *Sample) float64 { return s.GPUPercent })
+	s.ProcessorWatts, s.ProcessorJoules = r.timeWeightedMean(func(s *Sample) float64 { return s.ProcessorWatts })
+	s.GPUWatts, s.GPUJoules = r.timeWeightedMean(func(s *Sample) float64 { return s.GPUWatts })
 	return s
 }
 
-// mean returns the mean of a value over the time in which it was measured, and its integral over
+// timeWeightedMean returns the mean of a value over the time in which it was measured, and its integral over
 // that time, or NaN.
-func (r Record) mean(value func(*Sample) float64) (mean, integral float64) {
+func (r Record) timeWeightedMean(value func(*Sample) float64) (mean, integral float64) {
 	seconds := 0.0
 	for i := range r.Samples {
 		s := &r.Samples[i]

@@ -25,7 +25,7 @@ type Runner struct {
 
 	beginPass func(name, part string) (end func()) // see engine.Capabilities; nil without a profiler
 
-	passes   []passOfBatch // remaining passes of the current optimizer step
+	passes   []microBatchPass // remaining passes of the current optimizer step
 	running  map[int]*microBatch
 	messages []device.Buffer       // by rank: gradients that this rank receives
 	received map[int]device.Buffer // by tensor ID: the parts of messages
@@ -77,7 +77,7 @@ func (r *Runner) Start(x *Executable) {
 
 // Begin begins an optimizer step of the given number of micro-batches.
 func (r *Runner) Begin(x *Executable, batches int) {
-	r.passes, x.sum, x.loss = scheduleOf(r.schedule, len(x.stages), x.stage, batches), 0, 0
+	r.passes, x.sum, x.loss = stageSchedule(r.schedule, len(x.stages), x.stage, batches), 0, 0
 }
 
 // RunNext runs the forward pass of the next micro-batch, whose inputs are set, and those backward
@@ -91,7 +91,7 @@ func (r *Runner) RunNext(ctx context.Context, x *Executable, t *engine.Timing) e
 			run = r.runBackward
 		}
 		if err := run(ctx, x, next.batch, t); err != nil {
-			return r.describe(err)
+			return r.findSendError(err)
 		}
 	}
 	return nil
@@ -118,14 +118,14 @@ func (r *Runner) Close() {
 	}
 }
 
-// describe returns err, or the error of the sender that has canceled the operation.
-func (r *Runner) describe(err error) error {
+// findSendError returns err, or the error of the sender that has canceled the operation.
+func (r *Runner) findSendError(err error) error {
 	if !errors.Is(err, context.Canceled) {
 		return err
 	}
 	for _, s := range r.senders {
 		if s != nil {
-			err = cmp.Or(s.failure(), err)
+			err = cmp.Or(s.sendError(), err)
 		}
 	}
 	return err
@@ -171,11 +171,11 @@ func (r *Runner) runBackward(ctx context.Context, x *Executable, batch int, t *e
 	if err := x.runBackward(ctx, b, r.received, r.sync); err != nil {
 		return fmt.Errorf("micro-batch %d: %w", batch, err)
 	}
-	x.release(b)
+	x.releaseMicroBatch(b)
 	for to, stage := range x.stages {
 		for _, id := range stage.Gradients[x.stage] {
 			v := x.newBuffer(x.program.Tensors[id].Elements())
-			if err := readOutput(x.backward, plan.InputName(id), v); err != nil {
+			if err := readOutput(x.backward, plan.StageInputName(id), v); err != nil {
 				return err
 			}
 			r.senders[to].add(v)

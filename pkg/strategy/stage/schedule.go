@@ -13,25 +13,25 @@ const (
 	OneForwardOneBackward = "1f1b"
 )
 
-// passOfBatch is one pass of one micro-batch.
-type passOfBatch struct {
+// microBatchPass is one pass of one micro-batch.
+type microBatchPass struct {
 	backward bool
 	batch    int // from 1
 }
 
-// scheduleOf returns the passes of the given stage in the order in which it runs them.
-func scheduleOf(name string, stages, stage, batches int) []passOfBatch {
+// stageSchedule returns the passes of the given stage in the order in which it runs them.
+func stageSchedule(name string, stages, stage, batches int) []microBatchPass {
 	ahead := batches // forward passes before the first backward pass
 	if name == OneForwardOneBackward {
 		ahead = min(batches, stages-stage)
 	}
-	var list []passOfBatch
+	var list []microBatchPass
 	for m := 1; m <= batches+ahead-1; m++ {
 		if m <= batches {
-			list = append(list, passOfBatch{false, m})
+			list = append(list, microBatchPass{false, m})
 		}
 		if done := m - ahead + 1; done >= 1 {
-			list = append(list, passOfBatch{true, done})
+			list = append(list, microBatchPass{true, done})
 		}
 	}
 	return list

@@ -7,7 +7,7 @@ import (
 )
 
 // describePasses writes a schedule as in the papers, such as "F1 F2 B1 B2".
-func describePasses(list []passOfBatch) string {
+func describePasses(list []microBatchPass) string {
 	var words []string
 	for _, p := range list {
 		words = append(words, fmt.Sprintf("%s%d", map[bool]string{false: "F", true: "B"}[p.backward], p.batch))
@@ -32,7 +32,7 @@ func TestSchedules(t *testing.T) {
 		{OneForwardOneBackward, 4, 0, 1, "F1 B1"},
 		{OneForwardOneBackward, 1, 0, 2, "F1 B1 F2 B2"},
 	} {
-		if got := describePasses(scheduleOf(c.name, c.stages, c.stage, c.batches)); got != c.want {
+		if got := describePasses(stageSchedule(c.name, c.stages, c.stage, c.batches)); got != c.want {
 			t.Errorf("%s, stage %d of %d, %d micro-batches: got %s, want %s", c.name, c.stage, c.stages, c.batches, got, c.want)
 		}
 	}
@@ -46,9 +46,9 @@ func TestSchedulesEnd(t *testing.T) {
 		for stages := 1; stages <= 5; stages++ {
 			for batches := 1; batches <= 7; batches++ {
 				ended := map[string]int{} // by pass and stage: the time after which it has run
-				rest := make([][]passOfBatch, stages)
+				rest := make([][]microBatchPass, stages)
 				for s := range rest {
-					rest[s] = scheduleOf(name, stages, s, batches)
+					rest[s] = stageSchedule(name, stages, s, batches)
 				}
 				total := 2 * stages * batches
 				slots, kept := 0, make([]int, stages)

@@ -65,8 +65,8 @@ func (s *sender) flush() error {
 	return s.err
 }
 
-// failure returns the error of the first message that could not be sent, or nil.
-func (s *sender) failure() error {
+// sendError returns the error of the first message that could not be sent, or nil.
+func (s *sender) sendError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err

@@ -28,7 +28,7 @@ type Executable struct {
 	program           *plan.Program     // of the whole network
 	stages            []plan.Stage
 	stage             int
-	forward, backward pass
+	forward, backward passExecutable
 	// Tensors of the whole program, by ID: inputs of the passes that other programs compute,
 	// and results of the forward pass that other programs read.
 	forwardInputs, backwardInputs, results []int
@@ -40,18 +40,18 @@ type Executable struct {
 	loss   float64 // see Loss
 }
 
-// pass is the executable of one pass, and what it can do.
-type pass struct {
+// passExecutable is the executable of one pass, and what it can do.
+type passExecutable struct {
 	engine.Executable
 	can engine.Capabilities
 }
 
-func loadPass(e engine.Engine, p *plan.Program, whole engine.Executable) (pass, error) {
+func loadPass(e engine.Engine, p *plan.Program, whole engine.Executable) (passExecutable, error) {
 	exe, err := e.Load(p, whole)
 	if err != nil {
-		return pass{}, err
+		return passExecutable{}, err
 	}
-	return pass{exe, exe.Capabilities()}, nil
+	return passExecutable{exe, exe.Capabilities()}, nil
 }
 
 // microBatch has the tensors that a stage keeps between its two passes of a micro-batch.
@@ -65,7 +65,7 @@ type microBatch struct {
 // pipeline runs: stage number stage, from 0, of the given number of stages. It shares the
 // parameters of whole, an executable of e with the complete network.
 func Load(e engine.Engine, p *plan.Program, whole engine.Executable, stages, stage int) (*Executable, error) {
-	all, err := plan.Cut(p, stages)
+	all, err := plan.CutIntoStages(p, stages)
 	if err != nil {
 		return nil, err
 	}
@@ -77,19 +77,19 @@ func Load(e engine.Engine, p *plan.Program, whole engine.Executable, stages, sta
 	if x.backward, err = loadPass(e, own.Backward, whole); err != nil {
 		return nil, errors.Join(fmt.Errorf("load backward pass of stage %d: %w", stage, err), x.forward.Close())
 	}
-	x.findTensors()
+	x.listExchangedTensors()
 	return x, nil
 }
 
-// findTensors sets the lists of tensors that the passes exchange.
-func (x *Executable) findTensors() {
+// listExchangedTensors sets the lists of tensors that the passes exchange.
+func (x *Executable) listExchangedTensors() {
 	own := x.stages[x.stage]
 	received := slices.Concat(slices.Concat(own.Activations...), slices.Concat(own.Gradients...))
 	for id := range x.program.Tensors {
-		if own.Forward.Lookup(plan.Input, plan.InputName(id)) >= 0 {
+		if own.Forward.FindTensor(plan.Input, plan.StageInputName(id)) >= 0 {
 			x.forwardInputs = append(x.forwardInputs, id)
 		}
-		if own.Backward.Lookup(plan.Input, plan.InputName(id)) >= 0 {
+		if own.Backward.FindTensor(plan.Input, plan.StageInputName(id)) >= 0 {
 			x.backwardInputs = append(x.backwardInputs, id)
 			if !slices.Contains(received, id) {
 				x.results = append(x.results, id)
@@ -145,17 +145,17 @@ func (x *Executable) NextBatch(s engine.Source) (bool, error) { return engine.Se
 
 // SetInput copies v to an input of the next batch, if this stage reads it.
 func (x *Executable) SetInput(name string, v []float32) error {
-	id := x.program.Lookup(plan.Input, name)
+	id := x.program.FindTensor(plan.Input, name)
 	if id < 0 {
 		return fmt.Errorf("set input %q: the program has no such input", name)
 	}
 	if n := x.program.Tensors[id].Elements(); len(v) != n {
 		return fmt.Errorf("set input %q: got %d values, want %d for shape %v", name, len(v), n, x.program.Tensors[id].Shape)
 	}
-	if x.backward.Program().Lookup(plan.Input, name) >= 0 {
+	if x.backward.Program().FindTensor(plan.Input, name) >= 0 {
 		x.inputs[name] = append(x.inputs[name][:0], v...)
 	}
-	if x.forward.Program().Lookup(plan.Input, name) < 0 {
+	if x.forward.Program().FindTensor(plan.Input, name) < 0 {
 		return nil
 	}
 	return x.forward.SetInput(name, v)
@@ -303,7 +303,7 @@ func (x *Executable) takeMicroBatch() *microBatch {
 	return b
 }
 
-func (x *Executable) release(b *microBatch) { x.free = append(x.free, b) }
+func (x *Executable) releaseMicroBatch(b *microBatch) { x.free = append(x.free, b) }
 
 // runForward runs the forward pass of b, whose activations of earlier stages are received.
 func (x *Executable) runForward(ctx context.Context, b *microBatch) error {
@@ -317,7 +317,7 @@ func (x *Executable) runForward(ctx context.Context, b *microBatch) error {
 		return err
 	}
 	for _, id := range x.results {
-		if err := readOutput(x.forward, x.program.OutputName(id), b.tensors[id]); err != nil {
+		if err := readOutput(x.forward, x.program.StageOutputName(id), b.tensors[id]); err != nil {
 			return err
 		}
 	}
@@ -340,7 +340,7 @@ func (x *Executable) runBackward(ctx context.Context, b *microBatch, gradients m
 }
 
 // setInputs takes the values of the inputs ids from tensors or more.
-func (*Executable) setInputs(p pass, ids []int, tensors, more map[int]device.Buffer) error {
+func (*Executable) setInputs(p passExecutable, ids []int, tensors, more map[int]device.Buffer) error {
 	for _, id := range ids {
 		v, ok := tensors[id]
 		if !ok {
@@ -348,9 +348,9 @@ func (*Executable) setInputs(p pass, ids []int, tensors, more map[int]device.Buf
 		}
 		var err error
 		if p.can.SetInputBuffer != nil {
-			err = p.can.SetInputBuffer(plan.InputName(id), v)
+			err = p.can.SetInputBuffer(plan.StageInputName(id), v)
 		} else {
-			err = p.SetInput(plan.InputName(id), v.F32)
+			err = p.SetInput(plan.StageInputName(id), v.F32)
 		}
 		if err != nil {
 			return err
@@ -359,7 +359,7 @@ func (*Executable) setInputs(p pass, ids []int, tensors, more map[int]device.Buf
 	return nil
 }
 
-func readOutput(p pass, name string, dst device.Buffer) error {
+func readOutput(p passExecutable, name string, dst device.Buffer) error {
 	if p.can.OutputBuffer != nil {
 		return p.can.OutputBuffer(name, dst)
 	}

@@ -22,7 +22,7 @@ func TestStartOnCPUs(t *testing.T) {
 	if err := startOnCPUs(c, [][]int{before, last}, 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Wait(); err != nil || strings.Fields(out.String())[1] != topology.FormatList(last) {
+	if err := c.Wait(); err != nil || strings.Fields(out.String())[1] != topology.FormatCPUList(last) {
 		t.Errorf("the process has %q, want CPUs %v (%v)", out.String(), last, err)
 	}
 	if after, err := topology.AllowedCPUs(); err != nil || !slices.Equal(after, before) {

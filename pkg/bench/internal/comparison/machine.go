@@ -18,7 +18,7 @@ import (
 // DescribeMachine describes the processor, the number of cores, the operating system and the architecture.
 func DescribeMachine() string {
 	h := runs.DescribeHost()
-	return fmt.Sprintf("%s, %s, %s/%s", h.CPU, english.Count(h.Cores, "core"), h.OS, h.Arch)
+	return fmt.Sprintf("%s, %s, %s/%s", h.CPU, english.FormatCount(h.Cores, "core"), h.OS, h.Arch)
 }
 
 // FindCommit returns the checked-out commit of the command's source tree, or the command's build id.

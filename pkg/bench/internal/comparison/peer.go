@@ -27,9 +27,9 @@ type PeerOptions struct {
 // peerMissingExitCode is the exit code of a peer's script without a library that it needs.
 const peerMissingExitCode = 3
 
-// Command returns the command line of a peer's script, without the script's arguments, for the first
+// ScriptCommand returns the command line of a peer's script, without the script's arguments, for the first
 // python3 that has the modules. what names the modules in the error.
-func (o PeerOptions) Command(ctx context.Context, script, what string, modules ...string) ([]string, error) {
+func (o PeerOptions) ScriptCommand(ctx context.Context, script, what string, modules ...string) ([]string, error) {
 	path, err := o.findScript(script)
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (o PeerOptions) Command(ctx context.Context, script, what string, modules .
 
 // TorchCommand returns the command line of a script that needs PyTorch.
 func (o PeerOptions) TorchCommand(ctx context.Context, script string) ([]string, error) {
-	return o.Command(ctx, script, "PyTorch", "torch")
+	return o.ScriptCommand(ctx, script, "PyTorch", "torch")
 }
 
 // OpenMPICommand returns the command line, to be followed by a program and its arguments, that starts the

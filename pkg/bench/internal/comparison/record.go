@@ -32,8 +32,8 @@ type Record struct {
 // MeetsTarget reports whether the ratio reaches the target.
 func (r Record) MeetsTarget() bool { return r.Ratio >= r.Target }
 
-// Write writes records as a table, or as JSON.
-func Write(w io.Writer, records []Record, asJSON bool) error {
+// WriteRecords writes records as a table, or as JSON.
+func WriteRecords(w io.Writer, records []Record, asJSON bool) error {
 	if asJSON {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")

@@ -51,7 +51,7 @@ func TestJSON(t *testing.T) {
 		Repeats: 5, Spread: [2]float64{1.9, 2.1}, Machine: "m", Commit: "c",
 	}
 	var text bytes.Buffer
-	if err := Write(&text, []Record{r}, true); err != nil {
+	if err := WriteRecords(&text, []Record{r}, true); err != nil {
 		t.Fatal(err)
 	}
 	var got []map[string]any
@@ -75,7 +75,7 @@ func TestJSON(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	var text bytes.Buffer
-	err := Write(&text, []Record{
+	err := WriteRecords(&text, []Record{
 		{Name: "a", Ratio: 2.3, Target: 2.2},
 		{Name: "b", Ratio: 2.1, Target: 2.2},
 		{Name: "c", Ratio: 1, Machine: "m"},
@@ -105,7 +105,7 @@ func TestMedianInterval(t *testing.T) {
 		}
 	}
 	var text bytes.Buffer
-	if err := Write(&text, []Record{{Name: "a", Interval: &[2]float64{0.5, 1.25}}}, false); err != nil {
+	if err := WriteRecords(&text, []Record{{Name: "a", Interval: &[2]float64{0.5, 1.25}}}, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := text.String(); !strings.Contains(got, "0.500 … 1.250") {

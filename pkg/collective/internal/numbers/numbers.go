@@ -17,8 +17,8 @@ func FromBytes[T Number](b []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), len(b)/int(unsafe.Sizeof(v)))
 }
 
-// Bytes returns the numbers v as bytes without copying them.
-func Bytes[T Number](v []T) []byte {
+// AsBytes returns the numbers v as bytes without copying them.
+func AsBytes[T Number](v []T) []byte {
 	if len(v) == 0 {
 		return nil
 	}

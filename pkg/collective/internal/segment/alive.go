@@ -27,5 +27,5 @@ func (c *ControlBlock) ProcessExists() bool {
 		return true
 	}
 	startTime, state := process.Stat(pid)
-	return process.Exists(state) && startTime == c.startTime.Load() // otherwise another process has the ID now
+	return process.IsLiveState(state) && startTime == c.startTime.Load() // otherwise another process has the ID now
 }

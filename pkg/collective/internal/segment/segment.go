@@ -43,7 +43,7 @@ type ControlBlock struct {
 	// Calls contains the rank's last two operations: operation number n is at index n%2.
 	// Two are enough: a rank may be one operation ahead of the slowest rank, which still has
 	// to compare the earlier call, but never two operations ahead.
-	Calls [2]Call
+	Calls [2]AnnouncedCall
 	_     [cacheLine - 48]byte
 	// Events counts what has happened in the rank's channels: bytes that another rank has
 	// written for it, or has read.
@@ -54,15 +54,15 @@ type ControlBlock struct {
 	Agreed atomic.Uint64
 }
 
-// Call is an operation that a rank has announced.
-type Call struct {
+// AnnouncedCall is an operation that a rank has announced.
+type AnnouncedCall struct {
 	Number atomic.Uint64
 	What   atomic.Uint64 // the signature of the operation: its kind, element size and root
 	Length atomic.Uint64 // elements
 }
 
 // LastCall returns the last operation that the rank announced.
-func (c *ControlBlock) LastCall() *Call {
+func (c *ControlBlock) LastCall() *AnnouncedCall {
 	last := &c.Calls[0]
 	if c.Calls[1].Number.Load() > last.Number.Load() {
 		last = &c.Calls[1]
@@ -84,15 +84,15 @@ func PieceBytes(count, chunkBytes int) int {
 	return (max(chunkBytes/count, 1) + cacheLine - 1) / cacheLine * cacheLine
 }
 
-// Bytes returns the size in bytes of a segment for the given number of ranks, with
+// TotalBytes returns the size in bytes of a segment for the given number of ranks, with
 // pieces of bytesPerPiece.
-func Bytes(ranks, bytesPerPiece int) int {
-	return ranks*controlStride + (ranks+1)*ranks*bytesPerPiece + 2*ranks*(ranks-1)*channelBytes(bytesPerPiece) + 2*ranks*SmallBytes
+func TotalBytes(ranks, bytesPerPiece int) int {
+	return ranks*controlStride + (ranks+1)*ranks*bytesPerPiece + 2*ranks*(ranks-1)*channelBytes(bytesPerPiece) + 2*ranks*SmallBufferBytes
 }
 
-// SmallBytes is the size of the area for a small buffer, which a rank passes to the other one together
+// SmallBufferBytes is the size of the area for a small buffer, which a rank passes to the other one together
 // with its call: a multiple of the cache line.
-const SmallBytes = 4096
+const SmallBufferBytes = 4096
 
 // channelBytes is for a channel whose queue has room for bytesPerPiece bytes.
 func channelBytes(bytesPerPiece int) int { return 2*cacheLine + bytesPerPiece }
@@ -109,19 +109,19 @@ func (s Segment) Slot(rank int) []byte {
 	return s.Memory[begin : begin+n : begin+n]
 }
 
-// Result returns the area to which each rank writes its shard of a sum.
-func (s Segment) Result() []byte { return s.Slot(s.Size) }
+// ResultArea returns the area to which each rank writes its shard of a sum.
+func (s Segment) ResultArea() []byte { return s.Slot(s.Size) }
 
 // Piece returns the part of a slot, or of the result area, that contains the piece of rank.
 func (s Segment) Piece(area []byte, rank int) []byte {
 	return area[rank*s.PieceBytes : (rank+1)*s.PieceBytes]
 }
 
-// Small returns the area for the small buffer of rank in the operation with the given number. Like
+// SmallBuffer returns the area for the small buffer of rank in the operation with the given number. Like
 // calls, the last two operations of a rank have separate areas.
-func (s Segment) Small(rank int, number uint64) []byte {
-	begin := Bytes(s.Size, s.PieceBytes) - (2*rank+int(number%2)+1)*SmallBytes
-	return s.Memory[begin : begin+SmallBytes : begin+SmallBytes]
+func (s Segment) SmallBuffer(rank int, number uint64) []byte {
+	begin := TotalBytes(s.Size, s.PieceBytes) - (2*rank+int(number%2)+1)*SmallBufferBytes
+	return s.Memory[begin : begin+SmallBufferBytes : begin+SmallBufferBytes]
 }
 
 // counter returns the counter Arrived of rank i or, for i from size, the counter Events of
@@ -133,18 +133,18 @@ func (s Segment) counter(i int) *atomic.Uint32 {
 	return &s.ControlBlock(i).Arrived
 }
 
-// Use is what a channel is for. Operations and messages must not share a channel,
+// ChannelUse is what a channel is for. Operations and messages must not share a channel,
 // because they may run at the same time.
-type Use int
+type ChannelUse int
 
 // The uses of channels.
 const (
-	ForMessages Use = iota
+	ForMessages ChannelUse = iota
 	ForSchedules
 )
 
 // Channel returns the channel between two different ranks.
-func (s Segment) Channel(use Use, from, to int) Channel {
+func (s Segment) Channel(use ChannelUse, from, to int) Channel {
 	index := (int(use)*s.Size+from)*(s.Size-1) + to
 	if to > from {
 		index--
@@ -154,10 +154,10 @@ func (s Segment) Channel(use Use, from, to int) Channel {
 	return Channel{(*channelCounters)(unsafe.Pointer(&s.Memory[begin])), s.Memory[begin+2*cacheLine : begin+n]}
 }
 
-// NewHeap allocates a segment in the memory of one process.
-func NewHeap(size, chunk int) Segment {
+// NewHeapSegment allocates a segment in the memory of one process.
+func NewHeapSegment(size, chunk int) Segment {
 	piece := PieceBytes(size, chunk)
-	n := Bytes(size, piece)
+	n := TotalBytes(size, piece)
 	memory := numbers.AllocateAligned(n + cacheLine)
 	skip := int(-uintptr(unsafe.Pointer(&memory[0])) % cacheLine)
 	return Segment{Memory: memory[skip : skip+n], Size: size, PieceBytes: piece}

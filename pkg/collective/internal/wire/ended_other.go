@@ -4,6 +4,6 @@ package wire
 
 import "net"
 
-// HasEnded reports whether the process at the other end of c no longer sends. It always returns
+// PeerHasEnded reports whether the process at the other end of c no longer sends. It always returns
 // false, because on this system only a read shows that.
-func HasEnded(net.Conn) bool { return false }
+func PeerHasEnded(net.Conn) bool { return false }

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HasEnded reports whether the process at the other end of c no longer sends: it has closed the
+// PeerHasEnded reports whether the process at the other end of c no longer sends: it has closed the
 // connection, or the kernel has given the connection up. Data may still be left to read.
-func HasEnded(c net.Conn) bool {
+func PeerHasEnded(c net.Conn) bool {
 	s, ok := unwrapTLS(c).(syscall.Conn)
 	if !ok {
 		return false

@@ -32,9 +32,9 @@ type outgoingFrame struct {
 	payload []byte // belongs to the sender until it is written
 }
 
-// maxBatchFrames limits the number of frames that one system call writes, because progress
+// maxFramesPerWrite limits the number of frames that one system call writes, because progress
 // is known only after the call.
-const maxBatchFrames = 4
+const maxFramesPerWrite = 4
 
 // NewSender returns a Sender that writes to conn, and calls failed once if that fails.
 // Close closes conn.
@@ -64,7 +64,7 @@ func (s *Sender) run() {
 	defer close(s.exited)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	batch := make([]outgoingFrame, 0, maxBatchFrames)
+	batch := make([]outgoingFrame, 0, maxFramesPerWrite)
 	for {
 		for len(s.queue) == 0 {
 			if s.closed {
@@ -72,12 +72,12 @@ func (s *Sender) run() {
 			}
 			s.changed.Wait()
 		}
-		n := min(maxBatchFrames, len(s.queue))
+		n := min(maxFramesPerWrite, len(s.queue))
 		batch = append(batch[:0], s.queue[:n]...)
 		s.queue = append(s.queue[:0], s.queue[n:]...)
 		s.writing = true
 		s.mu.Unlock()
-		n64, err := writeBatch(s.Conn, batch)
+		n64, err := writeFrames(s.Conn, batch)
 		s.mu.Lock()
 		s.bytes += uint64(n64)
 		s.writing = false
@@ -100,16 +100,16 @@ func (s *Sender) run() {
 	}
 }
 
-// Bytes returns the number of bytes that were written to the connection.
-func (s *Sender) Bytes() uint64 {
+// WrittenBytes returns the number of bytes that were written to the connection.
+func (s *Sender) WrittenBytes() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.bytes
 }
 
-// writeBatch uses as few system calls as possible, and returns the number of bytes.
-func writeBatch(conn net.Conn, batch []outgoingFrame) (int64, error) {
-	parts := make(net.Buffers, 0, 2*maxBatchFrames)
+// writeFrames uses as few system calls as possible, and returns the number of bytes.
+func writeFrames(conn net.Conn, batch []outgoingFrame) (int64, error) {
+	parts := make(net.Buffers, 0, 2*maxFramesPerWrite)
 	for i := range batch {
 		parts = append(parts, batch[i].header[:])
 		if len(batch[i].payload) > 0 {

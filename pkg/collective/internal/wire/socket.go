@@ -12,8 +12,8 @@ import (
 // is the same as for shared memory.
 const CheckInterval = 50 * time.Millisecond
 
-// ReaderBytes is the size of the buffer from which frames are read. Larger reads bypass it.
-const ReaderBytes = 4096
+// ReaderBufferBytes is the size of the buffer from which frames are read. Larger reads bypass it.
+const ReaderBufferBytes = 4096
 
 // GrowBuffers enlarges a unix socket's buffers, so that several pieces fit. TCP adapts
 // its buffers itself.

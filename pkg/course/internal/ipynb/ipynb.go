@@ -38,12 +38,12 @@ type Cell struct {
 
 // Output is one item that a code cell has shown.
 type Output struct {
-	Type      string         `json:"output_type"` // stream, display_data, execute_result or error
-	Name      string         `json:"name"`        // of a stream: stdout or stderr
-	Text      Text           `json:"text"`        // of a stream
-	Data      map[string]any `json:"data"`        // by MIME type
-	ErrorName string         `json:"ename"`
-	Error     string         `json:"evalue"`
+	Type      string          `json:"output_type"` // stream, display_data, execute_result or error
+	Name      string          `json:"name"`        // of a stream: stdout or stderr
+	Text      MultilineString `json:"text"`        // of a stream
+	Data      map[string]any  `json:"data"`        // by MIME type
+	ErrorName string          `json:"ename"`
+	Error     string          `json:"evalue"`
 }
 
 // Grading is a cell's nbgrader metadata of schema version 3.
@@ -59,21 +59,21 @@ type Grading struct {
 	Checksum string  `json:"checksum,omitempty"`
 }
 
-// Text is a string that nbformat stores as one string or as a list of lines.
-type Text string
+// MultilineString is a string that nbformat stores as one string or as a list of lines.
+type MultilineString string
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (t *Text) UnmarshalJSON(data []byte) error {
+func (t *MultilineString) UnmarshalJSON(data []byte) error {
 	var one string
 	if json.Unmarshal(data, &one) == nil {
-		*t = Text(one)
+		*t = MultilineString(one)
 		return nil
 	}
 	var lines []string
 	if err := json.Unmarshal(data, &lines); err != nil {
 		return errors.New("want text or a list of lines")
 	}
-	*t = Text(strings.Join(lines, ""))
+	*t = MultilineString(strings.Join(lines, ""))
 	return nil
 }
 
@@ -142,8 +142,8 @@ func newCell(fields map[string]any) (*Cell, error) {
 		return nil, err
 	}
 	var c struct {
-		Type     string `json:"cell_type"`
-		Source   Text   `json:"source"`
+		Type     string          `json:"cell_type"`
+		Source   MultilineString `json:"source"`
 		Metadata struct {
 			Grading *Grading `json:"nbgrader"`
 		} `json:"metadata"`
@@ -193,7 +193,7 @@ func (n *Notebook) DeleteMetadata(key string) {
 func (n *Notebook) Write(path string) error {
 	cells := make([]any, len(n.Cells))
 	for i, c := range n.Cells {
-		c.fields["cell_type"], c.fields["source"] = c.Type, lines(c.Source)
+		c.fields["cell_type"], c.fields["source"] = c.Type, splitLines(c.Source)
 		metadata, _ := c.fields["metadata"].(map[string]any)
 		if metadata == nil {
 			metadata = map[string]any{}
@@ -227,8 +227,8 @@ func (g Grading) fields() map[string]any {
 	return f
 }
 
-// lines splits text after each newline, as nbformat stores it.
-func lines(text string) []string {
+// splitLines splits text after each newline, as nbformat stores it.
+func splitLines(text string) []string {
 	all := strings.SplitAfter(text, "\n")
 	return slices.DeleteFunc(all, func(line string) bool { return line == "" })
 }

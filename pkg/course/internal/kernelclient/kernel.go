@@ -181,7 +181,7 @@ func (k *Kernel) Execute(ctx context.Context, code string) (Result, error) {
 			k.kill()
 		}
 	}()
-	var shown outputs
+	var shown outputCollector
 	canceled, interrupt, interrupts := ctx.Done(), (<-chan time.Time)(nil), 0
 	for replied, idle := false, false; !replied || !idle; {
 		select {

@@ -248,7 +248,7 @@ func TestStartFails(t *testing.T) {
 // A front-end's rules, on messages that the kernel does not send.
 func TestOutputs(t *testing.T) {
 	t.Parallel()
-	var o outputs
+	var o outputCollector
 	for _, m := range []struct{ kind, content string }{
 		{"stream", `{"name":"stdout","text":"a"}`},
 		{"clear_output", `{"wait":true}`},

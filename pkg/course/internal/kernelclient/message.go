@@ -92,8 +92,8 @@ type output struct {
 	displayID string
 }
 
-// outputs collects the outputs of a cell as a notebook front-end does.
-type outputs struct {
+// outputCollector collects the outputs of a cell as a notebook front-end does.
+type outputCollector struct {
 	list         []output
 	res          Result
 	clearPending bool // the next output replaces all earlier ones
@@ -103,7 +103,7 @@ type outputs struct {
 // maxOutputBytes limits the outputs of a cell, so that printing in an endless loop does not fill the memory.
 const maxOutputBytes = 16 << 20
 
-func (o *outputs) add(m message) error {
+func (o *outputCollector) add(m message) error {
 	if o.size += len(m.content); o.size > maxOutputBytes {
 		return fmt.Errorf("the outputs of the cell exceed %d MiB", maxOutputBytes>>20)
 	}
@@ -147,7 +147,7 @@ func (o *outputs) add(m message) error {
 	return nil
 }
 
-func (o *outputs) result() Result {
+func (o *outputCollector) result() Result {
 	res := o.res
 	for _, out := range o.list {
 		var data struct {

@@ -36,7 +36,7 @@ func (c Choices) Warps() bool { return !c.warp.isIdentity() }
 // cropped. It draws the same number of random numbers whichever options are enabled, so that
 // enabling one does not alter another. The GPU engine draws the same numbers.
 func (a Ranges) Draw(seed int64, epoch, sample int, shape, cropped []int) Choices {
-	r := stream.New(seed, stream.Augment, uint64(epoch), uint64(sample))
+	r := stream.NewRand(seed, stream.Augment, uint64(epoch), uint64(sample))
 	from, _ := window.SpatialSize(shape)
 	to, _ := window.SpatialSize(cropped)
 	c := Choices{Window: window.Window{Size: to}, axis: [3]int{0, 1, 2}, contrast: 1}

@@ -38,7 +38,7 @@ func (w warp) forEachPixel(height, width int, f func(at int, y, x int64)) {
 
 // nearest returns the index of the pixel that contains (y, x), as in forEachPixel, or −1 outside
 // the picture.
-func nearest(y, x int64, height, width int) int {
+func nearestPixel(y, x int64, height, width int) int {
 	const half = 1 << (warpBits - 1)
 	row, column := (y+half)>>warpBits, (x+half)>>warpBits
 	if row < 0 || column < 0 || row >= int64(height) || column >= int64(width) {
@@ -53,7 +53,7 @@ func (w warp) toImage(dst, src []float32, height, width int) {
 	const one = 1 << warpBits
 	plane := height * width
 	w.forEachPixel(height, width, func(at int, y, x int64) {
-		if nearest(y, x, height, width) < 0 {
+		if nearestPixel(y, x, height, width) < 0 {
 			for ; at < len(dst); at += plane {
 				dst[at] = 0
 			}
@@ -84,7 +84,7 @@ func (w warp) toImage(dst, src []float32, height, width int) {
 func (w warp) toMask(dst, src []float32, height, width int, outside float32) {
 	plane := height * width
 	w.forEachPixel(height, width, func(at int, y, x int64) {
-		from := nearest(y, x, height, width)
+		from := nearestPixel(y, x, height, width)
 		for k := 0; k < len(dst); k += plane {
 			dst[k+at] = outside
 			if from >= 0 {

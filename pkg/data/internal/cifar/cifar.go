@@ -93,7 +93,7 @@ func checkMemory(files []string) error {
 		}
 		bytes += float64(info.Size())
 	}
-	return memory.CheckFits(fmt.Sprintf("%s has %s of batches", filepath.Dir(files[0]), memory.GiB(bytes)), 1, bytes)
+	return memory.CheckFits(fmt.Sprintf("%s has %s of batches", filepath.Dir(files[0]), memory.FormatGiB(bytes)), 1, bytes)
 }
 
 // findBatches returns the paths of the batch files in dir, in order. binary reports whether

@@ -46,8 +46,8 @@ type File struct {
 	Path string
 }
 
-// Sum is the result of Hasher.Sum.
-type Sum struct {
+// Digest is the result of Hasher.Sum.
+type Digest struct {
 	Hash    string // SHA-256 in hexadecimal form of names, sizes and contents
 	Names   string // SHA-256 in hexadecimal form of the names
 	Bytes   int64  // total size of the files
@@ -65,23 +65,23 @@ type Hasher struct {
 
 // Sum returns the hash of files. It never fails because of the cache. If ctx is canceled, it
 // returns the cause.
-func (h Hasher) Sum(ctx context.Context, files []File) (Sum, error) {
+func (h Hasher) Sum(ctx context.Context, files []File) (Digest, error) {
 	h.Limit = cmp.Or(h.Limit, CompleteBytes)
 	if h.now == nil {
 		h.now = time.Now
 	}
 	states, err := statFiles(ctx, files)
 	if err != nil {
-		return Sum{}, err
+		return Digest{}, err
 	}
-	var s Sum
+	var s Digest
 	names := sha256.New()
 	for i, f := range files {
 		s.Bytes += states[i].size
 		fmt.Fprintf(names, "%q\n", f.Name)
 	}
 	s.Names, s.Sampled = hex.EncodeToString(names.Sum(nil)), s.Bytes > h.Limit
-	entry := newEntry(h.Cache, fmt.Sprintln(h.Limit), files, states, h.now())
+	entry := newCacheEntry(h.Cache, fmt.Sprintln(h.Limit), files, states, h.now())
 	if s.Hash, s.Cached = entry.Read(); s.Cached {
 		return s, nil
 	}
@@ -128,13 +128,13 @@ func ChangedSince(files []File, t time.Time) []string {
 // hashAll hashes all bytes of files. states are their states.
 func hashAll(ctx context.Context, files []File, states []fileState) (string, error) {
 	sums := make([][]byte, len(files))
-	if err := forEach(ctx, len(files), func(i int) (err error) {
-		sums[i], err = files[i].hash(ctx, states[i].size, []int64{0}, states[i].size)
+	if err := forEachParallel(ctx, len(files), func(i int) (err error) {
+		sums[i], err = files[i].hashBlocks(ctx, states[i].size, []int64{0}, states[i].size)
 		return err
 	}); err != nil {
 		return "", err
 	}
-	return combine(files, states, sums), nil
+	return combineSums(files, states, sums), nil
 }
 
 // hashSample hashes blocks at equal distances in the concatenated files. states are their states,
@@ -151,19 +151,19 @@ func hashSample(ctx context.Context, files []File, states []fileState, total int
 		offsets[file] = append(offsets[file], at-begin)
 	}
 	sums := make([][]byte, len(files))
-	if err := forEach(ctx, len(files), func(i int) (err error) {
+	if err := forEachParallel(ctx, len(files), func(i int) (err error) {
 		if offsets[i] != nil {
-			sums[i], err = files[i].hash(ctx, states[i].size, offsets[i], blockBytes)
+			sums[i], err = files[i].hashBlocks(ctx, states[i].size, offsets[i], blockBytes)
 		}
 		return err
 	}); err != nil {
 		return "", err
 	}
-	return combine(files, states, sums), nil
+	return combineSums(files, states, sums), nil
 }
 
-// combine returns the hash of the names, the sizes and the hashes of files.
-func combine(files []File, states []fileState, sums [][]byte) string {
+// combineSums returns the hash of the names, the sizes and the hashes of files.
+func combineSums(files []File, states []fileState, sums [][]byte) string {
 	h := sha256.New()
 	for i, f := range files {
 		fmt.Fprintf(h, "%q %d %x\n", f.Name, states[i].size, sums[i])
@@ -171,9 +171,9 @@ func combine(files []File, states []fileState, sums [][]byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// hash returns the SHA-256 of the given number of bytes from each offset on, or of fewer at
+// hashBlocks returns the SHA-256 of the given number of bytes from each offset on, or of fewer at
 // the end of the file. It returns an error if the file does not have the given size.
-func (f File) hash(ctx context.Context, size int64, offsets []int64, bytes int64) (sum []byte, err error) {
+func (f File) hashBlocks(ctx context.Context, size int64, offsets []int64, bytes int64) (sum []byte, err error) {
 	var in *os.File
 	if f.Path == f.Root {
 		in, err = safeopen.OpenUserFile(f.Path)
@@ -209,8 +209,8 @@ func (f File) hash(ctx context.Context, size int64, offsets []int64, bytes int64
 	return h.Sum(nil), err
 }
 
-// forEach calls do for 0 to n−1, several at a time. It stops at the first error, or when ctx is canceled.
-func forEach(ctx context.Context, n int, do func(i int) error) error {
+// forEachParallel calls do for 0 to n−1, several at a time. It stops at the first error, or when ctx is canceled.
+func forEachParallel(ctx context.Context, n int, do func(i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
@@ -232,28 +232,28 @@ func forEach(ctx context.Context, n int, do func(i int) error) error {
 	return context.Cause(ctx)
 }
 
-// An Entry is a text in the cache that was made from files.
-type Entry struct {
+// A CacheEntry is a text in the cache that was made from files.
+type CacheEntry struct {
 	path  string // empty: nothing is kept
 	state string // hash of the purpose and of the state of the files
 	fresh bool   // a file was changed just now
 }
 
-// NewEntry returns the entry in the folder cache ("": nothing is kept) of the text that is made for
+// NewCacheEntry returns the entry in the folder cache ("": nothing is kept) of the text that is made for
 // a purpose from files. If a file changes, it is another entry.
-func NewEntry(ctx context.Context, cache, purpose string, files []File) (Entry, error) {
+func NewCacheEntry(ctx context.Context, cache, purpose string, files []File) (CacheEntry, error) {
 	states, err := statFiles(ctx, files)
 	if err != nil {
-		return Entry{}, err
+		return CacheEntry{}, err
 	}
-	return newEntry(cache, purpose, files, states, time.Now()), nil
+	return newCacheEntry(cache, purpose, files, states, time.Now()), nil
 }
 
-func newEntry(cache, purpose string, files []File, states []fileState, now time.Time) Entry {
+func newCacheEntry(cache, purpose string, files []File, states []fileState, now time.Time) CacheEntry {
 	settled := now.Add(-settleTime).UnixNano()
 	h := sha256.New()
 	fmt.Fprint(h, purpose)
-	var e Entry
+	var e CacheEntry
 	for i, f := range files {
 		fmt.Fprintf(h, "%q %q %+v\n", f.Name, f.Path, states[i])
 		e.fresh = e.fresh || max(states[i].modifyTime, states[i].changeTime) >= settled
@@ -267,7 +267,7 @@ func newEntry(cache, purpose string, files []File, states []fileState, now time.
 
 func statFiles(ctx context.Context, files []File) ([]fileState, error) {
 	states := make([]fileState, len(files))
-	return states, forEach(ctx, len(files), func(i int) (err error) {
+	return states, forEachParallel(ctx, len(files), func(i int) (err error) {
 		states[i], err = statFile(files[i].Path)
 		return err
 	})
@@ -276,7 +276,7 @@ func statFiles(ctx context.Context, files []File) ([]fileState, error) {
 const maxEntryBytes = 256 << 20
 
 // Read returns the text if the cache has it, and sets the entry's time, so that it is kept.
-func (e Entry) Read() (text string, ok bool) {
+func (e CacheEntry) Read() (text string, ok bool) {
 	if e.path == "" {
 		return "", false
 	}
@@ -286,7 +286,7 @@ func (e Entry) Read() (text string, ok bool) {
 	}
 	text = string(content)
 	text = text[:max(0, strings.LastIndexByte(text, ' '))]
-	if string(content) != e.content(text) {
+	if string(content) != e.withChecksum(text) {
 		return "", false
 	}
 	now := time.Now()
@@ -296,23 +296,23 @@ func (e Entry) Read() (text string, ok bool) {
 
 // Write keeps the text, unless a file was changed so shortly before that a second change might have the
 // same time, and removes entries not used for keepTime. It ignores errors: then the files are read again.
-func (e Entry) Write(text string) {
+func (e CacheEntry) Write(text string) {
 	folder := filepath.Dir(e.path)
-	if e.path == "" || e.fresh || os.MkdirAll(folder, 0o700) != nil || wholefile.WriteBytes(e.path, []byte(e.content(text)), 0o600) != nil {
+	if e.path == "" || e.fresh || os.MkdirAll(folder, 0o700) != nil || wholefile.WriteBytes(e.path, []byte(e.withChecksum(text)), 0o600) != nil {
 		return
 	}
 	entries, _ := os.ReadDir(folder) // those that can be read
 	for _, other := range entries {
-		if info, err := other.Info(); err == nil && time.Since(info.ModTime()) > keepTime {
+		if info, err := other.Info(); err == nil && time.Since(info.ModTime()) > entryKeepTime {
 			_ = os.Remove(filepath.Join(folder, other.Name()))
 		}
 	}
 }
 
-// keepTime is how long an entry is kept after its last use.
-const keepTime = 90 * 24 * time.Hour
+// entryKeepTime is how long an entry is kept after its last use.
+const entryKeepTime = 90 * 24 * time.Hour
 
-// content returns the text with a checksum by which a damaged entry is recognized.
-func (e Entry) content(text string) string {
+// withChecksum returns the text with a checksum by which a damaged entry is recognized.
+func (e CacheEntry) withChecksum(text string) string {
 	return fmt.Sprintf("%s %x\n", text, sha256.Sum256([]byte(e.state+text)))
 }

@@ -26,7 +26,7 @@ func writeFiles(t *testing.T, contents ...string) []File {
 	return files
 }
 
-func (h Hasher) mustSum(t *testing.T, files []File) Sum {
+func (h Hasher) mustSum(t *testing.T, files []File) Digest {
 	t.Helper()
 	s, err := h.Sum(t.Context(), files)
 	if err != nil {
@@ -160,7 +160,7 @@ func TestCacheForgets(t *testing.T) {
 	if err != nil || len(entries) != 2 {
 		t.Fatalf("got entries %v, %v, want 2", entries, err)
 	}
-	old := time.Now().Add(-2 * keepTime)
+	old := time.Now().Add(-2 * entryKeepTime)
 	for _, e := range entries {
 		if err := os.Chtimes(filepath.Join(h.Cache, e.Name()), old, old); err != nil {
 			t.Fatal(err)
@@ -224,7 +224,7 @@ func TestSumErrors(t *testing.T) {
 func TestCanceledWhileReading(t *testing.T) {
 	files := writeFiles(t, strings.Repeat("x", 4*chunkBytes))
 	ctx := &cancelingContext{Context: t.Context(), after: 3}
-	if _, err := files[0].hash(ctx, 4*chunkBytes, []int64{0}, 4*chunkBytes); !errors.Is(err, context.Canceled) || ctx.calls != 3 {
+	if _, err := files[0].hashBlocks(ctx, 4*chunkBytes, []int64{0}, 4*chunkBytes); !errors.Is(err, context.Canceled) || ctx.calls != 3 {
 		t.Errorf("got %v after %d checks, want a canceled context after 3", err, ctx.calls)
 	}
 }

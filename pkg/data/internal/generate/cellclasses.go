@@ -44,7 +44,7 @@ func DrawStainedCells(ctx context.Context, seed int64, i, height, width int) (pi
 	n := height * width
 	s := &stainedScene{scene: scene{
 		ctx:    ctx,
-		r:      stream.New(seed, stream.Cells, uint64(i), uint64(height), uint64(width)),
+		r:      stream.NewRand(seed, stream.Cells, uint64(i), uint64(height), uint64(width)),
 		height: height, width: width,
 		value: make([]float64, n), mask: make([]uint8, n),
 	}}
@@ -58,8 +58,8 @@ func DrawStainedCells(ctx context.Context, seed int64, i, height, width int) (pi
 	for k := range n {
 		s.paint(k, 0, 1+0.03*s.grain[k])
 	}
-	s.place(stainedPerPixel, s.drawStainedCell)
-	s.place(bacteriaPerPixel, s.drawBacterium)
+	s.placeObjects(stainedPerPixel, s.drawStainedCell)
+	s.placeObjects(bacteriaPerPixel, s.drawBacterium)
 	light := s.value
 	pixels = make([]uint8, 3*n)
 	for c, plane := range s.planes {
@@ -87,9 +87,9 @@ func (s *stainedScene) paint(i int, level uint8, shade float64) {
 	s.mask[i] = level
 }
 
-// place calls draw for random outlines that touch no other object, until it has drawn a random
+// placeObjects calls draw for random outlines that touch no other object, until it has drawn a random
 // number of objects, for a mean density in objects per pixel, or finds no place.
-func (s *stainedScene) place(density float64, draw func(o *cellOutline, shade float64)) {
+func (s *stainedScene) placeObjects(density float64, draw func(o *cellOutline, shade float64)) {
 	const triesPerObject = 40
 	wanted := s.randomCount(density)
 	for range triesPerObject * wanted {

@@ -37,7 +37,7 @@ type scene struct {
 func DrawCellImage(ctx context.Context, seed int64, i, height, width int) (pixels, mask []uint8, err error) {
 	s := &scene{
 		ctx:    ctx,
-		r:      stream.New(seed, stream.Cells, uint64(i), uint64(height), uint64(width)),
+		r:      stream.NewRand(seed, stream.Cells, uint64(i), uint64(height), uint64(width)),
 		height: height, width: width,
 		value: make([]float64, height*width), mask: make([]uint8, height*width),
 	}

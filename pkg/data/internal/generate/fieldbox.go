@@ -33,7 +33,7 @@ const (
 // randomWaves returns random waves for box i, 6 to 32 cells long, so that a crop of a few tens of
 // cells contains several periods.
 func randomWaves(seed int64, i, edge int) []wave {
-	r := stream.New(seed, stream.Fields, uint64(i), uint64(edge))
+	r := stream.NewRand(seed, stream.Fields, uint64(i), uint64(edge))
 	all := make([]wave, fieldWaves)
 	for n := range all {
 		w := &all[n]

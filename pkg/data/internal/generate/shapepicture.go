@@ -13,7 +13,7 @@ var ShapeNames = [...]string{"disc", "ring", "square", "triangle", "cross", "bar
 // DrawShapePicture draws a random picture of the shape ShapeNames[class], which depends only on the
 // arguments. It returns the red, the green and the blue plane, each of edge×edge bytes.
 func DrawShapePicture(seed int64, i, class, edge int) []uint8 {
-	r := stream.New(seed, stream.Classes, uint64(i), uint64(edge))
+	r := stream.NewRand(seed, stream.Classes, uint64(i), uint64(edge))
 	n := edge * edge
 	size := 0.55 + 0.3*r.Float64()
 	cy, cx := (2*r.Float64()-1)*(0.95-size), (2*r.Float64()-1)*(0.95-size)

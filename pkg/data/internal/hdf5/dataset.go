@@ -187,7 +187,7 @@ func (d *Dataset) parseLayout(c *cursor) error {
 		}
 	case 1:
 		a, size := c.readUint(f.offsets), c.readUint(f.lengths)
-		if c.err != nil || f.isUndefined(a) {
+		if c.err != nil || f.isUndefinedAddress(a) {
 			return c.err
 		}
 		pos, err := f.filePosition(a)
@@ -287,7 +287,7 @@ func (d *Dataset) readBTreeChunks(c *cursor) error {
 		return err
 	}
 	d.chunks = map[uint64]chunk{}
-	if f.isUndefined(tree) {
+	if f.isUndefinedAddress(tree) {
 		return nil
 	}
 	grid := d.chunksPerAxis()
@@ -337,7 +337,7 @@ func (d *Dataset) readIndexedChunks(c *cursor) error {
 		return errors.New("chunk indexes of resizable data sets in HDF5's latest format are not supported: write the data set with a fixed shape, or in h5py's default format (libver earliest)")
 	}
 	a := c.readUint(f.offsets)
-	if c.err != nil || f.isUndefined(a) {
+	if c.err != nil || f.isUndefinedAddress(a) {
 		return c.err
 	}
 	pos, err := f.filePosition(a)
@@ -384,7 +384,7 @@ func (d *Dataset) readFixedArray(pos int64, pageBits, total uint64) error {
 	filtered, each := c.readUint(1) == 1, int(c.readUint(1))
 	c.skip(1)
 	n, a := c.readUint(f.lengths), c.readUint(f.offsets)
-	if c.err != nil || f.isUndefined(a) {
+	if c.err != nil || f.isUndefinedAddress(a) {
 		return c.err
 	}
 	sizeBytes := 0
@@ -419,7 +419,7 @@ func (d *Dataset) readFixedArray(pos int64, pageBits, total uint64) error {
 				where.size, where.skip = int64(c.readUint(sizeBytes)&math.MaxInt64), uint32(c.readUint(4))
 			}
 			// A page that was never written consists of zeros.
-			if f.isUndefined(a) || a == 0 {
+			if f.isUndefinedAddress(a) || a == 0 {
 				continue
 			}
 			if where.pos, err = f.filePosition(a); err != nil {

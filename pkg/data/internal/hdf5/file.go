@@ -133,8 +133,8 @@ func (f *File) filePosition(a uint64) (int64, error) {
 	return f.base + int64(a), nil
 }
 
-// isUndefined reports whether a is the undefined address, in which all bits are set.
-func (f *File) isUndefined(a uint64) bool {
+// isUndefinedAddress reports whether a is the undefined address, in which all bits are set.
+func (f *File) isUndefinedAddress(a uint64) bool {
 	if f.offsets == 4 {
 		return a == 0xffffffff
 	}

@@ -168,7 +168,7 @@ func (f *File) readLinks(pos int64) (map[string]int64, error) {
 			if c.readUint(1)&1 != 0 {
 				c.skip(8)
 			}
-			if heap := c.readUint(f.offsets); c.err == nil && !f.isUndefined(heap) {
+			if heap := c.readUint(f.offsets); c.err == nil && !f.isUndefinedAddress(heap) {
 				return nil, errors.New("groups that store their links in a fractal heap are not supported: copy the data sets to a file in h5py's default format (libver earliest)")
 			}
 		}

@@ -109,7 +109,7 @@ func (d *Dataset) readRows(dst []float32, start, size []int, s *chunkScratch) er
 	n := size[last] * width
 	if d.compact != nil {
 		return forEachRow(start, size, shape, func(boxIndex, arrayIndex int) error {
-			d.of.Convert(dst[boxIndex:][:size[last]], d.compact[arrayIndex*width:][:n])
+			d.of.DecodeFloat32(dst[boxIndex:][:size[last]], d.compact[arrayIndex*width:][:n])
 			return nil
 		})
 	}
@@ -126,7 +126,7 @@ func (d *Dataset) readRows(dst []float32, start, size []int, s *chunkScratch) er
 		if err := d.file.readAt(s.stored, d.pos+int64(arrayIndex)*int64(width)); err != nil {
 			return err
 		}
-		d.of.Convert(dst[boxIndex:][:size[last]], s.stored)
+		d.of.DecodeFloat32(dst[boxIndex:][:size[last]], s.stored)
 		return nil
 	})
 }
@@ -145,7 +145,7 @@ func (d *Dataset) readPlanes(dst []float32, start, size []int, s *chunkScratch) 
 			return err
 		}
 		for y := range height {
-			d.of.Convert(dst[boxIndex+y*size[last]:][:size[last]], s.stored[y*long*width:][:size[last]*width])
+			d.of.DecodeFloat32(dst[boxIndex+y*size[last]:][:size[last]], s.stored[y*long*width:][:size[last]*width])
 		}
 		return nil
 	})
@@ -156,7 +156,7 @@ func (d *Dataset) setToFillValue(dst []float32) {
 	v := float32(0)
 	if d.fill != nil {
 		one := make([]float32, 1)
-		d.of.Convert(one, d.fill)
+		d.of.DecodeFloat32(one, d.fill)
 		v = one[0]
 	}
 	for i := range dst {
@@ -238,7 +238,7 @@ func (d *Dataset) copyChunk(dst []float32, boxStart, size, first, place []int, i
 		} else if err := d.file.readAt(row, where.pos+int64(chunkIndex)*int64(width)); err != nil {
 			return err
 		}
-		d.of.Convert(dst[toBox(partIndex/n):][:n], row[:n*width])
+		d.of.DecodeFloat32(dst[toBox(partIndex/n):][:n], row[:n*width])
 		return nil
 	})
 }

@@ -15,13 +15,13 @@ import (
 func CheckFits(what string, count int, bytesEach float64) error {
 	need := float64(count) * bytesEach
 	if available := AvailableBytes(); need > available {
-		return fmt.Errorf("%s, which needs %s of memory, but %s are available: use fewer or smaller samples", what, GiB(need), GiB(available))
+		return fmt.Errorf("%s, which needs %s of memory, but %s are available: use fewer or smaller samples", what, FormatGiB(need), FormatGiB(available))
 	}
 	return nil
 }
 
-// GiB formats a number of bytes as in "1.5 GiB".
-func GiB(bytes float64) string { return strconv.FormatFloat(bytes/(1<<30), 'f', 1, 64) + " GiB" }
+// FormatGiB formats a number of bytes as in "1.5 FormatGiB".
+func FormatGiB(bytes float64) string { return strconv.FormatFloat(bytes/(1<<30), 'f', 1, 64) + " GiB" }
 
 // AvailableBytes returns how many bytes this process can still allocate according to /proc/meminfo
 // and the limits of its control groups, or +Inf if neither can be read.
@@ -44,8 +44,8 @@ func AvailableBytes() float64 {
 	_, path, ok := strings.Cut(strings.TrimSpace(string(group)), "0::")
 	for ok && path != "" {
 		dir := filepath.Join("/sys/fs/cgroup", path)
-		if most, err := readNumber(filepath.Join(dir, "memory.max")); err == nil {
-			if used, err := readNumber(filepath.Join(dir, "memory.current")); err == nil {
+		if most, err := readNumberFile(filepath.Join(dir, "memory.max")); err == nil {
+			if used, err := readNumberFile(filepath.Join(dir, "memory.current")); err == nil {
 				available = min(available, max(0, most-used))
 			}
 		}
@@ -57,7 +57,7 @@ func AvailableBytes() float64 {
 	return available
 }
 
-func readNumber(path string) (float64, error) {
+func readNumberFile(path string) (float64, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return 0, err

@@ -170,7 +170,7 @@ func (f *File) Read(dst []float32, start, size [3]int) error {
 				return fmt.Errorf("read array at byte %d: %w", f.start+from, err)
 			}
 			for k := range lines {
-				f.of.Convert(line, b[k*pitch:][:row])
+				f.of.DecodeFloat32(line, b[k*pitch:][:row])
 				to := (z*size[1] + y + k) * size[2]
 				for c := range channels {
 					row := dst[c*voxels+to:][:size[2]]

@@ -10,7 +10,7 @@ import (
 
 // executeCallOpcode executes the opcodes that name and call Python functions. It calls no Python
 // code: it constructs NumPy arrays itself, and every other function is an error.
-func (r *reader) executeCallOpcode(op byte) error {
+func (r *unpickler) executeCallOpcode(op byte) error {
 	switch op {
 	case 'c': // GLOBAL
 		module, err := r.readLine()
@@ -66,7 +66,7 @@ func (r *reader) executeCallOpcode(op byte) error {
 }
 
 // pushName pushes the short name of module.function, or returns an error if a pickle must not use it.
-func (r *reader) pushName(module, function string) error {
+func (r *unpickler) pushName(module, function string) error {
 	n, err := lookUpName(module, function)
 	if err == nil {
 		r.push(n)
@@ -166,7 +166,7 @@ func newDtype(kind string) (*dtype, error) {
 }
 
 // executeBuild executes BUILD: it pops a state and applies it to the value below it on the stack.
-func (r *reader) executeBuild() error {
+func (r *unpickler) executeBuild() error {
 	v, err := r.popN(2)
 	if err != nil {
 		return err

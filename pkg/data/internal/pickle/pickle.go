@@ -137,7 +137,7 @@ var errStackUnderflow = errors.New("stack underflow: the opcode needs more value
 
 // Read returns the value of a pickle. Bytes after its end are ignored, as in Python.
 func Read(text []byte) (v any, err error) {
-	r := &reader{text: text, memo: map[int64]any{}}
+	r := &unpickler{text: text, memo: map[int64]any{}}
 	for {
 		start := r.at
 		done, err := r.executeOpcode()
@@ -153,8 +153,8 @@ func Read(text []byte) (v any, err error) {
 	}
 }
 
-// reader executes the opcodes of a pickle.
-type reader struct {
+// unpickler executes the opcodes of a pickle.
+type unpickler struct {
 	text  []byte
 	at    int
 	stack []any
@@ -162,7 +162,7 @@ type reader struct {
 	memo  map[int64]any
 }
 
-func (r *reader) next(n uint64) ([]byte, error) {
+func (r *unpickler) nextBytes(n uint64) ([]byte, error) {
 	if n > uint64(len(r.text)-r.at) {
 		return nil, io.ErrUnexpectedEOF
 	}
@@ -171,8 +171,8 @@ func (r *reader) next(n uint64) ([]byte, error) {
 	return b, nil
 }
 
-func (r *reader) readUint(n uint64) (uint64, error) {
-	b, err := r.next(n)
+func (r *unpickler) readUint(n uint64) (uint64, error) {
+	b, err := r.nextBytes(n)
 	if err != nil {
 		return 0, err
 	}
@@ -182,15 +182,15 @@ func (r *reader) readUint(n uint64) (uint64, error) {
 }
 
 // readLengthPrefixed reads a length of n bytes, and that number of bytes after it.
-func (r *reader) readLengthPrefixed(n uint64) ([]byte, error) {
+func (r *unpickler) readLengthPrefixed(n uint64) ([]byte, error) {
 	size, err := r.readUint(n)
 	if err != nil {
 		return nil, err
 	}
-	return r.next(size)
+	return r.nextBytes(size)
 }
 
-func (r *reader) readLine() (string, error) {
+func (r *unpickler) readLine() (string, error) {
 	n := bytes.IndexByte(r.text[r.at:], '\n')
 	if n < 0 {
 		return "", io.ErrUnexpectedEOF
@@ -200,18 +200,18 @@ func (r *reader) readLine() (string, error) {
 	return strings.TrimSuffix(s, "\r"), nil
 }
 
-func (r *reader) push(v any) { r.stack = append(r.stack, v) }
+func (r *unpickler) push(v any) { r.stack = append(r.stack, v) }
 
 // markHeight returns the stack's height at the latest mark, below which nothing can be popped, or 0
 // without a mark.
-func (r *reader) markHeight() int {
+func (r *unpickler) markHeight() int {
 	if len(r.marks) == 0 {
 		return 0
 	}
 	return r.marks[len(r.marks)-1]
 }
 
-func (r *reader) pop() (any, error) {
+func (r *unpickler) pop() (any, error) {
 	if len(r.stack) <= r.markHeight() {
 		return nil, errStackUnderflow
 	}
@@ -220,7 +220,7 @@ func (r *reader) pop() (any, error) {
 	return v, nil
 }
 
-func (r *reader) top() (any, error) {
+func (r *unpickler) top() (any, error) {
 	if len(r.stack) <= r.markHeight() {
 		return nil, errStackUnderflow
 	}
@@ -228,7 +228,7 @@ func (r *reader) top() (any, error) {
 }
 
 // popToMark pops the values above the latest mark, in the order in which they were pushed, and the mark.
-func (r *reader) popToMark() ([]any, error) {
+func (r *unpickler) popToMark() ([]any, error) {
 	if len(r.marks) == 0 {
 		return nil, errors.New("the opcode needs a mark, but none was set")
 	}
@@ -239,7 +239,7 @@ func (r *reader) popToMark() ([]any, error) {
 	return values, nil
 }
 
-func (r *reader) popN(n int) ([]any, error) {
+func (r *unpickler) popN(n int) ([]any, error) {
 	if len(r.stack)-n < r.markHeight() {
 		return nil, errStackUnderflow
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // executeOpcode executes one opcode. done is true if it was the last one of the pickle.
-func (r *reader) executeOpcode() (done bool, err error) {
-	op, err := r.next(1)
+func (r *unpickler) executeOpcode() (done bool, err error) {
+	op, err := r.nextBytes(1)
 	if err != nil {
 		return false, err
 	}
@@ -61,7 +61,7 @@ func (r *reader) executeOpcode() (done bool, err error) {
 }
 
 // readScalar executes the opcodes that push a number, text or bytes. It returns the value.
-func (r *reader) readScalar(op byte) (any, error) {
+func (r *unpickler) readScalar(op byte) (any, error) {
 	switch op {
 	case 'N':
 		return nil, nil
@@ -79,7 +79,7 @@ func (r *reader) readScalar(op byte) (any, error) {
 		v, err := r.readUint(2)
 		return int64(v), err
 	case 'G':
-		b, err := r.next(8)
+		b, err := r.nextBytes(8)
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +123,7 @@ func (r *reader) readScalar(op byte) (any, error) {
 
 // readTextLine reads the argument of the opcodes STRING (a quoted Python string) and UNICODE (text
 // with the escapes \u and \U) of protocol 0.
-func (r *reader) readTextLine(op byte) (any, error) {
+func (r *unpickler) readTextLine(op byte) (any, error) {
 	s, err := r.readLine()
 	if err != nil {
 		return nil, err
@@ -191,7 +191,7 @@ func unescape(s string) ([]byte, error) {
 
 // executeMemoOpcode executes the opcodes that store the top of the stack in the memo, or push a
 // value of the memo.
-func (r *reader) executeMemoOpcode(op byte) error {
+func (r *unpickler) executeMemoOpcode(op byte) error {
 	var key int64
 	switch op {
 	case 0x94: // MEMOIZE
@@ -228,7 +228,7 @@ func (r *reader) executeMemoOpcode(op byte) error {
 }
 
 // executeCollectionOpcode creates and fills tuples, lists, dicts and sets.
-func (r *reader) executeCollectionOpcode(op byte) error {
+func (r *unpickler) executeCollectionOpcode(op byte) error {
 	switch op {
 	case ')':
 		r.push(Tuple{})
@@ -278,7 +278,7 @@ func (r *reader) executeCollectionOpcode(op byte) error {
 	return nil
 }
 
-func (r *reader) appendToList(v []any) error {
+func (r *unpickler) appendToList(v []any) error {
 	top, err := r.top()
 	if err != nil {
 		return err
@@ -291,7 +291,7 @@ func (r *reader) appendToList(v []any) error {
 	return nil
 }
 
-func (r *reader) setItems(v []any) error {
+func (r *unpickler) setItems(v []any) error {
 	top, err := r.top()
 	if err != nil {
 		return err

@@ -213,7 +213,7 @@ func decodeTIFF(ctx context.Context, text []byte) (image.Image, error) {
 	if err := f.CheckSinglePage(); err != nil {
 		return nil, err
 	}
-	m, err := f.Image(ctx, 0)
+	m, err := f.DecodeImage(ctx, 0)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -221,14 +221,14 @@ func decodeTIFF(ctx context.Context, text []byte) (image.Image, error) {
 		return nil, NewCorruptError("TIFF", err)
 	}
 	if g, ok := m.(*image.Gray16); ok && (f.Pages[0].Float || f.Pages[0].Signed || f.Pages[0].Bits > 16) {
-		return scaled{g, f.Pages[0].Float}, nil
+		return scaledImage{g, f.Pages[0].Float}, nil
 	}
 	return m, nil
 }
 
-// scaled has 16-bit values for a picture whose file has fractions of white, or integers that are
+// scaledImage has 16-bit values for a picture whose file has fractions of white, or integers that are
 // signed or have more than 16 bits.
-type scaled struct {
+type scaledImage struct {
 	*image.Gray16
 	fractions bool
 }

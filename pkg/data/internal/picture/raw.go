@@ -33,10 +33,10 @@ func (r Raw) Bits() int {
 	return 8
 }
 
-// GetRaw returns the values of img. Fractions in a TIFF file become 8-bit values.
-func GetRaw(ctx context.Context, img image.Image) (Raw, error) {
+// ToRaw returns the values of img. Fractions in a TIFF file become 8-bit values.
+func ToRaw(ctx context.Context, img image.Image) (Raw, error) {
 	fractions := false
-	if m, ok := img.(scaled); ok {
+	if m, ok := img.(scaledImage); ok {
 		if !m.fractions {
 			return Raw{}, errors.New("the picture has signed values, or whole numbers of more than 16 bits: save it with 16 unsigned bits per value (for example, in ImageMagick, with convert -depth 16)")
 		}
@@ -178,7 +178,7 @@ func ReadRaw(ctx context.Context, dir, path string) (Raw, error) {
 	if err != nil {
 		return Raw{}, err
 	}
-	return GetRaw(ctx, m)
+	return ToRaw(ctx, m)
 }
 
 // A Header says what the beginning of a picture file states about its values.
@@ -209,11 +209,11 @@ func ReadHeader(ctx context.Context, dir, path string) (Header, error) {
 	}
 	text := make([]byte, headerBytes)
 	n, err := io.ReadFull(in, text)
-	if err = errors.Join(ignoreShort(err), in.Close()); err != nil {
+	if err = errors.Join(ignoreTruncation(err), in.Close()); err != nil {
 		return Header{}, err
 	}
 	if f, err := DetectFormat(text[:n]); err == nil && f.decode != nil && n == headerBytes {
-		if h, err := f.header(text); err == nil {
+		if h, err := f.parseHeader(text); err == nil {
 			return h, nil
 		}
 	}
@@ -228,18 +228,18 @@ func ReadHeader(ctx context.Context, dir, path string) (Header, error) {
 	if _, _, err := f.ReadSize(all); err != nil {
 		return Header{}, err
 	}
-	return f.header(all)
+	return f.parseHeader(all)
 }
 
-// ignoreShort drops an error that says that a file has fewer bytes than were to be read.
-func ignoreShort(err error) error {
+// ignoreTruncation drops an error that says that a file has fewer bytes than were to be read.
+func ignoreTruncation(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil
 	}
 	return err
 }
 
-func (f Format) header(text []byte) (Header, error) {
+func (f Format) parseHeader(text []byte) (Header, error) {
 	if f.decode == nil {
 		t, err := tiff.Parse(text)
 		if err != nil {

@@ -24,7 +24,7 @@ func NewResizer(edge, height, width int) *Resizer {
 
 // largePicture is the number of pixels from which resize can be canceled. Fewer take less than
 // about a tenth of a second.
-const largePicture = 1 << 22
+const largePicturePixels = 1 << 22
 
 // Resize scales m to the square. If ctx is canceled, it returns the cause. The scaling of a large
 // picture then goes on in a goroutine, because it cannot be stopped.
@@ -38,7 +38,7 @@ func (r *Resizer) Resize(ctx context.Context, m image.Image) (image.Image, error
 		scaler.Scale(to, to.Bounds(), m, m.Bounds(), draw.Src, nil)
 		return to
 	}
-	if size := m.Bounds().Size(); size.X*size.Y < largePicture {
+	if size := m.Bounds().Size(); size.X*size.Y < largePicturePixels {
 		return scale(), nil
 	}
 	scaled := make(chan image.Image, 1)

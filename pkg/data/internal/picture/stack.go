@@ -37,7 +37,7 @@ func ParseStack(ctx context.Context, dir, path string) (f *tiff.File, size [3]in
 // DecodeStack decodes all pages of f. path is for error messages.
 func DecodeStack(ctx context.Context, f *tiff.File, path string) (v []float32, err error) {
 	for i := range f.Pages {
-		page, err := f.Values(ctx, i)
+		page, err := f.DecodeValues(ctx, i)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}

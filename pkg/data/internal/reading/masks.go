@@ -56,7 +56,7 @@ func (c Rules) ValidateMaskValues() error {
 	names := c.MaskClasses()
 	switch {
 	case !slices.Contains(names, classBackground):
-		return fmt.Errorf("data.mask_values has no value named %s (got %s): name the value of the pixels that belong to nothing %s, usually 0", classBackground, english.List(names), classBackground)
+		return fmt.Errorf("data.mask_values has no value named %s (got %s): name the value of the pixels that belong to nothing %s, usually 0", classBackground, english.JoinAnd(names), classBackground)
 	case len(names) < 2:
 		return fmt.Errorf("data.mask_values has only the class %s: name at least one other value", classBackground)
 	case c.Foreground != "":
@@ -123,7 +123,7 @@ func (c Rules) CheckMask(path string, f survey.Facts) error {
 	}
 	if pixels > 0 {
 		return fmt.Errorf("mask %s has the %s in %s, which data.mask_values (%s) does not name: name each value there, with the name %s if its pixels shall not count, or correct the mask",
-			path, DescribeLevels(unknown, f.MorePixels), english.Count(pixels, "pixel"), c.FormatMaskValues(), classIgnore)
+			path, DescribeLevels(unknown, f.MorePixels), english.FormatCount(pixels, "pixel"), c.FormatMaskValues(), classIgnore)
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func DescribeLevels(levels []int, more int) string {
 	if len(list) == 1 {
 		return "value " + list[0]
 	}
-	return "values " + english.List(list)
+	return "values " + english.JoinAnd(list)
 }
 
 // ProposeValues returns a MaskValues for masks with the given levels, in ascending order.

@@ -16,9 +16,9 @@ const (
 	Classes
 )
 
-// New returns the stream for a seed, a purpose and keys: the same in every process and regardless
+// NewRand returns the stream for a seed, a purpose and keys: the same in every process and regardless
 // of earlier streams.
-func New(seed int64, purpose uint64, keys ...uint64) *rand.Rand {
+func NewRand(seed int64, purpose uint64, keys ...uint64) *rand.Rand {
 	a := mixBits(uint64(seed)) ^ purpose
 	for _, k := range keys {
 		a = mixBits(a) ^ k

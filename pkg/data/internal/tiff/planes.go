@@ -18,7 +18,7 @@ const (
 	extraIndependent = 2 // of tagExtraSamples: alpha
 )
 
-func (p Page) hasPlanes() bool {
+func (p Page) hasSeparatePlanes() bool {
 	return p.fieldValue(tagPlanar, 1) == planarSeparate && p.fieldValue(tagSamples, 1) > 1
 }
 
@@ -33,7 +33,7 @@ func (f *File) decodePlanes(ctx context.Context, p Page) (image.Image, error) {
 	var planes [4][]float32
 	for k := range samples {
 		var err error
-		if planes[k], err = f.decodePage(ctx, p.plane(k, samples)); err != nil {
+		if planes[k], err = f.decodePage(ctx, p.planePage(k, samples)); err != nil {
 			return nil, fmt.Errorf("plane %d: %w", k, err)
 		}
 	}
@@ -66,9 +66,9 @@ func (f *File) decodePlanes(ctx context.Context, p Page) (image.Image, error) {
 	return &image.RGBA64{Pix: pix, Stride: stride, Rect: r}, nil
 }
 
-// plane returns plane k of n of a page, as a page of gray values. Its strips or tiles follow those
+// planePage returns plane k of n of a page, as a page of gray values. Its strips or tiles follow those
 // of plane k−1.
-func (p Page) plane(k, n int) Page {
+func (p Page) planePage(k, n int) Page {
 	p.fields = maps.Clone(p.fields)
 	p.fields[tagSamples], p.fields[tagPhotometric] = []uint32{1}, []uint32{blackIsZero}
 	for _, tag := range []uint16{tagStripOffsets, tagStripBytes, tagTileOffsets, tagTileBytes} {

@@ -214,9 +214,9 @@ func (p Page) isFaxCompressed() bool {
 	return c >= compressionFax && c <= compressionFax4
 }
 
-// Values decodes a page's gray values row by row. Integers are divided by the largest value of
+// DecodeValues decodes a page's gray values row by row. Integers are divided by the largest value of
 // their type; floats are not changed.
-func (f *File) Values(ctx context.Context, page int) ([]float32, error) {
+func (f *File) DecodeValues(ctx context.Context, page int) ([]float32, error) {
 	p := f.Pages[page]
 	if p.needsOwnDecoder() {
 		v, err := f.decodePage(ctx, p)
@@ -225,7 +225,7 @@ func (f *File) Values(ctx context.Context, page int) ([]float32, error) {
 		}
 		return v, nil
 	}
-	m, err := f.Image(ctx, page)
+	m, err := f.DecodeImage(ctx, page)
 	if err != nil {
 		return nil, err
 	}
@@ -244,15 +244,15 @@ func (f *File) Values(ctx context.Context, page int) ([]float32, error) {
 	return v, nil
 }
 
-// Image decodes a page. Values of more than 16 bits are rounded to 16 bits. Floats must be between
+// DecodeImage decodes a page. Values of more than 16 bits are rounded to 16 bits. Floats must be between
 // 0 (black) and 1 (white).
-func (f *File) Image(ctx context.Context, page int) (image.Image, error) {
+func (f *File) DecodeImage(ctx context.Context, page int) (image.Image, error) {
 	p := f.Pages[page]
 	if !p.needsOwnDecoder() {
 		if p.Height*p.Width > max(alwaysPixels, 8*maxBytesPerByte*len(f.text)) {
 			return nil, fmt.Errorf("page %d: file of %d bytes is too short for %d×%d pixels", page, len(f.text), p.Height, p.Width)
 		}
-		if p.hasPlanes() {
+		if p.hasSeparatePlanes() {
 			m, err := f.decodePlanes(ctx, p)
 			if err != nil {
 				return nil, fmt.Errorf("page %d: %w", page, err)
@@ -282,7 +282,7 @@ func (f *File) Image(ctx context.Context, page int) (image.Image, error) {
 		}
 		return m, nil
 	}
-	v, err := f.Values(ctx, page)
+	v, err := f.DecodeValues(ctx, page)
 	if err != nil {
 		return nil, err
 	}
@@ -371,7 +371,7 @@ func (f *File) decodePage(ctx context.Context, p Page) ([]float32, error) {
 		if !tiled {
 			rows = min(height, p.Height-top)
 		}
-		b, err := f.decompressPart(p, int64(offsets[k]), int64(sizes[k]), rows*width*of.Size)
+		b, err := f.decompressBlock(p, int64(offsets[k]), int64(sizes[k]), rows*width*of.Size)
 		if err != nil {
 			return nil, err
 		}
@@ -382,7 +382,7 @@ func (f *File) decodePage(ctx context.Context, p Page) ([]float32, error) {
 			}
 			big.Big = of.Big || p.fieldValue(tagPredictor, 1) == 3
 			n := min(width, p.Width-left)
-			big.Convert(v[(top+y)*p.Width+left:][:n], row)
+			big.DecodeFloat32(v[(top+y)*p.Width+left:][:n], row)
 		}
 	}
 	if !p.Float {
@@ -400,8 +400,8 @@ func (f *File) decodePage(ctx context.Context, p Page) ([]float32, error) {
 	return v, nil
 }
 
-// decompressPart decompresses the strip or tile of size bytes at position pos to n bytes.
-func (f *File) decompressPart(p Page, pos, size int64, n int) ([]byte, error) {
+// decompressBlock decompresses the strip or tile of size bytes at position pos to n bytes.
+func (f *File) decompressBlock(p Page, pos, size int64, n int) ([]byte, error) {
 	if pos+size > int64(len(f.text)) {
 		return nil, fmt.Errorf("strip or tile at byte %d has %d bytes, which exceeds the file of %d bytes: the file is truncated; copy it again", pos, size, len(f.text))
 	}

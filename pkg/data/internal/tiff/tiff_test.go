@@ -26,7 +26,7 @@ func TestValues(t *testing.T) {
 				t.Fatalf("%d pages", len(f.Pages))
 			}
 			for page := range f.Pages {
-				v, err := f.Values(t.Context(), page)
+				v, err := f.DecodeValues(t.Context(), page)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -58,7 +58,7 @@ func TestValues(t *testing.T) {
 }
 
 func TestImage(t *testing.T) {
-	m, err := parse(t, "testdata/f32-strips.tif").Image(t.Context(), 2)
+	m, err := parse(t, "testdata/f32-strips.tif").DecodeImage(t.Context(), 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestImage(t *testing.T) {
 	if v := m.(*image.Gray16).Gray16At(6, 4).Y; v != uint16(math.Round(104.0/128*65535)) {
 		t.Errorf("the last pixel is %d", v)
 	}
-	if _, err := parse(t, "testdata/i16.tif").Image(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "pixel (0, 0) is -0.39") || !strings.Contains(err.Error(), "divide the values") {
+	if _, err := parse(t, "testdata/i16.tif").DecodeImage(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "pixel (0, 0) is -0.39") || !strings.Contains(err.Error(), "divide the values") {
 		t.Errorf("values below 0: %v", err)
 	}
 }
@@ -79,7 +79,7 @@ func TestWhiteIsZero(t *testing.T) {
 		"fax4-0":         func(k int) float64 { return float64(k % 2) },
 		"fax4-1":         func(k int) float64 { return float64(k % 2) },
 	} {
-		v, err := parse(t, "testdata/one/"+file+".tif").Values(t.Context(), 0)
+		v, err := parse(t, "testdata/one/"+file+".tif").DecodeValues(t.Context(), 0)
 		if err != nil || len(v) != 35 {
 			t.Fatalf("%s: %d values, %v", file, len(v), err)
 		}
@@ -102,7 +102,7 @@ func TestErrors(t *testing.T) {
 			continue
 		}
 		for i := range f.Pages {
-			_, pageErr := f.Values(t.Context(), i)
+			_, pageErr := f.DecodeValues(t.Context(), i)
 			err = errors.Join(err, pageErr)
 		}
 		if err == nil {
@@ -119,7 +119,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
-	if _, err := parse(t, "testdata/one/fillorder.tif").Values(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "(fill order 2) is not supported: save the page with 8 bits") {
+	if _, err := parse(t, "testdata/one/fillorder.tif").DecodeValues(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "(fill order 2) is not supported: save the page with 8 bits") {
 		t.Errorf("bits in reverse order: %v", err)
 	}
 	if _, err := Parse([]byte("MM\x00*")); !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -136,28 +136,28 @@ func TestPlanes(t *testing.T) {
 	}
 	for _, file := range files {
 		name, _, _ := strings.Cut(file, "-")
-		want, err := parse(t, name+".tif").Image(t.Context(), 0)
+		want, err := parse(t, name+".tif").DecodeImage(t.Context(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		f := parse(t, file)
-		got, err := f.Image(t.Context(), 0)
+		got, err := f.DecodeImage(t.Context(), 0)
 		if err != nil {
 			t.Errorf("%s: %v", file, err)
 			continue
 		}
-		if !f.Pages[0].hasPlanes() || !reflect.DeepEqual(got, want) {
+		if !f.Pages[0].hasSeparatePlanes() || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: the image differs from that of %s.tif", file, name)
 		}
 	}
 	// Colors that are multiplied by alpha, and four planes without a meaning.
 	f := parse(t, "testdata/planar/rgba8-zip.tif")
 	f.Pages[0].fields[tagExtraSamples] = []uint32{extraAssociated}
-	if m, err := f.Image(t.Context(), 0); err != nil || reflect.TypeOf(m) != reflect.TypeFor[*image.RGBA]() {
+	if m, err := f.DecodeImage(t.Context(), 0); err != nil || reflect.TypeOf(m) != reflect.TypeFor[*image.RGBA]() {
 		t.Errorf("associated alpha: %T, %v", m, err)
 	}
 	f.Pages[0].fields[tagPhotometric] = []uint32{blackIsZero}
-	if _, err := f.Image(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "page 0: 4 separate planes of 8 bits are not supported, only RGB and RGBA of 8 or 16 bits: save the page as RGB, for example with: convert") {
+	if _, err := f.DecodeImage(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "page 0: 4 separate planes of 8 bits are not supported, only RGB and RGBA of 8 or 16 bits: save the page as RGB, for example with: convert") {
 		t.Errorf("four gray planes: %v", err)
 	}
 }
@@ -177,7 +177,7 @@ func TestUnsupported(t *testing.T) {
 		f, err := Parse(text)
 		if err == nil {
 			if err = f.CheckSinglePage(); err == nil {
-				_, err = f.Image(t.Context(), 0)
+				_, err = f.DecodeImage(t.Context(), 0)
 			}
 		}
 		if !errors.As(err, new(UnsupportedError)) || !strings.Contains(err.Error(), want) {
@@ -187,7 +187,7 @@ func TestUnsupported(t *testing.T) {
 	f := parse(t, "testdata/refused/jpeg.tif")
 	for compression, want := range map[uint32]string{compressionOldJPEG: "JPEG compression", 50000: "compression 50000 of 8-bit values is not supported, only none, LZW"} {
 		f.Pages[0].fields[tagCompression] = []uint32{compression}
-		if _, err := f.Image(t.Context(), 0); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := f.DecodeImage(t.Context(), 0); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("compression %d: %v, want %q", compression, err, want)
 		}
 	}
@@ -238,7 +238,7 @@ func FuzzParse(f *testing.F) {
 			if i > 4 || p.Height*p.Width > 1<<20 {
 				break
 			}
-			if v, err := file.Values(t.Context(), i); err == nil && len(v) != p.Height*p.Width {
+			if v, err := file.DecodeValues(t.Context(), i); err == nil && len(v) != p.Height*p.Width {
 				t.Fatalf("%d values of %d×%d", len(v), p.Height, p.Width)
 			}
 		}

@@ -31,7 +31,7 @@ func (p Page) checkCompression() error {
 	c := p.fieldValue(tagCompression, compressionNone)
 	switch {
 	case c == 0 || c == compressionNone || c == compressionLZW || c == compressionDeflate || c == compressionAdobeDeflate || c == compressionPackBits,
-		p.isFaxCompressed() && !p.needsOwnDecoder() && !p.hasPlanes():
+		p.isFaxCompressed() && !p.needsOwnDecoder() && !p.hasSeparatePlanes():
 		return nil
 	case c == compressionOldJPEG || c == compressionJPEG:
 		return UnsupportedError("JPEG compression in TIFF files is not supported: save the file with Deflate compression, " + ExampleCommand)

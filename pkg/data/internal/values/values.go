@@ -20,8 +20,8 @@ func (t NumberType) IsSupported() bool {
 	return t.Size == 2 || t.Size == 4 || t.Size == 8 || (t.Size == 1 && !t.Float)
 }
 
-// Convert converts the first len(dst) values in b to float32.
-func (t NumberType) Convert(dst []float32, b []byte) {
+// DecodeFloat32 converts the first len(dst) values in b to float32.
+func (t NumberType) DecodeFloat32(dst []float32, b []byte) {
 	var order binary.ByteOrder = binary.LittleEndian
 	if t.Big {
 		order = binary.BigEndian

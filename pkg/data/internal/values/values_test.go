@@ -28,7 +28,7 @@ func TestHalf(t *testing.T) {
 			if big {
 				b = binary.BigEndian.AppendUint16(nil, uint16(h))
 			}
-			NumberType{Size: 2, Float: true, Big: big}.Convert(got, b)
+			NumberType{Size: 2, Float: true, Big: big}.DecodeFloat32(got, b)
 			if v := float64(got[0]); v != want && !(math.IsNaN(v) && math.IsNaN(want)) || math.Signbit(v) != math.Signbit(want) && !math.IsNaN(want) {
 				t.Fatalf("%#04x is %g, want %g", h, v, want)
 			}
@@ -54,7 +54,7 @@ func TestConvert(t *testing.T) {
 		{NumberType{Size: 8, Float: true}, binary.LittleEndian.AppendUint64(nil, math.Float64bits(0.1)), 0.1},
 	} {
 		got := make([]float32, 1)
-		if c.of.Convert(got, c.b); got[0] != c.want || !c.of.IsSupported() {
+		if c.of.DecodeFloat32(got, c.b); got[0] != c.want || !c.of.IsSupported() {
 			t.Errorf("%+v of % x is %g, want %g", c.of, c.b, got[0], c.want)
 		}
 	}

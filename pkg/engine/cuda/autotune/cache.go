@@ -87,13 +87,13 @@ func OpenCache(dir, key string) *Cache {
 		return '_'
 	}, key)
 	c.file = filepath.Join(dir, name+".json")
-	maps.Copy(c.choices, c.read())
+	maps.Copy(c.choices, c.readChoices())
 	return c
 }
 
-// read returns the choices in the tuning file, or nil if the file is missing, damaged, or
+// readChoices returns the choices in the tuning file, or nil if the file is missing, damaged, or
 // written for another format or key.
-func (c *Cache) read() map[string]Choice {
+func (c *Cache) readChoices() map[string]Choice {
 	text, err := os.ReadFile(c.file)
 	if err != nil {
 		return nil
@@ -135,7 +135,7 @@ func (c *Cache) Save() error {
 	if c.file == "" {
 		return nil
 	}
-	for k, v := range c.read() {
+	for k, v := range c.readChoices() {
 		if _, ours := c.choices[k]; !ours {
 			c.choices[k] = v
 		}

@@ -46,7 +46,7 @@ func (t *Tuner) confirmFastest(c Convolution, all []Candidate, best int, times [
 // resultsAgree reports whether a and b differ only by rounding: |a[i] − b[i]| is at most
 // t·(|a[i]| + rms(a)) for each i, where rms is the root mean square, and t is 1e-3 (fp32),
 // 1e-2 (fp16 and TF32) or 5e-2 (bf16).
-func resultsAgree(a, b []float32, typ device.Type, tf32 bool) bool {
+func resultsAgree(a, b []float32, typ device.ElementType, tf32 bool) bool {
 	tolerance := 1e-3
 	switch {
 	case typ == device.BF16:

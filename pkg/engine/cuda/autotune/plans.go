@@ -19,9 +19,9 @@ const (
 // errNoPlan is wrapped by errors about convolutions for which cuDNN has no allowed plan.
 var errNoPlan = errors.New("no algorithm computes this convolution")
 
-// isAllowed reports whether a plan has at least the requested precision and, unless
+// isPlanAllowed reports whether a plan has at least the requested precision and, unless
 // allowNondeterministic is set, gives bit-identical results in every run.
-func (t *Tuner) isAllowed(p *cudnn.Plan, typ device.Type, allowNondeterministic bool) bool {
+func (t *Tuner) isPlanAllowed(p *cudnn.Plan, typ device.ElementType, allowNondeterministic bool) bool {
 	if typ == device.F32 && !t.TF32 && (slices.Contains(p.Numerical, cudnn.NoteTensorCore) || slices.Contains(p.Numerical, cudnn.NoteDownConvert)) {
 		return false
 	}
@@ -64,7 +64,7 @@ func (t *Tuner) createFirstPlan(c Convolution, graph *cudnn.Graph, allowNondeter
 				why = err
 				continue
 			}
-			at := slices.IndexFunc(plans, func(p *cudnn.Plan) bool { return t.isAllowed(p, c.Type, allowNondeterministic) })
+			at := slices.IndexFunc(plans, func(p *cudnn.Plan) bool { return t.isPlanAllowed(p, c.Type, allowNondeterministic) })
 			for i, p := range plans {
 				if i != at {
 					if err := p.Close(); err != nil {
@@ -100,7 +100,7 @@ func (t *Tuner) NewCandidates(c Convolution) (all []Candidate, missing error, er
 			first = errors.Join(first, err)
 		}
 		for _, p := range plans {
-			if t.isAllowed(p, c.Type, false) {
+			if t.isPlanAllowed(p, c.Type, false) {
 				all = append(all, Candidate{p, i})
 			} else if err := p.Close(); err != nil {
 				return all, nil, err

@@ -26,9 +26,9 @@ const slowCandidateFactor = 3
 
 // Convolution describes a convolution for which a plan is chosen.
 type Convolution struct {
-	Key    string       // name in the tuning file; contains everything that affects which plan is fastest
-	Graphs [][]cudnn.Op // alternative graphs that compute the convolution
-	Type   device.Type  // type of the operands
+	Key    string             // name in the tuning file; contains everything that affects which plan is fastest
+	Graphs [][]cudnn.Op       // alternative graphs that compute the convolution
+	Type   device.ElementType // type of the operands
 	// Confirm requires that a plan's result agrees with the result of another cuDNN engine.
 	Confirm bool
 }

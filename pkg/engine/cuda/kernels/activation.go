@@ -12,7 +12,7 @@ type Bias struct {
 // Launches returns the launch of bias_act. Memory traffic: 2 passes over the map, 3 with
 // Add.
 func (a Bias) Launches(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "bias"}
+	c := argChecker{op: "bias"}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
 	c.requireMap("x", a.X, a.Channels)
@@ -45,7 +45,7 @@ type BiasGrad struct {
 // Launches returns the launches of bias_backward and sum_chunks. Memory traffic: 1 pass
 // over the map, 3 with Y and DX.
 func (a BiasGrad) Launches(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "bias backward"}
+	c := argChecker{op: "bias backward"}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
 	c.requireMap("dy", a.DY, a.Channels)
@@ -76,7 +76,7 @@ type ElementwiseOp struct {
 // launch returns the launch of a kernel whose arguments are maps, the geometry and then more. op is its
 // name in errors. If binary is set, the operation reads B.
 func (a ElementwiseOp) launch(t ElementType, op, kernel string, binary bool, maps []FeatureMap, more ...any) ([]Launch, error) {
-	c := argCheck{op: op}
+	c := argChecker{op: op}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
 	c.requireMap("first input", a.A, a.Channels)
@@ -128,7 +128,7 @@ type ChannelCopy struct {
 
 // Launches returns the launch of copy_channels. Memory traffic: 2 passes.
 func (a ChannelCopy) Launches(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "copy channels"}
+	c := argChecker{op: "copy channels"}
 	c.requirePositive("rows", a.Rows)
 	c.requirePositive("channels", a.Channels)
 	c.requireArray("source", a.Src, Pointer(t.Bytes()))
@@ -156,7 +156,7 @@ type Padding struct {
 
 // Launches returns the launch of pad. Memory traffic: 2 passes, 3 with Acc.
 func (a Padding) Launches(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "pad"}
+	c := argChecker{op: "pad"}
 	c.requirePositive("batch", a.Batch)
 	c.requireChannels(a.Channels)
 	for i := range 3 {
@@ -193,7 +193,7 @@ type Pooling struct {
 	Index               Pointer    // one byte per element of y, [rows of y][Channels]: the position of the maximum in the window; forward: 0 if it is not needed
 }
 
-func (a Pooling) check(c *argCheck) {
+func (a Pooling) check(c *argChecker) {
 	c.requirePositive("batch", a.Batch)
 	c.requireChannels(a.Channels)
 	taps := 1
@@ -229,7 +229,7 @@ func (a Pooling) lineGrid(size [3]int) (grid, block [3]uint32) {
 // Forward returns the launch of max_pool. It reads x once and writes y and, for each
 // output, an index of one byte: 11 bytes per output for 2×2 windows of 16-bit elements.
 func (a Pooling) Forward(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "max pool"}
+	c := argChecker{op: "max pool"}
 	a.check(&c)
 	c.requireMap("x", a.X, a.Channels)
 	c.requireMap("y", a.Y, a.Channels)
@@ -246,7 +246,7 @@ func (a Pooling) Forward(t ElementType) ([]Launch, error) {
 // of all windows that contain the input, so overlapping windows need no atomic operations.
 // Each element of dy, index and dx is read or written once in memory.
 func (a Pooling) Backward(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "max pool backward"}
+	c := argChecker{op: "max pool backward"}
 	a.check(&c)
 	c.requireMap("dy", a.DY, a.Channels)
 	c.requireMap("dx", a.DX, a.Channels)

@@ -11,7 +11,7 @@ type GlobalAvgPool struct {
 
 // Forward returns the launch of global_avg_pool. Memory traffic: 1 pass over x.
 func (a GlobalAvgPool) Forward(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "global average pool"}
+	c := argChecker{op: "global average pool"}
 	a.check(&c)
 	c.requireMap("x", a.X, a.Channels)
 	c.requireMap("y", a.Y, a.Channels)
@@ -31,7 +31,7 @@ func (a GlobalAvgPool) Forward(t ElementType) ([]Launch, error) {
 // Backward returns the launch of global_avg_pool_backward, which overwrites every element
 // of dx.
 func (a GlobalAvgPool) Backward(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "global average pool backward"}
+	c := argChecker{op: "global average pool backward"}
 	a.check(&c)
 	c.requireMap("dy", a.DY, a.Channels)
 	c.requireMap("dx", a.DX, a.Channels)
@@ -47,7 +47,7 @@ func (a GlobalAvgPool) Backward(t ElementType) ([]Launch, error) {
 	return l.result()
 }
 
-func (a GlobalAvgPool) check(c *argCheck) {
+func (a GlobalAvgPool) check(c *argChecker) {
 	c.requirePositive("batch", a.Batch)
 	c.requirePositive("points", a.Points)
 	c.requireChannels(a.Channels)
@@ -56,7 +56,7 @@ func (a GlobalAvgPool) check(c *argCheck) {
 // Average returns the launch of avg_pool: the mean of each window. Padding is not
 // supported.
 func (a Pooling) Average(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "average pool"}
+	c := argChecker{op: "average pool"}
 	a.check(&c)
 	c.require(a.Pad == [3]int{}, "padding %v is not supported", a.Pad)
 	c.requireMap("x", a.X, a.Channels)
@@ -73,7 +73,7 @@ func (a Pooling) Average(t ElementType) ([]Launch, error) {
 // AverageBackward returns the launch of avg_pool_backward. Like Pooling.Backward, it
 // uses one thread per input and no atomic operations.
 func (a Pooling) AverageBackward(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "average pool backward"}
+	c := argChecker{op: "average pool backward"}
 	a.check(&c)
 	c.require(a.Pad == [3]int{}, "padding %v is not supported", a.Pad)
 	c.requireMap("dy", a.DY, a.Channels)
@@ -135,7 +135,7 @@ type SoftmaxCE struct {
 	DZPitch int
 }
 
-func (a SoftmaxCE) check(c *argCheck, t ElementType) {
+func (a SoftmaxCE) check(c *argChecker, t ElementType) {
 	c.requirePositive("rows", a.Rows)
 	c.requirePositive("classes", a.Classes)
 	c.requireArray("z", a.Z, Pointer(t.Bytes()))
@@ -150,7 +150,7 @@ func threadsPerRow(n int) int { return max(32, min(blockThreads, (n+31)/32*32)) 
 // Forward returns the launches of softmax_ce and bce_finalize, which compute Loss and
 // Counts.
 func (a SoftmaxCE) Forward(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "softmax cross entropy"}
+	c := argChecker{op: "softmax cross entropy"}
 	a.check(&c, t)
 	c.requireArray("partial", a.Partial, pointAlignment)
 	c.requireArray("loss", a.Loss, 4)
@@ -169,7 +169,7 @@ func (a SoftmaxCE) Forward(t ElementType) ([]Launch, error) {
 
 // Backward returns the launch of softmax_ce_backward, which computes dz.
 func (a SoftmaxCE) Backward(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "softmax cross entropy backward"}
+	c := argChecker{op: "softmax cross entropy backward"}
 	a.check(&c, t)
 	c.requireArray("dz", a.DZ, Pointer(t.Bytes()))
 	c.require(a.DZPitch >= a.Classes, "dz has pitch %d, want at least %d classes", a.DZPitch, a.Classes)
@@ -193,7 +193,7 @@ type L1 struct {
 
 // Forward returns the launches of l1 and bce_finalize. Memory traffic: 1 pass over z and t.
 func (a L1) Forward(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "l1"}
+	c := argChecker{op: "l1"}
 	a.check(&c, t)
 	c.requireArray("partial", a.Partial, pointAlignment)
 	c.requireArray("loss", a.Loss, 4)
@@ -213,7 +213,7 @@ func (a L1) Forward(t ElementType) ([]Launch, error) {
 // the number of elements. In channel 0 it adds dloss·scale·ExpWeight·14·e^14z·sign(z −
 // t)/Rows.
 func (a L1) Backward(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "l1 backward"}
+	c := argChecker{op: "l1 backward"}
 	a.checkBackward(&c, t)
 	if c.err != nil {
 		return nil, c.err

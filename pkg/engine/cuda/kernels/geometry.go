@@ -61,34 +61,34 @@ func flatGrid(n, perThread int) (grid, block [3]uint32) {
 	return [3]uint32{uint32(max(1, min(blocks, mapBlocks))), 1, 1}, [3]uint32{blockThreads, 1, 1}
 }
 
-// argCheck validates the arguments of launches of op. It keeps the first error.
-type argCheck struct {
+// argChecker validates the arguments of launches of op. It keeps the first error.
+type argChecker struct {
 	op  string
 	err error
 }
 
-func (c *argCheck) require(ok bool, format string, args ...any) {
+func (c *argChecker) require(ok bool, format string, args ...any) {
 	if !ok && c.err == nil {
 		c.err = fmt.Errorf("launch %s: "+format, append([]any{c.op}, args...)...)
 	}
 }
 
-func (c *argCheck) requirePositive(name string, n int) {
+func (c *argChecker) requirePositive(name string, n int) {
 	c.require(n > 0, "%s is %d, want at least 1", name, n)
 }
 
-func (c *argCheck) requireChannels(n int) {
+func (c *argChecker) requireChannels(n int) {
 	c.require(n > 0 && n%vector == 0, "got %d channels, want a positive multiple of %d", n, vector)
 }
 
 // requireMap requires m to be present and aligned, with a pitch of at least channels.
-func (c *argCheck) requireMap(name string, m FeatureMap, channels int) {
+func (c *argChecker) requireMap(name string, m FeatureMap, channels int) {
 	c.require(m.Data != 0, "%s is absent", name)
 	c.requireOptionalMap(name, m, channels)
 }
 
 // requireOptionalMap is requireMap, but m may be absent.
-func (c *argCheck) requireOptionalMap(name string, m FeatureMap, channels int) {
+func (c *argChecker) requireOptionalMap(name string, m FeatureMap, channels int) {
 	if m.Data == 0 {
 		return
 	}
@@ -97,13 +97,13 @@ func (c *argCheck) requireOptionalMap(name string, m FeatureMap, channels int) {
 }
 
 // requireArray requires p to be present and aligned to alignment bytes.
-func (c *argCheck) requireArray(name string, p Pointer, alignment Pointer) {
+func (c *argChecker) requireArray(name string, p Pointer, alignment Pointer) {
 	c.require(p != 0, "%s is absent", name)
 	c.require(p%alignment == 0, "%s at %#x is not aligned to %d bytes", name, uint64(p), alignment)
 }
 
 // requireChannelVectors requires arrays, by name, to be present and aligned for vectors.
-func (c *argCheck) requireChannelVectors(arrays map[string]Pointer) {
+func (c *argChecker) requireChannelVectors(arrays map[string]Pointer) {
 	for name, p := range arrays {
 		c.requireArray(name, p, pointAlignment)
 	}

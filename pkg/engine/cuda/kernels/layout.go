@@ -15,7 +15,7 @@ func CastToF32(t ElementType, src, dst Pointer, n int) ([]Launch, error) {
 
 // castLaunches returns the launch of a cast kernel; from and to are element sizes in bytes.
 func castLaunches(t ElementType, name string, src, dst Pointer, n, from, to int) ([]Launch, error) {
-	c := argCheck{op: name}
+	c := argChecker{op: name}
 	c.requirePositive("n", n)
 	c.requireArray("source", src, Pointer(from))
 	c.requireArray("destination", dst, Pointer(to))
@@ -30,7 +30,7 @@ func castLaunches(t ElementType, name string, src, dst Pointer, n, from, to int)
 
 // FillWords returns the launch of fill_u32, which sets n 32-bit words to value.
 func FillWords(dst Pointer, value uint32, n int) ([]Launch, error) {
-	c := argCheck{op: "fill"}
+	c := argChecker{op: "fill"}
 	c.requirePositive("n", n)
 	c.requireArray("destination", dst, 4)
 	if c.err != nil {
@@ -93,7 +93,7 @@ func (a Transposition) ToPlanar(t ElementType) ([]Launch, error) {
 // launchGeometry validates the arguments. padded is the number of channels per row,
 // including padding, that the kernel accesses.
 func (a Transposition) launchGeometry(op string, t ElementType, padded int) (grid, block [3]uint32, err error) {
-	c := argCheck{op: op}
+	c := argChecker{op: op}
 	c.requirePositive("batch", a.Batch)
 	c.requirePositive("channels", a.Channels)
 	c.requirePositive("spatial", a.Spatial)
@@ -115,7 +115,7 @@ type PixelConversion struct {
 	Pitch            int
 }
 
-func (a PixelConversion) check(c *argCheck, t ElementType) {
+func (a PixelConversion) check(c *argChecker, t ElementType) {
 	c.requirePositive("channels", a.Channels)
 	c.require(a.Padded >= a.Channels && a.Pitch >= a.Padded, "want channels ≤ padded channels ≤ pitch, got %d, %d and %d", a.Channels, a.Padded, a.Pitch)
 	c.require(a.Divisor > 0, "divisor is %g, want more than 0", a.Divisor)
@@ -139,7 +139,7 @@ type Normalization struct {
 
 // Launches returns the launch of normalize_u8.
 func (a Normalization) Launches(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "normalize"}
+	c := argChecker{op: "normalize"}
 	a.check(&c, t)
 	c.requirePositive("batch", a.Batch)
 	c.requirePositive("spatial", a.Spatial)
@@ -185,7 +185,7 @@ type Augmentation struct {
 
 // Launches returns the launch of augment_2d, or of augment_3d if the samples have a depth.
 func (a Augmentation) Launches(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "augment"}
+	c := argChecker{op: "augment"}
 	a.check(&c, t)
 	c.requirePositive("batch", a.Batch)
 	c.requireArray("source", a.Src, 1)
@@ -218,17 +218,17 @@ func (a Augmentation) Launches(t ElementType) ([]Launch, error) {
 		values = append(values, a.Size[1], a.Size[2], a.Out[1], a.Out[2])
 	}
 	var l launchList
-	l.addTyped(t, name, grid, block, 0, append(values, flags, a.Divisor, float64Bits(a.Brightness), float64Bits(a.Contrast))...)
+	l.addTyped(t, name, grid, block, 0, append(values, flags, a.Divisor, float64BitsArg(a.Brightness), float64BitsArg(a.Contrast))...)
 	return l.result()
 }
 
-func float64Bits(v float64) int64Arg { return int64Arg(int64(math.Float64bits(v))) }
+func float64BitsArg(v float64) int64Arg { return int64Arg(int64(math.Float64bits(v))) }
 
 // GatherRows returns the launch of take_rows, which sets row i of dst to row rows[i] of
 // src, for i < batch. rows is an int32 array in device memory; a row has width float32
 // elements.
 func GatherRows(src, rows, dst Pointer, batch, width int) ([]Launch, error) {
-	c := argCheck{op: "take rows"}
+	c := argChecker{op: "take rows"}
 	c.requireArray("source", src, 4)
 	c.requireArray("rows", rows, 4)
 	c.requireArray("destination", dst, 4)
@@ -269,7 +269,7 @@ func NewMMATest(t ElementType, out Pointer, blocks, iterations int) (ThroughputT
 // newThroughputTest returns the launch of the named kernel, which performs perThread
 // operations per thread and iteration.
 func newThroughputTest(name string, out Pointer, blocks, iterations int, perThread float64) (ThroughputTest, error) {
-	c := argCheck{op: name}
+	c := argChecker{op: name}
 	c.requireArray("out", out, 4)
 	c.requirePositive("blocks", blocks)
 	c.requirePositive("iterations", iterations)

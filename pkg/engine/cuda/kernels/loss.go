@@ -31,7 +31,7 @@ type BCE struct {
 // Forward returns the launches of bce and bce_finalize. Memory traffic: 1 pass over z and
 // t.
 func (a BCE) Forward(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "bce"}
+	c := argChecker{op: "bce"}
 	a.check(&c, t)
 	c.requireArray("partial", a.Partial, pointAlignment)
 	c.requireArray("loss", a.Loss, 4)
@@ -51,7 +51,7 @@ func (a BCE) Forward(t ElementType) ([]Launch, error) {
 // Backward returns the launch of bce_backward: dz = dloss·scale·(σ(z) − t)/n, where n is
 // the number of elements.
 func (a BCE) Backward(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "bce backward"}
+	c := argChecker{op: "bce backward"}
 	a.checkBackward(&c, t)
 	if c.err != nil {
 		return nil, c.err
@@ -63,7 +63,7 @@ func (a BCE) Backward(t ElementType) ([]Launch, error) {
 	return l.result()
 }
 
-func (a BCE) check(c *argCheck, t ElementType) {
+func (a BCE) check(c *argChecker, t ElementType) {
 	c.requirePositive("rows", a.Rows)
 	c.requirePositive("channels", a.Channels)
 	c.requireArray("z", a.Z, Pointer(t.Bytes()))
@@ -71,7 +71,7 @@ func (a BCE) check(c *argCheck, t ElementType) {
 	c.require(a.ZPitch >= a.Channels, "z has pitch %d, want at least %d channels", a.ZPitch, a.Channels)
 }
 
-func (a BCE) checkBackward(c *argCheck, t ElementType) {
+func (a BCE) checkBackward(c *argChecker, t ElementType) {
 	a.check(c, t)
 	c.requireArray("dz", a.DZ, Pointer(t.Bytes()))
 	c.require(a.DZPitch >= a.Channels, "dz has pitch %d, want at least %d channels", a.DZPitch, a.Channels)
@@ -102,7 +102,7 @@ func diceChunksPerMap(maps, points int) int {
 // Forward returns the launches of dice_bce, dice_maps and bce_finalize. Memory traffic: 1
 // pass over z and t.
 func (a DiceBCE) Forward(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "dice bce"}
+	c := argChecker{op: "dice bce"}
 	a.check(&c, t)
 	c.requireArray("loss", a.Loss, 4)
 	c.require(a.Counts%8 == 0, "counts are not aligned to 8 bytes")
@@ -119,7 +119,7 @@ func (a DiceBCE) Forward(t ElementType) ([]Launch, error) {
 // Backward returns the launch of dice_bce_backward, after the launches of dice_bce and
 // dice_maps, which compute the sums again.
 func (a DiceBCE) Backward(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "dice bce backward"}
+	c := argChecker{op: "dice bce backward"}
 	a.check(&c, t)
 	a.checkBackward(&c, t)
 	if c.err != nil {
@@ -133,7 +133,7 @@ func (a DiceBCE) Backward(t ElementType) ([]Launch, error) {
 	return l.result()
 }
 
-func (a DiceBCE) check(c *argCheck, t ElementType) {
+func (a DiceBCE) check(c *argChecker, t ElementType) {
 	a.BCE.check(c, t)
 	c.requireArray("partial", a.Partial, pointAlignment)
 	c.require(a.Points > 0 && a.Rows%max(a.Points, 1) == 0, "%d rows are not a multiple of %d points per sample", a.Rows, a.Points)
@@ -174,7 +174,7 @@ type HeadConvolution struct {
 // Forward returns the launch of head_forward. Memory traffic: 1 pass over x; z is written
 // in float32.
 func (a HeadConvolution) Forward(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "head"}
+	c := argChecker{op: "head"}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
 	c.requireMap("x", a.X, a.Channels)
@@ -197,7 +197,7 @@ func (a HeadConvolution) Forward(t ElementType) ([]Launch, error) {
 
 // BackwardData returns the launch of head_backward_data: dx = dz·w + acc.
 func (a HeadConvolution) BackwardData(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "head backward data"}
+	c := argChecker{op: "head backward data"}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
 	c.requireArray("dz", a.DZ, 4)
@@ -217,7 +217,7 @@ func (a HeadConvolution) BackwardData(t ElementType) ([]Launch, error) {
 // BackwardWeights returns the launches of head_backward_weights and sum_chunks: dw = Σ dz·x
 // and dbias = Σ dz. Memory traffic: 1 pass over x.
 func (a HeadConvolution) BackwardWeights(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "head backward weights"}
+	c := argChecker{op: "head backward weights"}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
 	c.requireMap("x", a.X, a.Channels)

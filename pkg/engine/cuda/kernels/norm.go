@@ -36,7 +36,7 @@ type BatchNorm struct {
 // the mean and the biased variance of the batch, and update the running statistics with the
 // mean and the unbiased variance. Memory traffic: 3 passes (x twice, y once), 4 with Add.
 func (a BatchNorm) Training(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "batch norm"}
+	c := argChecker{op: "batch norm"}
 	a.checkMaps(&c)
 	c.requireChannelVectors(map[string]Pointer{
 		"gamma": a.Gamma, "beta": a.Beta, "running mean": a.RunningMean, "running variance": a.RunningVar,
@@ -56,7 +56,7 @@ func (a BatchNorm) Training(t ElementType) ([]Launch, error) {
 // Statistics returns the launches of bn_stats and bn_finalize, the first half of Training.
 // It does not use Y, Gamma and Beta. Memory traffic: 1 pass over x.
 func (a BatchNorm) Statistics(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "batch norm statistics"}
+	c := argChecker{op: "batch norm statistics"}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
 	c.requireMap("x", a.X, a.Channels)
@@ -68,7 +68,7 @@ func (a BatchNorm) Statistics(t ElementType) ([]Launch, error) {
 	var l launchList
 	l.addTyped(t, "bn_stats", r.grid, r.block, r.sharedBytes(2*vector),
 		a.X.Data, a.X.Pitch, a.Partial, int64Arg(a.Rows), int64Arg(r.rowsPerChunk), a.Channels)
-	l.addUntyped("bn_finalize", gridCovering(a.Channels, columnThreads), [3]uint32{columnThreads, columnThreads, 1}, columnSharedBytes,
+	l.addUntyped("bn_finalize", gridCovering(a.Channels, columnBlockSide), [3]uint32{columnBlockSide, columnBlockSide, 1}, columnSharedBytes,
 		a.Partial, r.chunks, int64Arg(a.Rows), int64Arg(r.rowsPerChunk), a.Channels, a.Epsilon, a.Momentum,
 		a.Mean, a.InvStd, a.RunningMean, a.RunningVar)
 	return l.result()
@@ -79,7 +79,7 @@ func (a BatchNorm) Statistics(t ElementType) ([]Launch, error) {
 // sums together with x. If the mean is much larger than the standard deviation, the
 // variance is inaccurate because of cancellation.
 func (a BatchNorm) StatisticsFromSums(sum, square Pointer) ([]Launch, error) {
-	c := argCheck{op: "batch norm statistics of sums"}
+	c := argChecker{op: "batch norm statistics of sums"}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
 	c.requireChannelVectors(map[string]Pointer{"running mean": a.RunningMean, "running variance": a.RunningVar, "mean": a.Mean, "invstd": a.InvStd, "sum": sum, "square": square})
@@ -93,7 +93,7 @@ func (a BatchNorm) StatisticsFromSums(sum, square Pointer) ([]Launch, error) {
 	return l.result()
 }
 
-func (a BatchNorm) checkMaps(c *argCheck) {
+func (a BatchNorm) checkMaps(c *argChecker) {
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
 	c.requireMap("x", a.X, a.Channels)
@@ -104,7 +104,7 @@ func (a BatchNorm) checkMaps(c *argCheck) {
 // Apply returns the launch of bn_apply, the second half of Training, which computes y from
 // x, Mean and InvStd.
 func (a BatchNorm) Apply(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "batch norm"}
+	c := argChecker{op: "batch norm"}
 	a.checkMaps(&c)
 	c.requireChannelVectors(map[string]Pointer{"gamma": a.Gamma, "beta": a.Beta, "mean": a.Mean, "invstd": a.InvStd})
 	if c.err != nil {
@@ -121,7 +121,7 @@ func (a BatchNorm) Apply(t ElementType) ([]Launch, error) {
 // Inference returns the launch of bn_infer, which computes y with the running statistics.
 // Memory traffic: 2 passes.
 func (a BatchNorm) Inference(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "batch norm inference"}
+	c := argChecker{op: "batch norm inference"}
 	a.checkMaps(&c)
 	c.requireChannelVectors(map[string]Pointer{"gamma": a.Gamma, "beta": a.Beta, "running mean": a.RunningMean, "running variance": a.RunningVar})
 	if c.err != nil {
@@ -155,7 +155,7 @@ type BatchNormGrad struct {
 // Launches returns the launches of Reduce and, if DX is present, of Apply. Memory traffic:
 // 5 passes with MaskRecompute; with MaskOutput 2 more, which read y.
 func (a BatchNormGrad) Launches(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "batch norm backward"}
+	c := argChecker{op: "batch norm backward"}
 	c.require(a.DX.Data != 0 || a.Acc.Data == 0 && a.DAdd.Data == 0, "dx is absent, but acc or dadd is present")
 	if c.err != nil {
 		return nil, c.err
@@ -171,7 +171,7 @@ func (a BatchNormGrad) Launches(t ElementType) ([]Launch, error) {
 // Reduce returns the launches of bn_backward_reduce and sum_chunks, which compute dgamma
 // and dbeta. Memory traffic: 1 pass over x and dy, with MaskOutput also over y.
 func (a BatchNormGrad) Reduce(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "batch norm backward"}
+	c := argChecker{op: "batch norm backward"}
 	a.check(&c)
 	c.requireChannelVectors(map[string]Pointer{"partial": a.Partial})
 	if c.err != nil {
@@ -190,7 +190,7 @@ func (a BatchNormGrad) Reduce(t ElementType) ([]Launch, error) {
 // These may come from Reduce or from another kernel. DY may be masked already: masking it
 // again changes nothing.
 func (a BatchNormGrad) Apply(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "batch norm backward"}
+	c := argChecker{op: "batch norm backward"}
 	a.check(&c)
 	c.requireMap("dx", a.DX, a.Channels)
 	c.requireOptionalMap("acc", a.Acc, a.Channels)
@@ -208,7 +208,7 @@ func (a BatchNormGrad) Apply(t ElementType) ([]Launch, error) {
 	return l.result()
 }
 
-func (a BatchNormGrad) check(c *argCheck) {
+func (a BatchNormGrad) check(c *argChecker) {
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
 	c.requireMap("x", a.X, a.Channels)
@@ -221,13 +221,13 @@ func (a BatchNormGrad) check(c *argCheck) {
 	})
 }
 
-// columnThreads is the width and the height of the blocks that sum columns of partial sums:
+// columnBlockSide is the width and the height of the blocks that sum columns of partial sums:
 // 32 threads read each column.
-const columnThreads = 32
+const columnBlockSide = 32
 
 // columnSharedBytes is the size of the shared memory of a block that sums columns: two
 // float64 per thread.
-const columnSharedBytes = columnThreads * columnThreads * 2 * 8
+const columnSharedBytes = columnBlockSide * columnBlockSide * 2 * 8
 
 // gridCovering returns enough blocks for n elements, perBlock in each.
 func gridCovering(n, perBlock int) [3]uint32 {
@@ -271,7 +271,7 @@ func (l *launchList) add(k Kernel, err error, grid, block [3]uint32, shared uint
 // addSumChunks sums each column of partial [chunks][pitch]: the first n0 columns to out0,
 // the next n1 to out1.
 func (l *launchList) addSumChunks(partial Pointer, pitch, chunks int, out0 Pointer, n0 int, out1 Pointer, n1 int) {
-	l.addUntyped("sum_chunks", gridCovering(n0+n1, columnThreads), [3]uint32{columnThreads, columnThreads, 1}, columnSharedBytes/2,
+	l.addUntyped("sum_chunks", gridCovering(n0+n1, columnBlockSide), [3]uint32{columnBlockSide, columnBlockSide, 1}, columnSharedBytes/2,
 		partial, pitch, chunks, out0, n0, out1, n1)
 }
 

@@ -38,7 +38,7 @@ type LayerSet struct {
 // copy Table to it and set Memory.
 func NewLayerSet(list []LayerRange) (LayerSet, error) {
 	var l LayerSet
-	c := argCheck{op: "layers"}
+	c := argChecker{op: "layers"}
 	le := binary.LittleEndian
 	var layers []byte
 	for i, p := range list {
@@ -93,7 +93,7 @@ func gridOfBlocks(n int) [3]uint32 { return [3]uint32{uint32(n), 1, 1} }
 // the squares of the gradients at g and, if w is not 0, of the weights at w. Memory
 // traffic: 4 bytes per element, 8 with weights.
 func (l LayerSet) SumSquares(w, g Pointer) ([]Launch, error) {
-	c := argCheck{op: "layer squares"}
+	c := argChecker{op: "layer squares"}
 	c.requireArray("memory", l.Memory, pointAlignment)
 	c.requireArray("g", g, pointAlignment)
 	c.require(w%pointAlignment == 0, "w is not aligned to %d bytes", pointAlignment)
@@ -109,7 +109,7 @@ func (l LayerSet) SumSquares(w, g Pointer) ([]Launch, error) {
 // all gradients, divided by the loss scale, is at most maxNorm. It must run after
 // SumSquares.
 func (l LayerSet) Clip(maxNorm float64, control Pointer) ([]Launch, error) {
-	c := argCheck{op: "clip"}
+	c := argChecker{op: "clip"}
 	c.requireArray("memory", l.Memory, pointAlignment)
 	c.requireArray("control", control, pointAlignment)
 	c.require(maxNorm > 0, "maximum norm is %g, want more than 0", maxNorm)
@@ -127,7 +127,7 @@ func (l LayerSet) Clip(maxNorm float64, control Pointer) ([]Launch, error) {
 // G, Buffer and Low of u are the flat buffers, and N is ignored. Memory traffic: 12 bytes
 // per weight, 20 with momentum, and 2 more with a 16-bit copy.
 func (l LayerSet) LARS(t ElementType, u Update, trust float64, first, last int) ([]Launch, error) {
-	c := argCheck{op: "lars"}
+	c := argChecker{op: "lars"}
 	l.check(&c, u, first, last)
 	c.require(u.Buffer%pointAlignment == 0, "momentum is not aligned to %d bytes", pointAlignment)
 	c.require(u.Buffer != 0 || u.Momentum == 0, "momentum is %g, but its buffer is absent", u.Momentum)
@@ -147,7 +147,7 @@ func (l LayerSet) LARS(t ElementType, u Update, trust float64, first, last int) 
 // w − lr·‖w‖/‖r‖·r. The pointers W, G, M, V and Low of u are the flat buffers, and N is
 // ignored. Memory traffic: 40 bytes per weight, and 2 more with a 16-bit copy.
 func (l LayerSet) LAMB(t ElementType, u Update, first, last int) ([]Launch, error) {
-	c := argCheck{op: "lamb"}
+	c := argChecker{op: "lamb"}
 	l.check(&c, u, first, last)
 	c.requireArray("m", u.M, pointAlignment)
 	c.requireArray("v", u.V, pointAlignment)
@@ -164,7 +164,7 @@ func (l LayerSet) LAMB(t ElementType, u Update, first, last int) ([]Launch, erro
 	return a.result()
 }
 
-func (l LayerSet) check(c *argCheck, u Update, first, last int) {
+func (l LayerSet) check(c *argChecker, u Update, first, last int) {
 	c.requireArray("memory", l.Memory, pointAlignment)
 	c.requireArray("w", u.W, pointAlignment)
 	c.requireArray("g", u.G, pointAlignment)
@@ -177,7 +177,7 @@ func (l LayerSet) check(c *argCheck, u Update, first, last int) {
 // AddGradients returns the launch of grad_add, which computes sum += g for n elements. n
 // must be a multiple of 4.
 func AddGradients(sum, g Pointer, n int) ([]Launch, error) {
-	c := argCheck{op: "gradient sum"}
+	c := argChecker{op: "gradient sum"}
 	checkGradientSum(&c, sum, g, n)
 	if c.err != nil {
 		return nil, c.err
@@ -191,7 +191,7 @@ func AddGradients(sum, g Pointer, n int) ([]Launch, error) {
 // AverageGradients returns the launch of grad_mean, which computes g = (sum + g)/parts for
 // n elements. n must be a multiple of 4.
 func AverageGradients(g, sum Pointer, n, parts int) ([]Launch, error) {
-	c := argCheck{op: "gradient mean"}
+	c := argChecker{op: "gradient mean"}
 	checkGradientSum(&c, sum, g, n)
 	c.requirePositive("parts", parts)
 	if c.err != nil {
@@ -203,7 +203,7 @@ func AverageGradients(g, sum Pointer, n, parts int) ([]Launch, error) {
 	return l.result()
 }
 
-func checkGradientSum(c *argCheck, sum, g Pointer, n int) {
+func checkGradientSum(c *argChecker, sum, g Pointer, n int) {
 	c.requirePositive("n", n)
 	c.require(n%4 == 0, "got %d elements, want a multiple of 4", n)
 	c.requireArray("sum", sum, pointAlignment)

@@ -53,8 +53,8 @@ var generations = []string{"80", "90"}
 
 // binaries are what the compiler made of kernels for a generation.
 type binaries struct {
-	types   []kernels.ElementType // nil for all
-	outputs []nvrtc.Output        // one for each source
+	types   []kernels.ElementType   // nil for all
+	outputs []nvrtc.CompiledProgram // one for each source
 	err     error
 }
 
@@ -69,7 +69,7 @@ var compiled = map[string]func(*nvrtc.Library) binaries{
 
 func compileOnce(generation string, units []kernels.Unit, types ...kernels.ElementType) func(*nvrtc.Library) binaries {
 	var once sync.Once
-	b := binaries{types: types, outputs: make([]nvrtc.Output, len(units))}
+	b := binaries{types: types, outputs: make([]nvrtc.CompiledProgram, len(units))}
 	return func(lib *nvrtc.Library) binaries {
 		once.Do(func() {
 			errs := make([]error, len(units))
@@ -87,7 +87,7 @@ func compileOnce(generation string, units []kernels.Unit, types ...kernels.Eleme
 }
 
 // compileFor returns what the compiler made for a generation, and the kernels that must be in it.
-func compileFor(t *testing.T, lib *nvrtc.Library, generation string) ([]nvrtc.Output, []kernels.Kernel) {
+func compileFor(t *testing.T, lib *nvrtc.Library, generation string) ([]nvrtc.CompiledProgram, []kernels.Kernel) {
 	t.Helper()
 	b := compiled[generation](lib)
 	if b.err != nil {

@@ -66,7 +66,7 @@ func DecodeControl(b []byte) ControlBlock {
 // thread. It clears FoundInf, sets Clip to 1, and computes Adam's bias corrections. For
 // SGD, both betas are 0.
 func BeginStep(control Pointer, beta1, beta2 float64) ([]Launch, error) {
-	c := argCheck{op: "step begin"}
+	c := argChecker{op: "step begin"}
 	c.requireArray("control", control, pointAlignment)
 	if c.err != nil {
 		return nil, c.err
@@ -91,7 +91,7 @@ func UnscaleGradients(g Pointer, n int, control Pointer) ([]Launch, error) {
 }
 
 func launchOverGradients(name string, g Pointer, n int, control Pointer) ([]Launch, error) {
-	c := argCheck{op: name}
+	c := argChecker{op: name}
 	c.requireArray("g", g, 4)
 	c.requireArray("control", control, pointAlignment)
 	c.requirePositive("n", n)
@@ -108,7 +108,7 @@ func launchOverGradients(name string, g Pointer, n int, control Pointer) ([]Laun
 // one thread. It multiplies the loss scale by backoff after a skipped update, and by growth
 // after interval successful updates in a row. torch.amp.GradScaler uses 0.5, 2 and 2000.
 func UpdateLossScale(control Pointer, growth, backoff float64, interval int) ([]Launch, error) {
-	c := argCheck{op: "scale update"}
+	c := argChecker{op: "scale update"}
 	c.requireArray("control", control, pointAlignment)
 	c.requirePositive("interval", interval)
 	if c.err != nil {
@@ -144,7 +144,7 @@ type Update struct {
 // changes. Memory traffic: 28 bytes per weight (four numbers read, three written), 30 with
 // a 16-bit copy.
 func (a Update) Adam(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "adam"}
+	c := argChecker{op: "adam"}
 	a.check(&c, t)
 	c.requireArray("m", a.M, 4)
 	c.requireArray("v", a.V, 4)
@@ -161,7 +161,7 @@ func (a Update) Adam(t ElementType) ([]Launch, error) {
 // Nesterov w ← w − lr·(g + momentum·buf). Memory traffic: 12 bytes per weight, 20 with
 // momentum, and 2 more with a 16-bit copy.
 func (a Update) SGD(t ElementType) ([]Launch, error) {
-	c := argCheck{op: "sgd"}
+	c := argChecker{op: "sgd"}
 	a.check(&c, t)
 	c.require(a.Buffer%4 == 0, "momentum is not aligned to 4 bytes")
 	c.require(a.Buffer != 0 || a.Momentum == 0, "momentum is %g, but its buffer is absent", a.Momentum)
@@ -175,7 +175,7 @@ func (a Update) SGD(t ElementType) ([]Launch, error) {
 	return l.result()
 }
 
-func (a Update) check(c *argCheck, t ElementType) {
+func (a Update) check(c *argChecker, t ElementType) {
 	c.requirePositive("n", a.N)
 	c.requireArray("w", a.W, 4)
 	c.requireArray("g", a.G, 4)

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// signature is the name of a kernel and its parameters, each written as "p:name" for a
+// kernelSignature is the name of a kernel and its parameters, each written as "p:name" for a
 // pointer, "l:name" for a long long, "i:name" for an int or "f:name" for a float.
-type signature struct{ name, params string }
+type kernelSignature struct{ name, params string }
 
 // typedKernels lists the kernels that exist for each ElementType, with names such as
 // relu_f32, relu_f16 and relu_bf16.
-var typedKernels = [...]signature{
+var typedKernels = [...]kernelSignature{
 	{"bn_stats", "p:x i:x_pitch p:partial l:rows l:rows_per_chunk i:channels"},
 	{"bn_apply", "p:x i:x_pitch p:add i:add_pitch p:mean p:invstd p:gamma p:beta p:y i:y_pitch l:rows l:rows_per_chunk i:channels i:relu"},
 	{"bn_infer", "p:x i:x_pitch p:add i:add_pitch p:running_mean p:running_var p:gamma p:beta p:y i:y_pitch l:rows l:rows_per_chunk i:channels i:relu f:epsilon"},
@@ -63,7 +63,7 @@ var typedKernels = [...]signature{
 const poolParams = "i:batch i:in_d i:in_h i:in_w i:out_d i:out_h i:out_w i:kernel_d i:kernel_h i:kernel_w i:stride_d i:stride_h i:stride_w i:pad_d i:pad_h i:pad_w"
 
 // untypedKernels lists the kernels that do not depend on an ElementType.
-var untypedKernels = [...]signature{
+var untypedKernels = [...]kernelSignature{
 	{"bn_finalize", "p:partial i:chunks l:rows l:rows_per_chunk i:channels f:epsilon f:momentum p:mean p:invstd p:running_mean p:running_var"},
 	{"bn_sums", "p:sum p:square l:rows i:channels f:epsilon f:momentum p:mean p:invstd p:running_mean p:running_var"},
 	{"bn_moments", "p:partial i:chunks l:rows l:rows_per_chunk i:channels p:vector"},
@@ -91,7 +91,7 @@ var untypedKernels = [...]signature{
 	{"mma_ceiling_bf16", "p:out i:iterations"},
 }
 
-func (s signature) newKernel(suffix string) Kernel {
+func (s kernelSignature) newKernel(suffix string) Kernel {
 	k := Kernel{Name: s.name + suffix}
 	for field := range strings.FieldsSeq(s.params) {
 		kind := ParamKind(strings.IndexByte("plif", field[0])) // in the order of the constants

@@ -85,7 +85,7 @@ func (f sourceFile) expandMacros(suffix string) string {
 		m := kernelMacro.FindStringSubmatch(head)
 		// Request at least two blocks per multiprocessor. Without this bound the compiler
 		// limits the registers of some kernels to fit a third block, and spills to memory.
-		threads := map[string]int{"KERNEL": blockThreads, "WIDE": columnThreads * columnThreads}[m[1]]
+		threads := map[string]int{"KERNEL": blockThreads, "WIDE": columnBlockSide * columnBlockSide}[m[1]]
 		return fmt.Sprintf("extern \"C\" __global__ void __launch_bounds__(%d, 2) %s(", threads, m[2])
 	})
 	return fmt.Sprintf("#line 1 %q\n%s\n", f.name, text)

@@ -320,7 +320,7 @@ func truth(t *testing.T, op plan.Op, attr plan.Attr, in []operand, out ...[]int)
 	t.Helper()
 	p := &plan.Program{Loss: -1, Forward: 1}
 	k := plan.Kernel{Op: op, Name: "layer", Attr: attr}
-	add := func(role plan.Role, name string, shape []int) int {
+	add := func(role plan.TensorRole, name string, shape []int) int {
 		p.Tensors = append(p.Tensors, plan.Tensor{Name: name, Shape: shape, Role: role})
 		return len(p.Tensors) - 1
 	}

@@ -21,14 +21,14 @@ func (a BatchNorm) Moments(t ElementType, vector Pointer) ([]Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := argCheck{op: "batch norm moments"}
+	c := argChecker{op: "batch norm moments"}
 	c.requireChannelVectors(map[string]Pointer{"vector": vector})
 	if c.err != nil {
 		return nil, c.err
 	}
 	r := newTiling(a.Rows, a.Channels, reduceBlocks)
 	l := launchList{launches: first[:1]}
-	l.addUntyped("bn_moments", gridCovering(a.Channels, columnThreads), [3]uint32{columnThreads, columnThreads, 1}, columnSharedBytes,
+	l.addUntyped("bn_moments", gridCovering(a.Channels, columnBlockSide), [3]uint32{columnBlockSide, columnBlockSide, 1}, columnSharedBytes,
 		a.Partial, r.chunks, int64Arg(a.Rows), int64Arg(r.rowsPerChunk), a.Channels, vector)
 	return l.result()
 }
@@ -44,7 +44,7 @@ func (a BatchNorm) MomentsFromSums(sum, square, vector Pointer) ([]Launch, error
 // the sum of all workers' vectors and updates the running statistics. The variance is
 // unbiased with respect to the rows of all workers.
 func (a BatchNorm) StatisticsFromVector(vector Pointer) ([]Launch, error) {
-	c := argCheck{op: "batch norm statistics of all workers"}
+	c := argChecker{op: "batch norm statistics of all workers"}
 	c.requireChannels(a.Channels)
 	c.requireChannelVectors(map[string]Pointer{"running mean": a.RunningMean, "running variance": a.RunningVar, "mean": a.Mean, "invstd": a.InvStd, "vector": vector})
 	if c.err != nil {
@@ -72,7 +72,7 @@ func (a BatchNormGrad) ReduceToVector(t ElementType, vector Pointer) ([]Launch, 
 // compute dx from the sum of all workers' vectors. scratch is memory for 2·Channels
 // float32.
 func (a BatchNormGrad) ApplyFromVector(t ElementType, vector, scratch Pointer) ([]Launch, error) {
-	c := argCheck{op: "batch norm backward of all workers' sums"}
+	c := argChecker{op: "batch norm backward of all workers' sums"}
 	c.require(a.DX.Data != 0, "dx is absent, so no exchange is needed")
 	c.requireChannelVectors(map[string]Pointer{"vector": vector, "scratch": scratch})
 	if c.err != nil {
@@ -91,7 +91,7 @@ func (a BatchNormGrad) ApplyFromVector(t ElementType, vector, scratch Pointer) (
 }
 
 func packStatistics(a, b Pointer, rows, channels int, vector Pointer) ([]Launch, error) {
-	c := argCheck{op: "statistics of a worker"}
+	c := argChecker{op: "statistics of a worker"}
 	c.requirePositive("rows", rows)
 	c.requireChannels(channels)
 	c.requireChannelVectors(map[string]Pointer{"first sums": a, "second sums": b, "vector": vector})

@@ -53,14 +53,14 @@ func measureAugment2DMismatch(p *sandbox) float64 {
 			b := it.Batch()
 			to := p.newOutput(batch * crop * crop * padded * p.low.Size())
 			control := kernels.ControlBlock{Seed: seed, Epoch: int64(epoch)}
-			p.run(kernels.Augmentation{
+			p.launch(kernels.Augmentation{
 				PixelConversion: kernels.PixelConversion{Channels: channels, Padded: padded, Divisor: 255, Dst: to, Pitch: padded},
 				Batch:           batch, Size: [3]int{1, height, width}, Out: [3]int{1, crop, crop},
 				Src: src, Samples: p.uploadIndexes(b.Indices), Control: p.uploadInput(control.Bytes()), Flip: true, Rotate: true,
 				Brightness: brightness, Contrast: contrast,
 			}.Launches(p.typ))
 			want := planarToRows(p.roundToPrecision(b.Image), channels, padded, crop*crop)
-			worst = max(worst, mismatch(p.read(to, p.low, len(want)), want))
+			worst = max(worst, maxRelativeError(p.readElements(to, p.low, len(want)), want))
 		}
 		p.err = errors.Join(p.err, it.Err())
 	}
@@ -109,7 +109,7 @@ func measureAugment3DMismatch(p *sandbox) float64 {
 	for epoch := range 2 {
 		to := p.newOutput(samples * cut * padded * p.low.Size())
 		control := kernels.ControlBlock{Seed: seed, Epoch: int64(epoch)}
-		p.run(kernels.Augmentation{
+		p.launch(kernels.Augmentation{
 			PixelConversion: kernels.PixelConversion{Channels: channels, Padded: padded, Divisor: 255, Dst: to, Pitch: padded},
 			Batch:           samples, Size: size, Out: out, Src: src, Samples: list, Control: p.uploadInput(control.Bytes()),
 			Flip: true, Rotate: true, Brightness: brightness, Contrast: contrast,
@@ -141,7 +141,7 @@ func measureAugment3DMismatch(p *sandbox) float64 {
 			}
 		}
 		rows := planarToRows(want, channels, padded, cut)
-		worst = max(worst, mismatch(p.read(to, p.low, len(rows)), rows))
+		worst = max(worst, maxRelativeError(p.readElements(to, p.low, len(rows)), rows))
 	}
 	return worst
 }

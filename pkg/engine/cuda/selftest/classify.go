@@ -46,10 +46,10 @@ func (t *tester) classificationOperations() []operation {
 			operation{op: plan.OpTanhBackward, in: [][]int{s, s}, out: [][]int{s}, bound: t.errorBound(2)},
 			operation{op: plan.OpL1, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.sumErrorBound(elementCount(s), 1)},
 			operation{op: plan.OpL1Backward, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: one},
-			operation{name: "l1 with exponentials", op: plan.OpL1, attr: plan.Attr{ExpWeight: 1e-4}, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.sumErrorBound(elementCount(s), 1), fill: divideBy8},
-			operation{name: "l1_backward with exponentials", op: plan.OpL1Backward, attr: plan.Attr{ExpWeight: 1e-4}, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: t.errorBoundWithoutTensorCores(2), fill: divideBy8},
-			operation{op: plan.OpDiceBCE, attr: plan.Attr{DiceWeight: 0.5}, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.errorBoundWithoutTensorCores(2), fill: fillMasks},
-			operation{op: plan.OpDiceBCEBackward, attr: plan.Attr{DiceWeight: 0.5}, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: t.errorBoundWithoutTensorCores(2), fill: fillMasks},
+			operation{name: "l1 with exponentials", op: plan.OpL1, attr: plan.Attr{ExpWeight: 1e-4}, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.sumErrorBound(elementCount(s), 1), fill: scaleDownLossOperands},
+			operation{name: "l1_backward with exponentials", op: plan.OpL1Backward, attr: plan.Attr{ExpWeight: 1e-4}, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: t.errorBoundWithoutTensorCores(2), fill: scaleDownLossOperands},
+			operation{op: plan.OpDiceBCE, attr: plan.Attr{DiceWeight: 0.5}, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.errorBoundWithoutTensorCores(2), fill: roundTargetsToMask},
+			operation{op: plan.OpDiceBCEBackward, attr: plan.Attr{DiceWeight: 0.5}, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: t.errorBoundWithoutTensorCores(2), fill: roundTargetsToMask},
 		)
 		all = append(all, padOperations(s)...)
 	}
@@ -88,9 +88,9 @@ func (t *tester) classificationOperations() []operation {
 	return all
 }
 
-// divideBy8 divides v by 8 if operand i is the logits or the targets, so that fp16 can
+// scaleDownLossOperands divides v by 8 if operand i is the logits or the targets, so that fp16 can
 // represent their exponentials and the scaled gradients of the exponentials.
-func divideBy8(i int, v []float32, _ [][]float32) {
+func scaleDownLossOperands(i int, v []float32, _ [][]float32) {
 	for j := range v {
 		if i < 2 {
 			v[j] /= 8

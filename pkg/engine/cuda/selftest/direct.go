@@ -18,9 +18,9 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// directCheck is a check that launches kernels directly. The field run launches them and
+// launchCheck is a check that launches kernels directly. The field run launches them and
 // returns the mismatch between their results and the expected ones.
-type directCheck struct {
+type launchCheck struct {
 	name, shape string
 	bound       float64
 	run         func(p *sandbox) float64
@@ -29,7 +29,7 @@ type directCheck struct {
 // checkDirectLaunches runs the checks of kernels that cannot be checked as an operation of
 // a plan, such as those of the optimizers.
 func (t *tester) checkDirectLaunches() error {
-	for _, c := range append([]directCheck{
+	for _, c := range append([]launchCheck{
 		{"fill_u32", "4097 words", 0, measureFillMismatch},
 		{"casts", "4099 numbers", 0, measureCastMismatch},
 		{"planar to rows and back", "2×3×35", 0, measureSmallTransposeMismatch},
@@ -39,9 +39,9 @@ func (t *tester) checkDirectLaunches() error {
 		{"bce with counts", "20001 logits", t.errorBoundWithoutTensorCores(1), measureBCEMismatch},
 		{"adam, one step left out", "4099 weights, 6 steps", 1e-5, measureAdamMismatch},
 		{"sgd with momentum", "4099 weights, 4 steps", 1e-5, measureSGDMismatch},
-		{"ceilings of arithmetic", "2 blocks, 11 turns", 0, measureArithmeticMismatch},
+		{"ceilings of arithmetic", "2 blocks, 11 turns", 0, measureThroughputTestMismatch},
 		{"augment_2d", "12×3×12×10 to 7×7, 2 epochs", 0, measureAugment2DMismatch},
-		{"take_rows", "40 rows of 3, 700 times", 0, measureTakeRowsMismatch},
+		{"take_rows", "40 rows of 3, 700 times", 0, measureGatherRowsMismatch},
 		{"augment_3d", "30×2×6×7×8 to 4×4×4, 2 epochs", t.errorBoundWithoutTensorCores(1) + 1e-6, measureAugment3DMismatch},
 	}, append(optimizerRuleChecks(), syncNormChecks(t)...)...) {
 		if err := t.ctx.Err(); err != nil {
@@ -74,20 +74,20 @@ type sandbox struct {
 	*tester
 	gpu    probe.GPU
 	typ    kernels.ElementType
-	blocks []blockWithMargins
+	blocks []guardedBlock
 	ran    map[string]bool // names of the kernels that were launched
 	err    error
 }
 
-// blockWithMargins is a block of GPU memory between two margins.
-type blockWithMargins struct {
+// guardedBlock is a block of GPU memory between two margins.
+type guardedBlock struct {
 	ptr   driver.Ptr // address of the first margin
 	bytes int        // size without margins
 	input []byte     // contents, if no kernel may change them; otherwise nil
 }
 
 // size returns the size of m including its margins, in bytes.
-func (m blockWithMargins) size() int64 {
+func (m guardedBlock) size() int64 {
 	return int64((m.bytes+marginBytes-1)/marginBytes*marginBytes + 2*marginBytes)
 }
 
@@ -129,7 +129,7 @@ func (p *sandbox) newOutput(n int) kernels.Pointer {
 	if p.err != nil {
 		return 0
 	}
-	m := blockWithMargins{bytes: n}
+	m := guardedBlock{bytes: n}
 	if m.ptr, p.err = p.gpu.Allocate(m.size()); p.err != nil {
 		return 0
 	}
@@ -137,8 +137,8 @@ func (p *sandbox) newOutput(n int) kernels.Pointer {
 	return kernels.Pointer(m.ptr.Add(marginBytes))
 }
 
-// run enqueues the launches, or records err if it is not nil.
-func (p *sandbox) run(list []kernels.Launch, err error) {
+// launch enqueues the launches, or records err if it is not nil.
+func (p *sandbox) launch(list []kernels.Launch, err error) {
 	if p.err = errors.Join(p.err, err); p.err != nil {
 		return
 	}
@@ -148,8 +148,8 @@ func (p *sandbox) run(list []kernels.Launch, err error) {
 	p.err = p.gpu.Launch(list)
 }
 
-// read returns n elements of type typ from GPU memory.
-func (p *sandbox) read(at kernels.Pointer, typ device.Type, n int) []float64 {
+// readElements returns n elements of type typ from GPU memory.
+func (p *sandbox) readElements(at kernels.Pointer, typ device.ElementType, n int) []float64 {
 	return number.ToFloat64(number.Decode(typ, p.readBytes(at, n*typ.Size())))
 }
 
@@ -192,12 +192,12 @@ func (p *sandbox) checkAndFree() error {
 func measureFillMismatch(p *sandbox) float64 {
 	const n = 4097
 	to := p.newOutput(4 * n)
-	p.run(kernels.FillWords(to, 0x3f800000, n))
+	p.launch(kernels.FillWords(to, 0x3f800000, n))
 	want := make([]float64, n)
 	for i := range want {
 		want[i] = 1
 	}
-	return mismatch(p.read(to, device.F32, n), want)
+	return maxRelativeError(p.readElements(to, device.F32, n), want)
 }
 
 // measureCastMismatch returns the greatest mismatch of the casts. Each bit must be equal,
@@ -210,12 +210,12 @@ func measureCastMismatch(p *sandbox) float64 {
 	}
 	v[7], v[8] = 0, float32(math.Copysign(0, -1))
 	from, low, back := p.uploadFloat32(v), p.newOutput(n*p.low.Size()), p.newOutput(4*n)
-	p.run(kernels.CastFromF32(p.typ, from, low, n))
-	p.run(kernels.CastToF32(p.typ, low, back, n))
+	p.launch(kernels.CastFromF32(p.typ, from, low, n))
+	p.launch(kernels.CastToF32(p.typ, low, back, n))
 	if !bytes.Equal(p.readBytes(low, n*p.low.Size()), number.Encode(p.low, v)) {
 		return math.Inf(1)
 	}
-	return mismatch(p.read(back, device.F32, n), number.ToFloat64(p.roundToPrecision(v)))
+	return maxRelativeError(p.readElements(back, device.F32, n), number.ToFloat64(p.roundToPrecision(v)))
 }
 
 // measureSmallTransposeMismatch returns the mismatch of transpositions of 3 channels.
@@ -231,14 +231,14 @@ func measureTransposeMismatch(p *sandbox, batch, channels, spatial int) float64 
 	v := p.randomNumbers(n)
 	rows, back := p.newOutput(batch*spatial*padded*p.low.Size()), p.newOutput(4*n)
 	a := kernels.Transposition{Batch: batch, Channels: channels, Spatial: spatial, Padded: padded, Planar: p.uploadFloat32(v), Rows: rows, Pitch: padded}
-	p.run(a.ToRows(p.typ))
+	p.launch(a.ToRows(p.typ))
 	a.Planar = back
-	p.run(a.ToPlanar(p.typ))
+	p.launch(a.ToPlanar(p.typ))
 	want := make([]float64, batch*spatial*padded)
 	for i, f := range v {
 		want[(i/(channels*spatial)*spatial+i%spatial)*padded+i/spatial%channels] = float64(f)
 	}
-	return max(mismatch(p.read(rows, p.low, len(want)), want), mismatch(p.read(back, device.F32, n), number.ToFloat64(v)))
+	return max(maxRelativeError(p.readElements(rows, p.low, len(want)), want), maxRelativeError(p.readElements(back, device.F32, n), number.ToFloat64(v)))
 }
 
 // randomBytes returns n random bytes.
@@ -258,7 +258,7 @@ func measureNormalizationMismatch(p *sandbox) float64 {
 		mean[i], invstd[i] = 0.5+float32(p.random.Float64())/10, 4+float32(p.random.Float64())
 	}
 	to := p.newOutput(batch * spatial * padded * p.low.Size())
-	p.run(kernels.Normalization{
+	p.launch(kernels.Normalization{
 		PixelConversion: kernels.PixelConversion{Channels: channels, Padded: padded, Divisor: 255, Mean: p.uploadFloat32(mean), InvStd: p.uploadFloat32(invstd), Dst: to, Pitch: padded},
 		Batch:           batch, Spatial: spatial, Src: p.uploadInput(pixels),
 	}.Launches(p.typ))
@@ -267,7 +267,7 @@ func measureNormalizationMismatch(p *sandbox) float64 {
 		c := i / spatial % channels
 		want[(i/(channels*spatial)*spatial+i%spatial)*padded+c] = (float64(b)/255 - float64(mean[c])) * float64(invstd[c])
 	}
-	return mismatch(p.read(to, p.low, len(want)), want)
+	return maxRelativeError(p.readElements(to, p.low, len(want)), want)
 }
 
 func measureHeadMismatch(p *sandbox) float64 {
@@ -285,9 +285,9 @@ func measureHeadMismatch(p *sandbox) float64 {
 		Z: p.newOutput(4 * rows), DZ: p.uploadFloat32(dz), DX: kernels.FeatureMap{Data: p.newOutput(rows * channels * p.low.Size()), Pitch: channels},
 		DW: p.newOutput(4 * channels), DBias: p.newOutput(4), Partial: p.newOutput(4 * kernels.PartialSumFloats(rows, channels)),
 	}
-	p.run(a.Forward(p.typ))
-	p.run(a.BackwardData(p.typ))
-	p.run(a.BackwardWeights(p.typ))
+	p.launch(a.Forward(p.typ))
+	p.launch(a.BackwardData(p.typ))
+	p.launch(a.BackwardWeights(p.typ))
 	z, dx, dw, db := make([]float64, rows), make([]float64, rows*channels), make([]float64, channels), make([]float64, 1)
 	for i := range rows {
 		z[i] = bias
@@ -299,8 +299,8 @@ func measureHeadMismatch(p *sandbox) float64 {
 		}
 	}
 	return max(
-		mismatch(p.read(a.Z, device.F32, rows), z), mismatch(p.read(a.DX.Data, p.low, len(dx)), dx),
-		mismatch(p.read(a.DW, device.F32, channels), dw), mismatch(p.read(a.DBias, device.F32, 1), db),
+		maxRelativeError(p.readElements(a.Z, device.F32, rows), z), maxRelativeError(p.readElements(a.DX.Data, p.low, len(dx)), dx),
+		maxRelativeError(p.readElements(a.DW, device.F32, channels), dw), maxRelativeError(p.readElements(a.DBias, device.F32, 1), db),
 	)
 }
 
@@ -322,8 +322,8 @@ func measureBCEMismatch(p *sandbox) float64 {
 		Loss: p.newOutput(4), Counts: p.newOutput(32), DLoss: p.uploadFloat32([]float32{dloss}), Control: p.uploadInput(control.Bytes()), DZ: p.newOutput(4 * n), DZPitch: 1,
 	}
 	// The logits of a one-channel head are fp32 in every precision.
-	p.run(a.Forward(kernels.F32))
-	p.run(a.Backward(kernels.F32))
+	p.launch(a.Forward(kernels.F32))
+	p.launch(a.Backward(kernels.F32))
 	loss, dz := 0.0, make([]float64, n)
 	for i := range z {
 		v, t := float64(z[i]), float64(target[i])
@@ -337,7 +337,7 @@ func measureBCEMismatch(p *sandbox) float64 {
 	if (metric.Counts{TP: got[0], FP: got[1], FN: got[2], TN: got[3]}) != metric.CountLogits(z, target) {
 		return math.Inf(1)
 	}
-	return max(mismatch(p.read(a.Loss, device.F32, 1), []float64{loss}), mismatch(p.read(a.DZ, device.F32, n), dz))
+	return max(maxRelativeError(p.readElements(a.Loss, device.F32, 1), []float64{loss}), maxRelativeError(p.readElements(a.DZ, device.F32, n), dz))
 }
 
 // optimizerMemory contains the GPU memory of an optimizer, and for comparison the weights
@@ -404,15 +404,15 @@ func measureAdamMismatch(p *sandbox) float64 {
 	for step := 1; step <= 6; step++ {
 		spoiled := step == 4
 		g := s.beginStep(p, step, spoiled)
-		p.run(kernels.BeginStep(s.control, s.rule.Beta1, s.rule.Beta2))
+		p.launch(kernels.BeginStep(s.control, s.rule.Beta1, s.rule.Beta2))
 		s.update.Unscaled = step%2 == 1
 		if s.update.Unscaled {
-			p.run(kernels.UnscaleGradients(s.g, s.n, s.control))
+			p.launch(kernels.UnscaleGradients(s.g, s.n, s.control))
 		} else {
-			p.run(kernels.CheckGradients(s.g, s.n, s.control))
+			p.launch(kernels.CheckGradients(s.g, s.n, s.control))
 		}
-		p.run(s.update.Adam(p.typ))
-		p.run(kernels.UpdateLossScale(s.control, 2, 0.5, 2000))
+		p.launch(s.update.Adam(p.typ))
+		p.launch(kernels.UpdateLossScale(s.control, 2, 0.5, 2000))
 		c := kernels.DecodeControl(p.readBytes(s.control, kernels.ControlBytes))
 		if p.err == nil && (c.FoundInf != 0) != spoiled {
 			p.err = fmt.Errorf("step %d: control block is %+v, want FoundInf %v", step, c, spoiled)
@@ -433,8 +433,8 @@ func measureSGDMismatch(p *sandbox) float64 {
 	s := newOptimizerMemory(p, 4099, optim.Update{Rule: optim.RuleSGD, LearningRate: 0.1, Momentum: 0.9, WeightDecay: 0.02})
 	for step := 1; step <= 4; step++ {
 		g := s.beginStep(p, step, false)
-		p.run(kernels.BeginStep(s.control, 0, 0))
-		p.run(s.update.SGD(p.typ))
+		p.launch(kernels.BeginStep(s.control, 0, 0))
+		p.launch(s.update.SGD(p.typ))
 		p.err = errors.Join(p.err, optim.Apply(s.rule, s.want, g, s.slot1))
 	}
 	return s.weightsMismatch(p)
@@ -447,10 +447,10 @@ func (s *optimizerMemory) weightsMismatch(p *sandbox) float64 {
 	if !bytes.Equal(p.readBytes(s.update.Low, s.n*p.low.Size()), number.Encode(p.low, number.Decode(device.F32, w))) {
 		return math.Inf(1)
 	}
-	return mismatch(number.ToFloat64(number.Decode(device.F32, w)), s.want)
+	return maxRelativeError(number.ToFloat64(number.Decode(device.F32, w)), s.want)
 }
 
-func measureTakeRowsMismatch(p *sandbox) float64 {
+func measureGatherRowsMismatch(p *sandbox) float64 {
 	const rows, width, batch = 40, 3, 700
 	v, list, want := make([]float32, rows*width), make([]int, batch), make([]float64, batch*width)
 	for i := range v {
@@ -463,22 +463,22 @@ func measureTakeRowsMismatch(p *sandbox) float64 {
 		}
 	}
 	to := p.newOutput(4 * batch * width)
-	p.run(kernels.GatherRows(p.uploadFloat32(v), p.uploadIndexes(list), to, batch, width))
-	return mismatch(p.read(to, device.F32, batch*width), want)
+	p.launch(kernels.GatherRows(p.uploadFloat32(v), p.uploadIndexes(list), to, batch, width))
+	return maxRelativeError(p.readElements(to, device.F32, batch*width), want)
 }
 
-// measureArithmeticMismatch returns the greatest mismatch of the results of the kernels
+// measureThroughputTestMismatch returns the greatest mismatch of the results of the kernels
 // with which a GPU's peak arithmetic speed is measured.
-func measureArithmeticMismatch(p *sandbox) float64 {
+func measureThroughputTestMismatch(p *sandbox) float64 {
 	const blocks, turns, n = 2, 11, 2 * 256
 	worst := 0.0
 	one := func(c kernels.ThroughputTest, out kernels.Pointer, value float64, err error) {
-		p.run([]kernels.Launch{c.Launch}, err)
+		p.launch([]kernels.Launch{c.Launch}, err)
 		want := make([]float64, n)
 		for i := range want {
 			want[i] = value
 		}
-		worst = max(worst, mismatch(p.read(out, device.F32, n), want))
+		worst = max(worst, maxRelativeError(p.readElements(out, device.F32, n), want))
 	}
 	out := p.newOutput(4 * n)
 	c, err := kernels.NewFMATest(out, blocks, turns)

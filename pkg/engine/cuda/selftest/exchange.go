@@ -37,11 +37,11 @@ func (oneRankSync) Capabilities() engine.SyncCapabilities {
 	return engine.SyncCapabilities{Enqueues: true}
 }
 
-// checkExchange checks those parts of an NCCL exchange that need only one GPU: creating a
+// checkNCCLExchange checks those parts of an NCCL exchange that need only one GPU: creating a
 // communicator, exchanging buckets in a stream during the backward pass, and capturing the
 // exchange in a graph. With one rank, the mean leaves every bit unchanged. It does not cover
 // several ranks: their connections, the order of their calls, and the failure of one.
-func (t *tester) checkExchange() error {
+func (t *tester) checkNCCLExchange() error {
 	const name = "steps that exchange by NCCL, one rank"
 	if !t.isSelected(name) {
 		return nil
@@ -65,7 +65,7 @@ func (t *tester) checkExchange() error {
 	}
 	c.Kernels = runs[2].kernels
 	for _, r := range runs[1:] {
-		c.Error += float64(number.CountDiffering(runs[0].after, r.after) + number.CountDiffering(runs[0].losses, r.losses))
+		c.Error += float64(number.CountDifferences(runs[0].after, r.after) + number.CountDifferences(runs[0].losses, r.losses))
 	}
 	t.addCheck(c)
 	return nil

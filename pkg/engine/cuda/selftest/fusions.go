@@ -12,10 +12,10 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// checkResiduals checks convolutions with a bias and a residual sum, and data gradients
+// checkResidualFusions checks convolutions with a bias and a residual sum, and data gradients
 // that are added to another gradient. It checks all plans of cuDNN that compute each of
 // them in one graph, and the engine's own kernels after a plain convolution.
-func (t *tester) checkResiduals() error {
+func (t *tester) checkResidualFusions() error {
 	for _, s := range [][]int{{2, 16, 9, 13, 24}, {3, 21, 7, 5, 13}} {
 		y := []int{s[0], s[4], s[2], s[3]}
 		for _, o := range []operation{
@@ -32,7 +32,7 @@ func (t *tester) checkResiduals() error {
 				continue
 			}
 			// In the program, a separate kernel adds the last operand.
-			p := o.program()
+			p := o.newProgram()
 			k := &p.Kernels[0]
 			other := k.In[len(k.In)-1]
 			k.In = k.In[:len(k.In)-1]
@@ -50,7 +50,9 @@ func (t *tester) checkResiduals() error {
 // x, gamma and beta.
 func newNormGradientProgram(s []int) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 2}
-	add := func(role plan.Role, name string, shape ...int) int { return workload.AddTensor(p, role, name, shape) }
+	add := func(role plan.TensorRole, name string, shape ...int) int {
+		return workload.AddTensor(p, role, name, shape)
+	}
 	n, c, h, w, k, window, stride := s[0], s[1], s[2], s[3], s[4], s[5], s[6]
 	attr := plan.Attr{Stride: []int{stride, stride}, Pad: []int{window / 2, window / 2}}
 	norm := plan.Attr{Training: true, ReLU: true, Epsilon: 1e-5, Momentum: 0.1}
@@ -73,9 +75,9 @@ func newNormGradientProgram(s []int) *plan.Program {
 	return p
 }
 
-// checkNormGraphs checks data gradients that also compute the sums for the batch norm's
+// checkNormGradientGraphs checks data gradients that also compute the sums for the batch norm's
 // gradient, with every plan.
-func (t *tester) checkNormGraphs() error {
+func (t *tester) checkNormGradientGraphs() error {
 	if t.precision != "fp16" {
 		return nil
 	}
@@ -125,7 +127,7 @@ func (t *tester) checkNormProgram(s []int, c Check, bound float64) (err error) {
 		}
 		off := 0.0
 		for i, want := range all[0] {
-			off = max(off, mismatch(all[1][i], want))
+			off = max(off, maxRelativeError(all[1][i], want))
 		}
 		t.addCheck(Check{Name: "norm, conv and their gradients", Shape: c.Shape, Error: off, Bound: bound, Kernels: t.recordKernels(ours.LaunchedKernels())})
 		if err := t.checkNormPlans(ours, &c, all[0]); err != nil {
@@ -178,7 +180,7 @@ func (t *tester) checkNormPlans(x probe.Executable, c *Check, want [][]float64) 
 		plans++
 		off := math.Inf(1)
 		if p.Err == nil {
-			off = max(mismatch(p.FurtherOutputs["dx"], want[2]), mismatch(p.FurtherOutputs["dgamma"], want[3]), mismatch(p.FurtherOutputs["dbeta"], want[4]))
+			off = max(maxRelativeError(p.FurtherOutputs["dx"], want[2]), maxRelativeError(p.FurtherOutputs["dgamma"], want[3]), maxRelativeError(p.FurtherOutputs["dbeta"], want[4]))
 		}
 		t.addPlanMismatch(c, p, off)
 		return t.ctx.Err()

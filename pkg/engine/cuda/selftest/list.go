@@ -138,12 +138,12 @@ func (t *tester) pointwiseOperations(s []int) []operation {
 		{op: plan.OpReLU, in: [][]int{s}, out: [][]int{s}, bound: one},
 		{op: plan.OpReLUBackward, in: [][]int{s, s}, out: [][]int{s}, bound: one},
 		{op: plan.OpBiasBackward, in: [][]int{s}, out: [][]int{{s[1]}}, bound: one},
-		{op: plan.OpBCEWithLogits, in: [][]int{s, s}, out: [][]int{{1}}, bound: one, fill: fillMasks},
-		{op: plan.OpBCEWithLogitsBackward, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: one, fill: fillMasks},
+		{op: plan.OpBCEWithLogits, in: [][]int{s, s}, out: [][]int{{1}}, bound: one, fill: roundTargetsToMask},
+		{op: plan.OpBCEWithLogitsBackward, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: one, fill: roundTargetsToMask},
 	}
 }
 
-func fillMasks(i int, v []float32, _ [][]float32) {
+func roundTargetsToMask(i int, v []float32, _ [][]float32) {
 	for j := range v {
 		if i == 1 {
 			v[j] = float32(math.Round(1 / (1 + math.Exp(-float64(v[j])))))

@@ -58,7 +58,7 @@ func (t *tester) checkNetworks() error {
 		if err := t.checkNetwork("classifier", "residual blocks, 34×30×3, 10 classes, batch 3", fuse, workload.NewClassifier); err != nil {
 			return err
 		}
-		if err := t.checkNetwork("3-D network", "8×12×10×2, batch 3", fuse, workload.NewVolumeNetwork); err != nil {
+		if err := t.checkNetwork("3-D network", "8×12×10×2, batch 3", fuse, workload.New3DNetwork); err != nil {
 			return err
 		}
 	}
@@ -110,7 +110,7 @@ func (t *tester) checkNetwork(kind, shape string, fuse bool, build func() (*nn.G
 	})
 	t.addCheck(Check{
 		Name: name + ": recorded as a CUDA graph (numbers that differ)", Shape: shape,
-		Error: float64(number.CountDiffering(runs[0].after, runs[1].after) + number.CountDiffering(runs[0].losses, runs[1].losses)),
+		Error: float64(number.CountDifferences(runs[0].after, runs[1].after) + number.CountDifferences(runs[0].losses, runs[1].losses)),
 	})
 	return nil
 }

@@ -60,10 +60,10 @@ func (o operation) title() string {
 // operandName is for operands (kind "in") and results (kind "out").
 func operandName(kind string, i int) string { return fmt.Sprint(kind, i) }
 
-func (o operation) program() *plan.Program {
+func (o operation) newProgram() *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 1}
 	k := plan.Kernel{Op: o.op, Name: "layer", Attr: o.attr}
-	add := func(role plan.Role, name string, shape []int) int {
+	add := func(role plan.TensorRole, name string, shape []int) int {
 		p.Tensors = append(p.Tensors, plan.Tensor{Name: name, Shape: shape, Role: role})
 		return len(p.Tensors) - 1
 	}
@@ -102,7 +102,7 @@ func (t *tester) checkOperations() error {
 // from the first run is noticed in the second.
 func (t *tester) checkOperation(o operation) error {
 	c := Check{Name: o.title(), Shape: o.String(), Bound: o.bound}
-	loaded, err := t.engine.Load(o.program(), nil)
+	loaded, err := t.engine.Load(o.newProgram(), nil)
 	if err != nil {
 		return t.addFailure(c, err)
 	}
@@ -123,7 +123,7 @@ func (t *tester) checkOperation(o operation) error {
 			return t.addFailure(c, err)
 		}
 		for i := range want {
-			c.Error = max(c.Error, mismatch(got[i], want[i]))
+			c.Error = max(c.Error, maxRelativeError(got[i], want[i]))
 		}
 		err = x.CheckPadding()
 		if err != nil {
@@ -168,7 +168,7 @@ func (t *tester) expectedResults(o operation, in [][]float32) ([][]float64, erro
 		}
 		return o.want(all), nil
 	}
-	x, err := t.truth.Load(o.program(), nil)
+	x, err := t.truth.Load(o.newProgram(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +237,7 @@ func (t *tester) checkEveryPlan(x probe.Executable, o operation, want []float64)
 		if p.Fused {
 			fused++
 		}
-		t.addPlanMismatch(to, p, mismatch(p.Result, want))
+		t.addPlanMismatch(to, p, maxRelativeError(p.Result, want))
 		return t.ctx.Err()
 	})
 	if err = errors.Join(err, all.NoPlan); err != nil {
@@ -281,9 +281,9 @@ func describeMissingPlans(missing error) string {
 	return fmt.Sprintf("; without %v", missing)
 }
 
-// checkFusions checks convolutions with bias and ReLU: every plan of cuDNN that computes
+// checkBiasReLUFusions checks convolutions with bias and ReLU: every plan of cuDNN that computes
 // them in one graph, and the engine's own kernels after a plain convolution.
-func (t *tester) checkFusions() error {
+func (t *tester) checkBiasReLUFusions() error {
 	for _, s := range [][]int{{2, 16, 9, 13, 24}, {1, 8, 16, 16, 8}, {3, 21, 7, 5, 13}} {
 		o := operation{
 			name: "conv with bias and ReLU", op: plan.OpConv, attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}},
@@ -300,7 +300,7 @@ func (t *tester) checkFusions() error {
 }
 
 func (t *tester) checkReLUFusion(o operation) error {
-	p := o.program()
+	p := o.newProgram()
 	return t.checkFused(o, p, plan.Kernel{Op: plan.OpReLU, Name: "layer", In: []int{p.Outputs[0]}})
 }
 
@@ -330,7 +330,7 @@ func (t *tester) checkFused(o operation, p *plan.Program, next plan.Kernel) (err
 			if ours.TaskCount() != 1 {
 				return t.addFailure(Check{Name: o.title(), Shape: o.String(), Bound: o.bound}, fmt.Errorf("the program was lowered to %d tasks, want 1", ours.TaskCount()))
 			}
-			t.addCheck(Check{Name: o.title(), Shape: o.String(), Bound: o.bound, Error: mismatch(all[1][0], all[0][0]), Kernels: t.recordKernels(ours.LaunchedKernels())})
+			t.addCheck(Check{Name: o.title(), Shape: o.String(), Bound: o.bound, Error: maxRelativeError(all[1][0], all[0][0]), Kernels: t.recordKernels(ours.LaunchedKernels())})
 			return t.checkEveryPlan(ours, o, all[0][0])
 		}
 	}

@@ -12,9 +12,9 @@ import (
 )
 
 // optimizerRuleChecks compares clipping and the optimizer rules with optim.Apply64.
-func optimizerRuleChecks() []directCheck {
+func optimizerRuleChecks() []launchCheck {
 	base := optim.Update{LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.02, Trust: 0.05}
-	var all []directCheck
+	var all []launchCheck
 	for _, c := range []struct {
 		name   string
 		change func(u *optim.Update)
@@ -29,9 +29,9 @@ func optimizerRuleChecks() []directCheck {
 	} {
 		u := base
 		c.change(&u)
-		all = append(all, directCheck{c.name, "4 layers of 33144 weights, 4 steps, one left out", 1e-5, func(p *sandbox) float64 { return measureRuleMismatch(p, u) }})
+		all = append(all, launchCheck{c.name, "4 layers of 33144 weights, 4 steps, one left out", 1e-5, func(p *sandbox) float64 { return measureRuleMismatch(p, u) }})
 	}
-	return append(all, directCheck{"sums of gradients", "4124 elements of 3 batches", 0, measureGradientMeanMismatch})
+	return append(all, launchCheck{"sums of gradients", "4124 elements of 3 batches", 0, measureGradientMeanMismatch})
 }
 
 // newRuleTestLayers returns a weight with several chunks, a bias, a weight smaller than a
@@ -86,10 +86,10 @@ func measureRuleMismatch(p *sandbox, u optim.Update) float64 {
 		c.LearningRate, c.Step = float32(u.LearningRate), int32(step)
 		p.err = errors.Join(p.err, p.gpu.Write(driver.Ptr(control), c.Bytes()))
 		p.err = errors.Join(p.err, p.gpu.Write(driver.Ptr(a.G), number.Encode(device.F32, scaled)))
-		p.run(kernels.BeginStep(control, u.Beta1, u.Beta2))
-		p.run(kernels.CheckGradients(a.G, n, control))
+		p.launch(kernels.BeginStep(control, u.Beta1, u.Beta2))
+		p.launch(kernels.CheckGradients(a.G, n, control))
 		runUpdateKernels(p, layers, list, a, u)
-		p.run(kernels.UpdateLossScale(control, 1, 1, 2000))
+		p.launch(kernels.UpdateLossScale(control, 1, 1, 2000))
 		if step == 3 {
 			continue
 		}
@@ -110,17 +110,17 @@ func measureRuleMismatch(p *sandbox, u optim.Update) float64 {
 
 func runUpdateKernels(p *sandbox, layers kernels.LayerSet, list []kernels.LayerRange, a kernels.Update, u optim.Update) {
 	if u.ClipNorm > 0 || u.Rule == optim.RuleLARS {
-		p.run(layers.SumSquares(a.W, a.G))
+		p.launch(layers.SumSquares(a.W, a.G))
 	}
 	if u.ClipNorm > 0 {
-		p.run(layers.Clip(u.ClipNorm, a.Control))
+		p.launch(layers.Clip(u.ClipNorm, a.Control))
 	}
 	switch u.Rule {
 	case optim.RuleLARS:
-		p.run(layers.LARS(p.typ, a, u.Trust, 0, len(list)))
+		p.launch(layers.LARS(p.typ, a, u.Trust, 0, len(list)))
 		return
 	case optim.RuleLAMB:
-		p.run(layers.LAMB(p.typ, a, 0, len(list)))
+		p.launch(layers.LAMB(p.typ, a, 0, len(list)))
 		return
 	}
 	at := func(flat kernels.Pointer, i, size int) kernels.Pointer {
@@ -134,9 +134,9 @@ func runUpdateKernels(p *sandbox, layers kernels.LayerSet, list []kernels.LayerR
 		b.N, b.W, b.G, b.Low = l.Size, at(a.W, l.Weight, 4), at(a.G, l.Gradient, 4), at(a.Low, l.Weight, p.low.Size())
 		b.M, b.V, b.Buffer = at(a.M, l.Weight, 4), at(a.V, l.Weight, 4), at(a.Buffer, l.Weight, 4)
 		if u.Rule == optim.RuleSGD {
-			p.run(b.SGD(p.typ))
+			p.launch(b.SGD(p.typ))
 		} else {
-			p.run(b.Adam(p.typ))
+			p.launch(b.Adam(p.typ))
 		}
 	}
 }
@@ -151,11 +151,11 @@ func measureGradientMeanMismatch(p *sandbox) float64 {
 		}
 	}
 	sum, last := p.uploadInOut(number.Encode(device.F32, batches[0])), p.uploadInOut(number.Encode(device.F32, batches[2]))
-	p.run(kernels.AddGradients(sum, p.uploadFloat32(batches[1]), n))
-	p.run(kernels.AverageGradients(last, sum, n, len(batches)))
+	p.launch(kernels.AddGradients(sum, p.uploadFloat32(batches[1]), n))
+	p.launch(kernels.AverageGradients(last, sum, n, len(batches)))
 	want := make([]float64, n)
 	for i := range want {
 		want[i] = float64((batches[2][i] + (batches[0][i] + batches[1][i])) / 3)
 	}
-	return mismatch(p.read(last, device.F32, n), want)
+	return maxRelativeError(p.readElements(last, device.F32, n), want)
 }

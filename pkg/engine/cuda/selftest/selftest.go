@@ -130,7 +130,7 @@ type tester struct {
 	ctx       context.Context
 	options   Options
 	precision string
-	low       device.Type
+	low       device.ElementType
 	truth     engine.Engine
 	stack     *stack.Stack
 	engine    *cuda.Engine
@@ -170,13 +170,13 @@ func (t *tester) runAll() (err error) {
 	}
 	defer func() { err = errors.Join(err, t.engine.Close()) }()
 	t.random = rand.New(rand.NewPCG(t.options.Seed, uint64(slices.Index(Precisions(), t.precision))))
-	for _, f := range []func() error{t.checkOperations, t.checkFusions, t.checkResiduals, t.checkStatistics, t.checkNormGraphs, t.checkDirectLaunches, t.checkNetworks, t.checkExchange, t.checkSyncNorms} {
+	for _, f := range []func() error{t.checkOperations, t.checkBiasReLUFusions, t.checkResidualFusions, t.checkFusedStatistics, t.checkNormGradientGraphs, t.checkDirectLaunches, t.checkNetworks, t.checkNCCLExchange, t.checkSyncNorms} {
 		if err := f(); err != nil {
 			return err
 		}
 	}
 	if t.options.Only == "" {
-		t.addUnlaunchedKernels()
+		t.failUnlaunchedKernels()
 	}
 	return nil
 }
@@ -184,8 +184,8 @@ func (t *tester) runAll() (err error) {
 // isSelected reports whether the check with this name is selected.
 func (t *tester) isSelected(name string) bool { return strings.Contains(name, t.options.Only) }
 
-// addUnlaunchedKernels adds a failed check for each kernel that no check has launched.
-func (t *tester) addUnlaunchedKernels() {
+// failUnlaunchedKernels adds a failed check for each kernel that no check has launched.
+func (t *tester) failUnlaunchedKernels() {
 	types := []kernels.ElementType{kernels.F32}
 	if t.low != device.F32 {
 		types = append(types, number.KernelType(t.low))
@@ -238,9 +238,9 @@ func (t *tester) addFailure(c Check, err error) error {
 	return nil
 }
 
-// mismatch returns the greatest absolute difference between got and want, relative to the
+// maxRelativeError returns the greatest absolute difference between got and want, relative to the
 // greatest absolute value in want. It is NaN if got contains NaN or the lengths differ.
-func mismatch(got, want []float64) float64 {
+func maxRelativeError(got, want []float64) float64 {
 	if len(got) != len(want) {
 		return math.NaN()
 	}

@@ -21,7 +21,7 @@ import (
 func selfTested(t *testing.T, o clibtest.Options, s Options) []Check {
 	t.Helper()
 	m := cudatest.NewMachine(t, o)
-	libraries, err := m.Stack()
+	libraries, err := m.OpenStack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func selfTested(t *testing.T, o clibtest.Options, s Options) []Check {
 // TestFirst: the properties of the device come back, and the checks of small networks.
 func TestFirst(t *testing.T) {
 	t.Setenv(autotune.CacheVariable, "off")
-	s, err := cudatest.NewMachine(t, clibtest.Options{}).Stack()
+	s, err := cudatest.NewMachine(t, clibtest.Options{}).OpenStack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestSelfTest(t *testing.T) {
 func TestSelfTestOfNCCL(t *testing.T) {
 	o := Options{Seed: 4, Precisions: []string{"bf16"}, Only: "exchange by NCCL"}
 	m := cudatest.NewMachine(t, clibtest.Options{})
-	libraries, err := m.Stack()
+	libraries, err := m.OpenStack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestSelfTestOfNCCL(t *testing.T) {
 	if checks, err = RunWithLibraries(t.Context(), libraries, o); err != nil || len(checks) != 1 || checks[0].OK {
 		t.Errorf("an exchange that changes gradients: %+v, %v", checks, err)
 	}
-	libraries, err = cudatest.NewMachine(t, clibtest.Options{Absent: []clib.Name{clib.NCCL}}).Stack()
+	libraries, err = cudatest.NewMachine(t, clibtest.Options{Absent: []clib.LibraryName{clib.NCCL}}).OpenStack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestSelfTestSeesFaults(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := clibtest.New(clibtest.Options{Execute: c.execute})
-			libraries, err := m.Stack()
+			libraries, err := m.OpenStack()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -174,7 +174,7 @@ func TestSelfTestSeesFaults(t *testing.T) {
 	for _, k := range kernels.ListKernels(kernels.F32, kernels.BF16) {
 		tester.kernels[k.Name] = k.Name != "bn_apply_bf16" && k.Name != "bn_sums"
 	}
-	tester.addUnlaunchedKernels()
+	tester.failUnlaunchedKernels()
 	if len(tester.checks) != 1 || tester.checks[0].OK || tester.checks[0].Name != "bn_apply_bf16" {
 		t.Errorf("checks are %+v", tester.checks)
 	}

@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// checkStatistics checks convolutions that compute statistics for the batch norm after
+// checkFusedStatistics checks convolutions that compute statistics for the batch norm after
 // them. It compares the statistics of each plan with the plan's own result.
-func (t *tester) checkStatistics() error {
+func (t *tester) checkFusedStatistics() error {
 	const name = "conv with the statistics of its batch norm"
 	if t.precision != "fp16" || !t.isSelected(name) {
 		return nil
@@ -32,7 +32,9 @@ func (t *tester) checkStatistics() error {
 
 func newNormProgram(s []int) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 2}
-	add := func(role plan.Role, name string, shape ...int) int { return workload.AddTensor(p, role, name, shape) }
+	add := func(role plan.TensorRole, name string, shape ...int) int {
+		return workload.AddTensor(p, role, name, shape)
+	}
 	n, c, h, w, k, window := s[0], s[1], s[2], s[3], s[4], s[5]
 	x, weights := add(plan.Input, "in0", n, c, h, w), add(plan.Input, "in1", k, c, window, window)
 	gamma, beta := add(plan.Input, "in2", k), add(plan.Input, "in3", k)
@@ -105,7 +107,7 @@ func statisticsMismatch(p probe.PlanResult, channels, points int) float64 {
 	for i := range invstd {
 		invstd[i] = 1 / math.Sqrt(invstd[i]+normEpsilon)
 	}
-	return max(mismatch(p.FurtherOutputs["mean"], mean), mismatch(p.FurtherOutputs["invstd"], invstd))
+	return max(maxRelativeError(p.FurtherOutputs["mean"], mean), maxRelativeError(p.FurtherOutputs["invstd"], invstd))
 }
 
 const normEpsilon = 1e-5

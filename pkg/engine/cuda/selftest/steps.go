@@ -121,7 +121,7 @@ func (t *tester) checkUpdateRule(name string, u optim.Update, g *nn.Graph, p *pl
 	})
 	t.addCheck(Check{
 		Name: name + ": recorded as a CUDA graph (numbers that differ)", Shape: shape,
-		Error: float64(number.CountDiffering(runs[0].after, runs[1].after) + number.CountDiffering(runs[0].losses, runs[1].losses)),
+		Error: float64(number.CountDifferences(runs[0].after, runs[1].after) + number.CountDifferences(runs[0].losses, runs[1].losses)),
 	})
 	return nil
 }

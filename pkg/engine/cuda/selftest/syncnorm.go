@@ -104,7 +104,7 @@ func (t *tester) compareRanks(name, shape string, runs [2][]trainingResults, wan
 		Bound: map[string]float64{"fp32": 1e-3, "tf32": 1e-2, "fp16": 1e-2, "bf16": 5e-2}[t.precision],
 	})
 	for i, r := range plain {
-		differ += number.CountDiffering(r.after, plain[0].after) + number.CountDiffering(r.after, runs[1][i].after) + number.CountDiffering(r.losses, runs[1][i].losses)
+		differ += number.CountDifferences(r.after, plain[0].after) + number.CountDifferences(r.after, runs[1][i].after) + number.CountDifferences(r.losses, runs[1][i].losses)
 	}
 	t.addCheck(Check{Name: name + ": every rank, with and without a CUDA graph (numbers that differ)", Shape: shape, Error: float64(differ)})
 }
@@ -165,7 +165,7 @@ func setRankInputs(x engine.Executable, seed uint64, r rankSetup) error {
 	p := x.Program()
 	for i, name := range []string{model.ImageInput, model.TargetInput} {
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
-		n := p.Tensors[p.Lookup(plan.Input, name)].Elements()
+		n := p.Tensors[p.FindTensor(plan.Input, name)].Elements()
 		v := make([]float32, n*r.ranks)
 		for k := range v {
 			v[k] = random.Float32()

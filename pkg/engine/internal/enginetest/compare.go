@@ -31,8 +31,8 @@ func MaxMagnitude(v []float64) (m float64) {
 	return m
 }
 
-// Snapshot returns copies of all persistent tensors of x by name.
-func Snapshot(t testing.TB, x engine.Executable) map[string][]float64 {
+// SnapshotTensors returns copies of all persistent tensors of x by name.
+func SnapshotTensors(t testing.TB, x engine.Executable) map[string][]float64 {
 	t.Helper()
 	all := map[string][]float64{}
 	for _, name := range x.Names() {
@@ -48,7 +48,7 @@ func Snapshot(t testing.TB, x engine.Executable) map[string][]float64 {
 // CheckUnchanged fails the test if a persistent tensor of x differs from a Snapshot.
 func CheckUnchanged(t testing.TB, x engine.Executable, before map[string][]float64) {
 	t.Helper()
-	for name, v := range Snapshot(t, x) {
+	for name, v := range SnapshotTensors(t, x) {
 		if !slices.Equal(v, before[name]) {
 			t.Errorf("%s has changed", name)
 		}

@@ -13,8 +13,8 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// Engine gives the checks access to an engine under test.
-type Engine struct {
+// EngineUnderTest gives the checks access to an engine under test.
+type EngineUnderTest struct {
 	// Open returns an engine in fp32 that is closed at the end of the test. If change is
 	// not nil, it changes the engine's options.
 	Open func(t testing.TB, change func(o *engine.Options)) engine.Engine
@@ -25,14 +25,14 @@ type Engine struct {
 	CheckPadding func(x engine.Executable) error
 }
 
-// Check runs all checks as subtests.
-func (e Engine) Check(t *testing.T) {
+// CheckAll runs all checks as subtests.
+func (e EngineUnderTest) CheckAll(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		run  func(t *testing.T)
 	}{
 		{"sync", e.checkReducedGradients},
-		{"buckets", e.checkBuckets},
+		{"buckets", e.checkBucketContents},
 		{"non-finite", e.checkNonFiniteLoss},
 		{"interrupted", e.checkInterruption},
 		{"optimizers", e.checkOptimizers},
@@ -53,7 +53,7 @@ func LoadAndStep(t testing.TB, on engine.Engine, p *plan.Program, g *nn.Graph, f
 		t.Fatal(err)
 	}
 	fillNaN(t, x)
-	Initialize(t, x, g)
+	SetInitialValues(t, x, g)
 	SetRandomInputs(t, x, 1)
 	if _, err := x.Step(context.Background(), nil, nil); err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func LoadAndStep(t testing.TB, on engine.Engine, p *plan.Program, g *nn.Graph, f
 	return x
 }
 
-func (e Engine) loadAndStep(t testing.TB, p *plan.Program, g *nn.Graph) engine.Executable {
+func (e EngineUnderTest) loadAndStep(t testing.TB, p *plan.Program, g *nn.Graph) engine.Executable {
 	t.Helper()
 	return LoadAndStep(t, e.Open(t, nil), p, g, e.FillNaN)
 }

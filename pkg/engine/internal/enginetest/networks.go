@@ -11,9 +11,9 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// SmallUNet returns the config of a U-Net whose channels do not fill a channel block and
+// SmallUNetConfig returns the config of a U-Net whose channels do not fill a channel block and
 // whose maps are smaller than a tile.
-func SmallUNet() model.UNet2DConfig {
+func SmallUNetConfig() model.UNet2DConfig {
 	return model.UNet2DConfig{Base: 5, Depth: 3, InChannels: 2, OutChannels: 1, Height: 24, Width: 16, Bias: true, Norm: "batch"}
 }
 
@@ -53,8 +53,8 @@ func NewReference(t testing.TB) engine.Engine {
 	return e
 }
 
-// Initialize sets every parameter and state of x to its initial value in g.
-func Initialize(t testing.TB, x engine.Executable, g *nn.Graph) {
+// SetInitialValues sets every parameter and state of x to its initial value in g.
+func SetInitialValues(t testing.TB, x engine.Executable, g *nn.Graph) {
 	t.Helper()
 	for name, v := range g.InitialValues(3) {
 		if err := x.Set(name, v); err != nil {
@@ -79,12 +79,12 @@ func SetRandomInputs(t testing.TB, x engine.Executable, seed uint64) {
 func RandomBatch(x engine.Executable, seed uint64) (image, target []float32) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p := x.Program()
-	image = make([]float32, p.Tensors[p.Lookup(plan.Input, model.ImageInput)].Elements())
+	image = make([]float32, p.Tensors[p.FindTensor(plan.Input, model.ImageInput)].Elements())
 	for i := range image {
 		image[i] = rng.Float32()
 	}
-	target = make([]float32, p.Tensors[p.Lookup(plan.Input, model.TargetInput)].Elements())
-	classes := max(2, p.ClassCount(p.Lookup(plan.Input, model.TargetInput)))
+	target = make([]float32, p.Tensors[p.FindTensor(plan.Input, model.TargetInput)].Elements())
+	classes := max(2, p.ClassCount(p.FindTensor(plan.Input, model.TargetInput)))
 	for i := range target {
 		target[i] = float32(rng.IntN(classes))
 	}
@@ -97,7 +97,7 @@ func RandomBatch(x engine.Executable, seed uint64) (image, target []float32) {
 func SingleKernelProgram(op plan.Op, attr plan.Attr, in, out [][]int, state []int) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 1}
 	k := plan.Kernel{Op: op, Name: "layer", Attr: attr}
-	add := func(role plan.Role, name string, shape []int) int {
+	add := func(role plan.TensorRole, name string, shape []int) int {
 		p.Tensors = append(p.Tensors, plan.Tensor{Name: name, Shape: shape, Role: role})
 		return len(p.Tensors) - 1
 	}

@@ -19,8 +19,8 @@ type Operation struct {
 	Fill func(rng *rand.Rand, i int, v []float32)
 }
 
-// Hooks give Operation.Run access to the engine under test.
-type Hooks struct {
+// OperationHooks give Operation.Run access to the engine under test.
+type OperationHooks struct {
 	FillNaN      func(t testing.TB, x engine.Executable) // see Engine
 	CheckPadding func(x engine.Executable) error         // see Engine
 	// Round rounds feature maps and weights to the engine's precision; nil: fp32.
@@ -32,7 +32,7 @@ type Hooks struct {
 // Run runs o on e twice, each time with other random values from seed, and returns the
 // outputs and states of both runs. The second run detects kernels that read values which
 // the first run left in memory.
-func (o Operation) Run(t testing.TB, e engine.Engine, seed uint64, h Hooks) (all [][]float64) {
+func (o Operation) Run(t testing.TB, e engine.Engine, seed uint64, h OperationHooks) (all [][]float64) {
 	t.Helper()
 	p := SingleKernelProgram(o.Op, o.Attr, o.In, o.Out, o.State)
 	x, err := e.Load(p, nil)

@@ -13,15 +13,15 @@ import (
 // checkParameterSharing checks that an evaluation program reads the parameters and states of
 // the training program with which it shares them. It also checks that sharing fails if the
 // other program lacks parameters or belongs to another engine.
-func (e Engine) checkParameterSharing(t *testing.T) {
+func (e EngineUnderTest) checkParameterSharing(t *testing.T) {
 	on := e.Open(t, nil)
-	g, train := LowerUNet(t, SmallUNet(), 3, nn.Train, plan.Options{Fuse: true})
-	_, eval := LowerUNet(t, SmallUNet(), 1, nn.Eval, plan.Options{Fuse: true})
+	g, train := LowerUNet(t, SmallUNetConfig(), 3, nn.Train, plan.Options{Fuse: true})
+	_, eval := LowerUNet(t, SmallUNetConfig(), 1, nn.Eval, plan.Options{Fuse: true})
 	x, err := on.Load(train, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	Initialize(t, x, g)
+	SetInitialValues(t, x, g)
 	y, err := on.Load(eval, x)
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func (e Engine) checkParameterSharing(t *testing.T) {
 	if !slices.Equal(x.Names(), y.Names()) {
 		t.Error("programs that share parameters have different names of tensors")
 	}
-	other := SmallUNet()
+	other := SmallUNetConfig()
 	other.Depth = 2
 	_, shallow := LowerUNet(t, other, 3, nn.Train, plan.Options{})
 	z, err := on.Load(shallow, nil)
@@ -62,9 +62,9 @@ func (e Engine) checkParameterSharing(t *testing.T) {
 }
 
 // checkNameErrors checks that the engine returns errors for unknown names and wrong lengths.
-func (e Engine) checkNameErrors(t *testing.T) {
+func (e EngineUnderTest) checkNameErrors(t *testing.T) {
 	on := e.Open(t, nil)
-	_, p := LowerUNet(t, SmallUNet(), 1, nn.Train, plan.Options{})
+	_, p := LowerUNet(t, SmallUNetConfig(), 1, nn.Train, plan.Options{})
 	x, err := on.Load(p, nil)
 	if err != nil {
 		t.Fatal(err)

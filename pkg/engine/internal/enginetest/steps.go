@@ -64,10 +64,10 @@ func (s *doublingSync) Wait() error {
 }
 
 // checkReducedGradients checks that Gradient and the optimizer use the reduced gradients.
-func (e Engine) checkReducedGradients(t *testing.T) {
+func (e EngineUnderTest) checkReducedGradients(t *testing.T) {
 	for _, overlap := range []bool{true, false} {
 		var err error
-		g, p := LowerUNet(t, SmallUNet(), 2, nn.Train, plan.Options{Fuse: true, BucketBytes: 2048})
+		g, p := LowerUNet(t, SmallUNetConfig(), 2, nn.Train, plan.Options{Fuse: true, BucketBytes: 2048})
 		if len(p.Buckets) < 3 {
 			t.Fatalf("the test needs several buckets, not %d", len(p.Buckets))
 		}
@@ -78,7 +78,7 @@ func (e Engine) checkReducedGradients(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		Initialize(t, x, g) // the states moved
+		SetInitialValues(t, x, g) // the states moved
 		var s doublingSync
 		timing, err := x.Step(context.Background(), &s, &optim.Update{Rule: "sgd", LearningRate: 0.5})
 		if err != nil {
@@ -106,10 +106,10 @@ func (e Engine) checkReducedGradients(t *testing.T) {
 	}
 }
 
-// checkBuckets checks that the GradSync gets all buckets of the program, and that each
+// checkBucketContents checks that the GradSync gets all buckets of the program, and that each
 // contains exactly its gradients.
-func (e Engine) checkBuckets(t *testing.T) {
-	g, p := LowerUNet(t, SmallUNet(), 2, nn.Train, plan.Options{BucketBytes: 2048})
+func (e EngineUnderTest) checkBucketContents(t *testing.T) {
+	g, p := LowerUNet(t, SmallUNetConfig(), 2, nn.Train, plan.Options{BucketBytes: 2048})
 	x := e.loadAndStep(t, p, g)
 	var s RecordingSync
 	if _, err := x.Step(context.Background(), &s, nil); err != nil {
@@ -141,15 +141,15 @@ func (e Engine) checkBuckets(t *testing.T) {
 
 // checkNonFiniteLoss checks that a step whose loss is infinite stops before it passes any
 // bucket to the GradSync, and changes nothing.
-func (e Engine) checkNonFiniteLoss(t *testing.T) {
-	g, p := LowerUNet(t, SmallUNet(), 2, nn.Train, plan.Options{Fuse: true})
+func (e EngineUnderTest) checkNonFiniteLoss(t *testing.T) {
+	g, p := LowerUNet(t, SmallUNetConfig(), 2, nn.Train, plan.Options{Fuse: true})
 	x := e.loadAndStep(t, p, g)
 	u := &optim.Update{Rule: "adam", LearningRate: 1e-3, Step: 1, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}
 	if _, err := x.Step(context.Background(), nil, u); err != nil {
 		t.Fatal(err)
 	}
-	before := Snapshot(t, x)
-	v := make([]float32, p.Tensors[p.Lookup(plan.Input, model.ImageInput)].Elements())
+	before := SnapshotTensors(t, x)
+	v := make([]float32, p.Tensors[p.FindTensor(plan.Input, model.ImageInput)].Elements())
 	v[5] = float32(math.Inf(1))
 	if err := x.SetInput(model.ImageInput, v); err != nil {
 		t.Fatal(err)
@@ -183,10 +183,10 @@ func (s *cancelingSync) ReduceBucket(i int, b device.Buffer, d device.Stream) er
 // checkInterruption checks that a step stops if its context is canceled or the GradSync
 // returns an error. The step must wait for the buckets that it has passed to the GradSync,
 // and must not change any parameter or state.
-func (e Engine) checkInterruption(t *testing.T) {
-	g, p := LowerUNet(t, SmallUNet(), 2, nn.Train, plan.Options{BucketBytes: 2048})
+func (e EngineUnderTest) checkInterruption(t *testing.T) {
+	g, p := LowerUNet(t, SmallUNetConfig(), 2, nn.Train, plan.Options{BucketBytes: 2048})
 	x := e.loadAndStep(t, p, g)
-	before := Snapshot(t, x)
+	before := SnapshotTensors(t, x)
 	u := &optim.Update{Rule: "sgd", LearningRate: 1}
 
 	ctx, cancel := context.WithCancel(context.Background())
@@ -206,8 +206,8 @@ func (e Engine) checkInterruption(t *testing.T) {
 }
 
 // checkOptimizers compares five updates by each rule with the reference engine.
-func (e Engine) checkOptimizers(t *testing.T) {
-	g, p := LowerUNet(t, SmallUNet(), 2, nn.Train, plan.Options{Fuse: true})
+func (e EngineUnderTest) checkOptimizers(t *testing.T) {
+	g, p := LowerUNet(t, SmallUNetConfig(), 2, nn.Train, plan.Options{Fuse: true})
 	for _, u := range []optim.Update{
 		{Rule: "sgd", LearningRate: 0.1},
 		{Rule: "sgd", LearningRate: 0.1, WeightDecay: 0.01},
@@ -219,7 +219,7 @@ func (e Engine) checkOptimizers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			Initialize(t, x, g)
+			SetInitialValues(t, x, g)
 			for step := 1; step <= 5; step++ {
 				SetRandomInputs(t, x, 2) // not 1: there a ReLU's decision depends on the last bit (see cpu's TestFlips)
 				u.Step = step
@@ -227,7 +227,7 @@ func (e Engine) checkOptimizers(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			return Snapshot(t, x)
+			return SnapshotTensors(t, x)
 		}
 		want, got := train(NewReference(t)), train(e.Open(t, nil))
 		if len(want) != len(got) {
@@ -241,11 +241,11 @@ func (e Engine) checkOptimizers(t *testing.T) {
 	}
 }
 
-func (e Engine) checkUpdateErrors(t *testing.T) {
-	g, p := LowerUNet(t, SmallUNet(), 1, nn.Train, plan.Options{})
+func (e EngineUnderTest) checkUpdateErrors(t *testing.T) {
+	g, p := LowerUNet(t, SmallUNetConfig(), 1, nn.Train, plan.Options{})
 	on := e.Open(t, nil)
 	x := LoadAndStep(t, on, p, g, e.FillNaN)
-	_, q := LowerUNet(t, SmallUNet(), 1, nn.Eval, plan.Options{})
+	_, q := LowerUNet(t, SmallUNetConfig(), 1, nn.Eval, plan.Options{})
 	y, err := on.Load(q, x)
 	if err != nil {
 		t.Fatal(err)

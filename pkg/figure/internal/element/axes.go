@@ -26,15 +26,15 @@ func (LogScale) Normalize(lo, hi, x float64) float64 {
 // ValueTicks marks about five round values, or at most maxTicks unless it is 0, all with labels.
 type ValueTicks struct{ maxTicks int }
 
-// defaultTicks is the largest number of marks on an axis with enough space.
-const defaultTicks = 6
+// defaultMaxTicks is the largest number of marks on an axis with enough space.
+const defaultMaxTicks = 6
 
 // Ticks implements plot.Ticker.
 func (t ValueTicks) Ticks(lo, hi float64) []plot.Tick {
 	if !(hi > lo) {
 		return []plot.Tick{{Value: lo, Label: strconv.FormatFloat(lo, 'g', 4, 64)}}
 	}
-	most := cmp.Or(t.maxTicks, defaultTicks)
+	most := cmp.Or(t.maxTicks, defaultMaxTicks)
 	step, digits := roundStep((hi - lo) / float64(most))
 	var ticks []plot.Tick
 	for k := int(math.Ceil(lo/step - 1e-9)); float64(k)*step <= hi*(1+1e-12); k++ {
@@ -74,15 +74,15 @@ type LogTicks struct {
 	maxTicks    int  // largest number of marks; 0 means the default
 }
 
-// defaultLogTicks is the largest number of marks on a logarithmic axis with enough space.
-const defaultLogTicks = 8
+// defaultMaxLogTicks is the largest number of marks on a logarithmic axis with enough space.
+const defaultMaxLogTicks = 8
 
 // Ticks implements plot.Ticker.
 func (l LogTicks) Ticks(lo, hi float64) []plot.Tick {
 	if !(lo > 0) || !(hi > lo) {
 		return ValueTicks{}.Ticks(lo, hi)
 	}
-	most := cmp.Or(l.maxTicks, defaultLogTicks)
+	most := cmp.Or(l.maxTicks, defaultMaxLogTicks)
 	if l.powersOfTwo {
 		octaves := math.Log2(hi / lo)
 		step := max(1, int(math.Ceil(octaves/float64(most))))
@@ -112,7 +112,7 @@ func (l LogTicks) Ticks(lo, hi float64) []plot.Tick {
 		}
 	}
 	if len(ticks) < 2 { // a short axis
-		return ValueTicks{min(most, defaultTicks)}.Ticks(lo, hi)
+		return ValueTicks{min(most, defaultMaxTicks)}.Ticks(lo, hi)
 	}
 	if step := (len(ticks) + most - 1) / most; step > 1 { // many decades
 		for i := range ticks {

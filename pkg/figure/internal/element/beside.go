@@ -69,8 +69,8 @@ func (m shiftedPlotter) GlyphBoxes(p *plot.Plot) []plot.GlyphBox {
 	return boxes
 }
 
-// ShiftAll returns plotters that draw the given plotters moved sideways.
-func (b SidewaysShift) ShiftAll(all []plot.Plotter) []plot.Plotter {
+// ShiftPlotters returns plotters that draw the given plotters moved sideways.
+func (b SidewaysShift) ShiftPlotters(all []plot.Plotter) []plot.Plotter {
 	if b.Count < 2 {
 		return all
 	}

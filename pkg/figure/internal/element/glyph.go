@@ -15,22 +15,22 @@ func Glyphs() []draw.GlyphDrawer {
 		draw.CircleGlyph{},
 		draw.BoxGlyph{},
 		draw.PyramidGlyph{},
-		Outline{{-1, -1, 1, 1}, {-1, 1, 1, -1}},               // cross
-		Outline{{-1, -1, 1, -1, 1, 1, -1, 1, -1, -1}},         // square
-		Outline{{-1.15, 0.8, 1.15, 0.8, 0, -1.2, -1.15, 0.8}}, // triangle on its tip
-		Outline{{-1.2, 0, 0, -1.2, 1.2, 0, 0, 1.2, -1.2, 0}},  // diamond
-		Outline{{-1.2, 0, 1.2, 0}, {0, -1.2, 0, 1.2}},         // plus
+		OutlineGlyph{{-1, -1, 1, 1}, {-1, 1, 1, -1}},               // cross
+		OutlineGlyph{{-1, -1, 1, -1, 1, 1, -1, 1, -1, -1}},         // square
+		OutlineGlyph{{-1.15, 0.8, 1.15, 0.8, 0, -1.2, -1.15, 0.8}}, // triangle on its tip
+		OutlineGlyph{{-1.2, 0, 0, -1.2, 1.2, 0, 0, 1.2, -1.2, 0}},  // diamond
+		OutlineGlyph{{-1.2, 0, 1.2, 0}, {0, -1.2, 0, 1.2}},         // plus
 	}
 }
 
 // outlineWidth is the width of a glyph's lines. Gonum's are too thin for a notebook.
 const outlineWidth = 1.4
 
-// Outline is a glyph of lines. Each line is a list of x, y pairs in units of the glyph's radius.
-type Outline [][]float64
+// OutlineGlyph is a glyph of lines. Each line is a list of x, y pairs in units of the glyph's radius.
+type OutlineGlyph [][]float64
 
 // DrawGlyph implements draw.GlyphDrawer.
-func (o Outline) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
+func (o OutlineGlyph) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
 	c.SetLineStyle(draw.LineStyle{Color: style.Color, Width: outlineWidth})
 	for _, xy := range o {
 		var path vg.Path
@@ -46,11 +46,11 @@ func (o Outline) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
 	}
 }
 
-// Ring is a circle that is not filled.
-type Ring struct{}
+// RingGlyph is a circle that is not filled.
+type RingGlyph struct{}
 
 // DrawGlyph implements draw.GlyphDrawer.
-func (Ring) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
+func (RingGlyph) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
 	c.SetLineStyle(draw.LineStyle{Color: style.Color, Width: outlineWidth})
 	var path vg.Path
 	path.Move(vg.Point{X: at.X + style.Radius, Y: at.Y})
@@ -59,11 +59,11 @@ func (Ring) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
 	c.Stroke(path)
 }
 
-// Bead is a filled circle with a black edge on a white one, so that it is visible on a bar of any color.
-type Bead struct{}
+// OutlinedDotGlyph is a filled circle with a black edge on a white one, so that it is visible on a bar of any color.
+type OutlinedDotGlyph struct{}
 
 // DrawGlyph implements draw.GlyphDrawer.
-func (Bead) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
+func (OutlinedDotGlyph) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
 	const edge = 1.5
 	inner := style
 	style.Color, style.Radius = color.White, style.Radius+edge
@@ -72,5 +72,5 @@ func (Bead) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
 		draw.CircleGlyph{}.DrawGlyph(c, s, at)
 	}
 	inner.Color = color.Black
-	Ring{}.DrawGlyph(c, inner, at)
+	RingGlyph{}.DrawGlyph(c, inner, at)
 }

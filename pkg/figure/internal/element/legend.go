@@ -129,10 +129,10 @@ func (l Legend) drawEntry(c draw.Canvas, i int, x, y vg.Length) {
 	c.FillText(l.Style, vg.Point{X: x + l.IconWidth(), Y: y + 1}, l.Names[i])
 }
 
-// DrawAtEnds draws the legend to the right of the plot with each name beside the end of its line,
+// DrawAtLineEnds draws the legend to the right of the plot with each name beside the end of its line,
 // as close as the other names allow. data is the data area of p, and left the legend's left edge.
 // Names without a line are at the bottom.
-func (l Legend) DrawAtEnds(c draw.Canvas, p *plot.Plot, data vg.Rectangle, left vg.Length) {
+func (l Legend) DrawAtLineEnds(c draw.Canvas, p *plot.Plot, data vg.Rectangle, left vg.Length) {
 	height := l.RowHeight()
 	var order []int
 	ends := make([]vg.Length, len(l.Entries))

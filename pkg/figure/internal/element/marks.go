@@ -114,21 +114,21 @@ func (b Band) Thumbnail(c *draw.Canvas) {
 	c.Fill(vg.Rectangle{Min: vg.Point{X: c.Min.X, Y: c.Min.Y + 2}, Max: vg.Point{X: c.Max.X, Y: c.Max.Y - 2}}.Path())
 }
 
-// Box is a bar, or a span of a timeline, in the plot's coordinates.
-type Box struct{ X0, Y0, X1, Y1 float64 }
+// DataRectangle is a bar, or a span of a timeline, in the plot's coordinates.
+type DataRectangle struct{ X0, Y0, X1, Y1 float64 }
 
 // MiddleX returns the x of the box's error bar.
-func (b Box) MiddleX() float64 { return (b.X0 + b.X1) / 2 }
+func (b DataRectangle) MiddleX() float64 { return (b.X0 + b.X1) / 2 }
 
-// Boxes are filled rectangles in the plot's coordinates.
-type Boxes struct {
-	At   []Box
+// DataRectangles are filled rectangles in the plot's coordinates.
+type DataRectangles struct {
+	At   []DataRectangle
 	Fill color.Color
 	Edge draw.LineStyle // no edge if its width is 0
 }
 
 // Plot implements plot.Plotter.
-func (b Boxes) Plot(c draw.Canvas, p *plot.Plot) {
+func (b DataRectangles) Plot(c draw.Canvas, p *plot.Plot) {
 	tx, ty := p.Transforms(&c)
 	for _, r := range b.At {
 		x0, x1 := max(tx(r.X0), c.Min.X), min(tx(r.X1), c.Max.X)
@@ -147,7 +147,7 @@ func (b Boxes) Plot(c draw.Canvas, p *plot.Plot) {
 }
 
 // DataRange implements plot.DataRanger.
-func (b Boxes) DataRange() (xmin, xmax, ymin, ymax float64) {
+func (b DataRectangles) DataRange() (xmin, xmax, ymin, ymax float64) {
 	x, y := EmptyExtent(), EmptyExtent()
 	for _, r := range b.At {
 		x.Add(r.X0, r.X1)
@@ -157,7 +157,7 @@ func (b Boxes) DataRange() (xmin, xmax, ymin, ymax float64) {
 }
 
 // Thumbnail implements plot.Thumbnailer.
-func (b Boxes) Thumbnail(c *draw.Canvas) {
+func (b DataRectangles) Thumbnail(c *draw.Canvas) {
 	rect := vg.Rectangle{Min: vg.Point{X: c.Max.X - 16, Y: c.Min.Y + 3}, Max: vg.Point{X: c.Max.X, Y: c.Max.Y - 3}}
 	c.SetColor(b.Fill)
 	c.Fill(rect.Path())
@@ -167,8 +167,8 @@ func (b Boxes) Thumbnail(c *draw.Canvas) {
 	}
 }
 
-// Note is a text near a point.
-type Note struct {
+// PointLabel is a text near a point.
+type PointLabel struct {
 	X, Y  float64
 	Text  string
 	Shift vg.Point // from the point to the text
@@ -177,11 +177,11 @@ type Note struct {
 	Background bool
 }
 
-// Notes are texts in the plot's coordinates.
-type Notes []Note
+// PointLabels are texts in the plot's coordinates.
+type PointLabels []PointLabel
 
 // Plot implements plot.Plotter.
-func (n Notes) Plot(c draw.Canvas, p *plot.Plot) {
+func (n PointLabels) Plot(c draw.Canvas, p *plot.Plot) {
 	tx, ty := p.Transforms(&c)
 	for _, t := range n {
 		at := vg.Point{X: tx(t.X), Y: ty(t.Y)}

@@ -81,12 +81,12 @@ func (r LabelMeasurer) reduceTicks(start int, newTicks func(n int) plot.Ticker) 
 
 // Fit implements FittingTicks.
 func (t ValueTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
-	LabelMeasurer{axis, length, vertical}.reduceTicks(defaultTicks-1, func(most int) plot.Ticker { return ValueTicks{most} })
+	LabelMeasurer{axis, length, vertical}.reduceTicks(defaultMaxTicks-1, func(most int) plot.Ticker { return ValueTicks{most} })
 }
 
 // Fit implements FittingTicks.
 func (l LogTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.Length) {
-	LabelMeasurer{axis, length, vertical}.reduceTicks(defaultLogTicks-1, func(most int) plot.Ticker { return LogTicks{l.powersOfTwo, most} })
+	LabelMeasurer{axis, length, vertical}.reduceTicks(defaultMaxLogTicks-1, func(most int) plot.Ticker { return LogTicks{l.powersOfTwo, most} })
 }
 
 // Fit implements FittingTicks.

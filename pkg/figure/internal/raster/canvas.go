@@ -34,7 +34,7 @@ type Canvas struct {
 	faces   map[font.Font]ximage.Face
 
 	// Buffers that are reused for each path.
-	outline  shape
+	outline  polygonList
 	coverage vector.Rasterizer
 	mask     []byte
 }
@@ -193,12 +193,12 @@ func (p *Canvas) Fill(path vg.Path) {
 
 // convertLongPath converts a long path of straight lines to pixels. ok is false, and gonum should
 // draw the path, if it is short, has curves, or is transformed.
-func (p *Canvas) convertLongPath(path vg.Path) (lines *shape, ok bool) {
+func (p *Canvas) convertLongPath(path vg.Path) (lines *polygonList, ok bool) {
 	if len(path) < minLongPathComponents || p.pen.transformed {
 		return nil, false
 	}
 	height := float64(p.Picture.Rect.Dy())
-	lines = &shape{dots: make([]pixelPoint, 0, len(path))}
+	lines = &polygonList{dots: make([]pixelPoint, 0, len(path))}
 	begin := 0
 	for _, c := range path {
 		switch c.Type {
@@ -223,7 +223,7 @@ func (p *Canvas) convertLongPath(path vg.Path) (lines *shape, ok bool) {
 }
 
 // fillPolygons fills polygons with the pen's color. An area that several cover is painted once.
-func (p *Canvas) fillPolygons(s *shape) {
+func (p *Canvas) fillPolygons(s *polygonList) {
 	lo, hi := pixelPoint{math.Inf(1), math.Inf(1)}, pixelPoint{math.Inf(-1), math.Inf(-1)}
 	for _, d := range s.dots {
 		lo, hi = pixelPoint{min(lo.x, d.x), min(lo.y, d.y)}, pixelPoint{max(hi.x, d.x), max(hi.y, d.y)}

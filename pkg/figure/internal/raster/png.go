@@ -60,7 +60,7 @@ func compressRows(img *image.RGBA, palette *pngPalette) ([]byte, error) {
 			row = row[:1+3*width]
 			to := row[1 : 1+3*width+1] // one more byte for the last alpha, which is not part of the row
 			for ; len(pix) >= 4 && len(to) >= 4; pix, to = pix[4:], to[3:] {
-				binary.LittleEndian.PutUint32(to, firstPixel(pix)) // the next pixel overwrites alpha
+				binary.LittleEndian.PutUint32(to, readPixel(pix)) // the next pixel overwrites alpha
 			}
 		}
 		if _, err := z.Write(row); err != nil {
@@ -78,7 +78,7 @@ type pngPalette struct {
 	index map[uint32]byte // index of each color, by the bytes of its pixel
 }
 
-func firstPixel(pix []byte) uint32 { return binary.LittleEndian.Uint32(pix) }
+func readPixel(pix []byte) uint32 { return binary.LittleEndian.Uint32(pix) }
 
 // newPalette returns the palette of an image, or nil for more than 256 colors.
 func newPalette(img *image.RGBA) *pngPalette {
@@ -88,7 +88,7 @@ func newPalette(img *image.RGBA) *pngPalette {
 	for y := range img.Rect.Dy() {
 		pix := img.Pix[y*img.Stride:][:4*img.Rect.Dx()]
 		for ; len(pix) >= 4; pix = pix[4:] {
-			c := firstPixel(pix)
+			c := readPixel(pix)
 			if any && c == last {
 				continue
 			}
@@ -108,9 +108,9 @@ func newPalette(img *image.RGBA) *pngPalette {
 
 // appendRow appends the palette indexes of a row of pixels to dst.
 func (p *pngPalette) appendRow(dst, pix []byte) []byte {
-	last, index := firstPixel(pix), p.index[firstPixel(pix)]
+	last, index := readPixel(pix), p.index[readPixel(pix)]
 	for ; len(pix) >= 4; pix = pix[4:] {
-		if c := firstPixel(pix); c != last {
+		if c := readPixel(pix); c != last {
 			last, index = c, p.index[c]
 		}
 		dst = append(dst, index)

@@ -5,18 +5,18 @@ import "math"
 // pixelPoint is a point of an image, in pixels from the top left corner.
 type pixelPoint struct{ x, y float64 }
 
-// shape is a list of polygons or lines, stored one after the other.
-type shape struct {
+// polygonList is a list of polygons or lines, stored one after the other.
+type polygonList struct {
 	dots []pixelPoint
 	ends []int // end of each polygon in dots
 }
 
 // clear removes all polygons, but keeps the allocated memory.
-func (s *shape) clear() { s.dots, s.ends = s.dots[:0], s.ends[:0] }
+func (s *polygonList) clear() { s.dots, s.ends = s.dots[:0], s.ends[:0] }
 
-func (s *shape) endPolygon() { s.ends = append(s.ends, len(s.dots)) }
+func (s *polygonList) endPolygon() { s.ends = append(s.ends, len(s.dots)) }
 
-func (s *shape) forEachPolygon(f func([]pixelPoint)) {
+func (s *polygonList) forEachPolygon(f func([]pixelPoint)) {
 	start := 0
 	for _, end := range s.ends {
 		f(s.dots[start:end])
@@ -29,7 +29,7 @@ func (s *shape) forEachPolygon(f func([]pixelPoint)) {
 // added coverage shows no seams.
 type stroker struct {
 	half float64 // half of the line's width, in pixels
-	to   *shape
+	to   *polygonList
 }
 
 // minSegmentPixels is the smallest length, in pixels, of a drawn segment. Bends that move the
@@ -82,7 +82,7 @@ func (s *stroker) joinSegments(at, n0, n1 pixelPoint) {
 
 // dashLines splits lines into dashes, whose lengths alternate with those of gaps, from offset in
 // the pattern. Without dashes, it returns lines.
-func dashLines(lines *shape, dashes []float64, offset float64) *shape {
+func dashLines(lines *polygonList, dashes []float64, offset float64) *polygonList {
 	total := 0.0
 	for _, d := range dashes {
 		total += d
@@ -94,7 +94,7 @@ func dashLines(lines *shape, dashes []float64, offset float64) *shape {
 	if !(total > minSegmentPixels) {
 		return lines
 	}
-	out := &shape{dots: make([]pixelPoint, 0, 2*len(lines.dots))}
+	out := &polygonList{dots: make([]pixelPoint, 0, 2*len(lines.dots))}
 	lines.forEachPolygon(func(l []pixelPoint) {
 		at := 0 // index in dashes
 		left := math.Mod(offset, total)

@@ -11,13 +11,13 @@ type capture struct {
 	origin  *stream
 	mode    cuda.CaptureMode
 	thread  int
-	nodes   []*node
+	nodes   []*graphNode
 	last    map[*stream]int // index of each stream's last node
 	invalid bool            // a forbidden call was made during the capture
 }
 
-// node is a captured operation, with the indexes of the nodes that must run before it.
-type node struct {
+// graphNode is a captured operation, with the indexes of the nodes that must run before it.
+type graphNode struct {
 	op     *streamOp
 	stream *stream
 	after  []int
@@ -25,11 +25,11 @@ type node struct {
 
 type graph struct {
 	name  string
-	nodes []*node
+	nodes []*graphNode
 }
 
-// addGraphToComms adds n to the graph count of each communicator that has a collective in g.
-func (g *graph) addGraphToComms(n int) {
+// addToCommGraphCounts adds n to the graph count of each communicator that has a collective in g.
+func (g *graph) addToCommGraphCounts(n int) {
 	seen := map[*communicator]bool{nil: true}
 	for _, node := range g.nodes {
 		if k := node.op.comm; !seen[k] {
@@ -44,38 +44,38 @@ func (c *capture) addNode(s *stream, o *streamOp, dependencies ...int) int {
 	if i, ok := c.last[s]; ok {
 		dependencies = append(dependencies, i)
 	}
-	c.nodes = append(c.nodes, &node{op: o, stream: s, after: dependencies})
+	c.nodes = append(c.nodes, &graphNode{op: o, stream: s, after: dependencies})
 	c.last[s] = len(c.nodes) - 1
 	return len(c.nodes) - 1
 }
 
-// joinCapture makes s wait for the captured event e, so that s becomes part of its capture.
-func (e *event) joinCapture(s *stream) error {
+// addStreamToCapture makes s wait for the captured event e, so that s becomes part of its capture.
+func (e *event) addStreamToCapture(s *stream) error {
 	const call = "cuStreamWaitEvent"
 	switch {
 	case e.capture == nil:
 		s.capture.invalid = true
-		return newError(call, cuda.ErrorCaptureIsolation, "%s is being captured, but %s was recorded outside the capture", s.name, e.name)
+		return newDriverError(call, cuda.ErrorCaptureIsolation, "%s is being captured, but %s was recorded outside the capture", s.name, e.name)
 	case s.capture != nil && s.capture != e.capture:
-		return newError(call, 902, "%s and %s belong to different captures", s.name, e.name)
+		return newDriverError(call, 902, "%s and %s belong to different captures", s.name, e.name)
 	case e.capture.invalid:
-		return newError(call, cuda.ErrorCaptureInvalidated, "%s", e.name)
+		return newDriverError(call, cuda.ErrorCaptureInvalidated, "%s", e.name)
 	}
 	s.capture = e.capture
 	e.capture.addNode(s, &streamOp{label: call}, e.index)
 	return nil
 }
 
-// checkUnsafeCall returns an error and invalidates the capture if a capture forbids calls
+// checkCaptureAllows returns an error and invalidates the capture if a capture forbids calls
 // that may wait, such as allocations, in this thread.
-func (m *Machine) checkUnsafeCall(call string) error {
+func (m *Machine) checkCaptureAllows(call string) error {
 	for _, s := range m.streams {
 		c := s.capture
 		if c == nil || c.mode == cuda.CaptureRelaxed || (c.mode == cuda.CaptureThreadLocal && c.thread != threadID()) {
 			continue
 		}
 		c.invalid = true
-		return newError(call, cuda.ErrorCaptureUnsupported, "not allowed while %s is being captured", s.name)
+		return newDriverError(call, cuda.ErrorCaptureUnsupported, "not allowed while %s is being captured", s.name)
 	}
 	return nil
 }
@@ -105,10 +105,10 @@ func (c *capture) findUnjoinedStream() *stream {
 	return nil
 }
 
-// replay runs the nodes of a graph, stream by stream. It begins with the stream that joined
+// replayGraph runs the nodes of a graph, stream by stream. It begins with the stream that joined
 // the capture last, but runs each node after the nodes that must run before it.
-func (m *Machine) replay(g *graph) {
-	defer m.enterGraph(g)()
+func (m *Machine) replayGraph(g *graph) {
+	defer m.setRunningGraph(g)()
 	done := make([]bool, len(g.nodes))
 	var visit func(int)
 	visit = func(i int) {
@@ -145,11 +145,11 @@ func (m *Machine) bindCapture(d *cuda.Driver) {
 			s := m.byStream[id]
 			switch {
 			case s == nil:
-				return newError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
+				return newDriverError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			case id == 0:
-				return newError(call, cuda.ErrorCaptureUnsupported, "the default stream cannot be captured")
+				return newDriverError(call, cuda.ErrorCaptureUnsupported, "the default stream cannot be captured")
 			case s.capture != nil:
-				return newError(call, cuda.ErrorIllegalState, "%s is already being captured", s.name)
+				return newDriverError(call, cuda.ErrorIllegalState, "%s is already being captured", s.name)
 			}
 			s.capture = &capture{origin: s, mode: mode, thread: threadID(), last: map[*stream]int{}}
 			m.logCall("%s %s, %d", call, s.name, mode)
@@ -168,7 +168,7 @@ func (m *Machine) bindCapture(d *cuda.Driver) {
 			s := m.byStream[id]
 			switch {
 			case s == nil:
-				return newError("cuStreamIsCapturing", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
+				return newDriverError("cuStreamIsCapturing", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			case s.capture != nil && s.capture.invalid:
 				status = cuda.CaptureInvalidated
 			case s.capture != nil:
@@ -185,16 +185,16 @@ func (m *Machine) endCapture(id cuda.Stream) (cuda.Graph, error) {
 	const call = "cuStreamEndCapture"
 	s := m.byStream[id]
 	if s == nil {
-		return 0, newError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
+		return 0, newDriverError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 	}
 	c := s.capture
 	switch {
 	case c == nil:
-		return 0, newError(call, cuda.ErrorIllegalState, "%s is not being captured", s.name)
+		return 0, newDriverError(call, cuda.ErrorIllegalState, "%s is not being captured", s.name)
 	case c.origin != s:
-		return 0, newError(call, cuda.ErrorCaptureUnmatched, "%s joined the capture of %s", s.name, c.origin.name)
+		return 0, newDriverError(call, cuda.ErrorCaptureUnmatched, "%s joined the capture of %s", s.name, c.origin.name)
 	case c.mode != cuda.CaptureRelaxed && c.thread != threadID():
-		return 0, newError(call, cuda.ErrorCaptureWrongThread, "%s", s.name)
+		return 0, newDriverError(call, cuda.ErrorCaptureWrongThread, "%s", s.name)
 	}
 	for _, o := range m.streams {
 		if o.capture == c {
@@ -207,15 +207,15 @@ func (m *Machine) endCapture(id cuda.Stream) (cuda.Graph, error) {
 		}
 	}
 	if c.invalid {
-		return 0, newError(call, cuda.ErrorCaptureInvalidated, "%s", s.name)
+		return 0, newDriverError(call, cuda.ErrorCaptureInvalidated, "%s", s.name)
 	}
 	if o := c.findUnjoinedStream(); o != nil {
-		return 0, newError(call, cuda.ErrorCaptureUnjoined, "%s has work that %s does not wait for", o.name, s.name)
+		return 0, newDriverError(call, cuda.ErrorCaptureUnjoined, "%s has work that %s does not wait for", o.name, s.name)
 	}
 	h, name := m.newHandle("graph")
 	g := &graph{name: name, nodes: c.nodes}
 	m.graphs[cuda.Graph(h)] = g
-	g.addGraphToComms(1)
+	g.addToCommGraphCounts(1)
 	m.logCall("%s %s = %s", call, s.name, name)
 	return cuda.Graph(h), nil
 }
@@ -225,7 +225,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 		err = m.simulateCall("cuGraphGetNodes", true, func() error {
 			g := m.graphs[id]
 			if g == nil {
-				return newError("cuGraphGetNodes", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
+				return newDriverError("cuGraphGetNodes", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
 			for _, node := range g.nodes {
 				if node.op.run != nil {
@@ -239,10 +239,10 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 	d.GraphDestroy = func(id cuda.Graph) error {
 		return m.simulateCall("cuGraphDestroy", true, func() error {
 			if m.graphs[id] == nil {
-				return newError("cuGraphDestroy", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
+				return newDriverError("cuGraphDestroy", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
 			m.logCall("cuGraphDestroy %s", m.handleName(uintptr(id)))
-			m.graphs[id].addGraphToComms(-1)
+			m.graphs[id].addToCommGraphCounts(-1)
 			delete(m.graphs, id)
 			return nil
 		})
@@ -251,12 +251,12 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 		err = m.simulateCall("cuGraphInstantiate", true, func() error {
 			g := m.graphs[id]
 			if g == nil {
-				return newError("cuGraphInstantiate", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
+				return newDriverError("cuGraphInstantiate", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
 			h, name := m.newHandle("exec")
 			e = cuda.GraphExec(h)
 			m.execs[e] = &graph{name: name, nodes: slices.Clone(g.nodes)}
-			m.execs[e].addGraphToComms(1)
+			m.execs[e].addToCommGraphCounts(1)
 			if m.recording != nil {
 				m.recording.instantiated[m.execs[e]] = true
 			}
@@ -268,7 +268,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 	d.GraphUpload = func(id cuda.GraphExec, s cuda.Stream) error {
 		return m.simulateCall("cuGraphUpload", true, func() error {
 			if m.execs[id] == nil || m.byStream[s] == nil {
-				return newError("cuGraphUpload", cuda.ErrorInvalidHandle, "%s, %s", m.handleName(uintptr(id)), m.streamName(s))
+				return newDriverError("cuGraphUpload", cuda.ErrorInvalidHandle, "%s, %s", m.handleName(uintptr(id)), m.streamName(s))
 			}
 			m.logCall("cuGraphUpload %s, %s", m.handleName(uintptr(id)), m.streamName(s))
 			return nil
@@ -278,11 +278,11 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 		return m.simulateCall("cuGraphLaunch", true, func() error {
 			g := m.execs[id]
 			if g == nil {
-				return newError("cuGraphLaunch", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
+				return newDriverError("cuGraphLaunch", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
 			m.logCall("cuGraphLaunch %s, %s", g.name, m.streamName(s))
 			return m.enqueue("cuGraphLaunch", s, &streamOp{label: "cuGraphLaunch " + g.name, run: func() error {
-				m.replay(g)
+				m.replayGraph(g)
 				return nil
 			}})
 		})
@@ -290,11 +290,11 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 	d.GraphExecDestroy = func(id cuda.GraphExec) error {
 		return m.simulateCall("cuGraphExecDestroy", true, func() error {
 			if m.execs[id] == nil {
-				return newError("cuGraphExecDestroy", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
+				return newDriverError("cuGraphExecDestroy", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
 			m.drainAll()
 			m.logCall("cuGraphExecDestroy %s", m.handleName(uintptr(id)))
-			m.execs[id].addGraphToComms(-1)
+			m.execs[id].addToCommGraphCounts(-1)
 			delete(m.execs, id)
 			return nil
 		})

@@ -13,12 +13,12 @@ func hostBytes(p unsafe.Pointer, n int64) []byte { return unsafe.Slice((*byte)(p
 // operands too, to find invalid addresses before the operation runs.
 func (m *Machine) newCopyOp(call string, operands func() (dst, src []byte, err error)) (*streamOp, error) {
 	if _, _, err := operands(); err != nil {
-		return nil, newError(call, cuda.ErrorInvalidValue, "%v", err)
+		return nil, newDriverError(call, cuda.ErrorInvalidValue, "%v", err)
 	}
 	return &streamOp{label: call, cost: 2, run: func() error {
 		dst, src, err := operands()
 		if err != nil {
-			return newError(call, cuda.ErrorIllegalAddress, "%v", err)
+			return newDriverError(call, cuda.ErrorIllegalAddress, "%v", err)
 		}
 		copy(dst, src)
 		return nil
@@ -26,9 +26,9 @@ func (m *Machine) newCopyOp(call string, operands func() (dst, src []byte, err e
 }
 
 func (m *Machine) bindCopies(d *cuda.Driver) {
-	device := func(p cuda.Ptr, n int64) ([]byte, error) { return m.memory.span(uint64(p), n, false) }
+	device := func(p cuda.Ptr, n int64) ([]byte, error) { return m.memory.bytesAt(uint64(p), n, false) }
 	locked := func(p unsafe.Pointer, n int64) ([]byte, error) {
-		return m.memory.span(uint64(uintptr(p)), n, true)
+		return m.memory.bytesAt(uint64(uintptr(p)), n, true)
 	}
 	firstError := func(dst, src []byte, e1, e2 error) ([]byte, []byte, error) {
 		if e1 != nil {
@@ -47,7 +47,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 	d.MemcpyHtoDAsync = func(dst cuda.Ptr, src unsafe.Pointer, n int64, s cuda.Stream) error {
 		const call = "cuMemcpyHtoDAsync"
 		return m.simulateCall(call, true, func() error {
-			return enqueue(call, s, n, m.memory.describe(uint64(dst)), m.memory.describe(uint64(uintptr(src))), func() ([]byte, []byte, error) {
+			return enqueue(call, s, n, m.memory.describeAddress(uint64(dst)), m.memory.describeAddress(uint64(uintptr(src))), func() ([]byte, []byte, error) {
 				a, e1 := device(dst, n)
 				b, e2 := locked(src, n)
 				return firstError(a, b, e1, e2)
@@ -57,7 +57,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 	d.MemcpyDtoHAsync = func(dst unsafe.Pointer, src cuda.Ptr, n int64, s cuda.Stream) error {
 		const call = "cuMemcpyDtoHAsync"
 		return m.simulateCall(call, true, func() error {
-			return enqueue(call, s, n, m.memory.describe(uint64(uintptr(dst))), m.memory.describe(uint64(src)), func() ([]byte, []byte, error) {
+			return enqueue(call, s, n, m.memory.describeAddress(uint64(uintptr(dst))), m.memory.describeAddress(uint64(src)), func() ([]byte, []byte, error) {
 				a, e1 := locked(dst, n)
 				b, e2 := device(src, n)
 				return firstError(a, b, e1, e2)
@@ -67,7 +67,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 	d.MemcpyDtoDAsync = func(dst, src cuda.Ptr, n int64, s cuda.Stream) error {
 		const call = "cuMemcpyDtoDAsync"
 		return m.simulateCall(call, true, func() error {
-			return enqueue(call, s, n, m.memory.describe(uint64(dst)), m.memory.describe(uint64(src)), func() ([]byte, []byte, error) {
+			return enqueue(call, s, n, m.memory.describeAddress(uint64(dst)), m.memory.describeAddress(uint64(src)), func() ([]byte, []byte, error) {
 				a, e1 := device(dst, n)
 				b, e2 := device(src, n)
 				return firstError(a, b, e1, e2)
@@ -98,7 +98,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 			m.drain(m.byStream[0])
 			b, err := device(src, n)
 			if err != nil {
-				return newError(call, cuda.ErrorInvalidValue, "%v", err)
+				return newDriverError(call, cuda.ErrorInvalidValue, "%v", err)
 			}
 			copy(hostBytes(dst, n), b)
 			return m.checkNotLost(call)
@@ -111,17 +111,17 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 // from or to device memory at p.
 func (m *Machine) copyPageable(call string, p cuda.Ptr, n int64, f func() error) error {
 	return m.simulateCall(call, true, func() error {
-		if err := m.checkUnsafeCall(call); err != nil {
+		if err := m.checkCaptureAllows(call); err != nil {
 			return err
 		}
 		if err := m.orderWithLegacyStream(call, m.byStream[0]); err != nil {
 			return err
 		}
 		m.drain(m.byStream[0])
-		if _, err := m.memory.span(uint64(p), n, false); err != nil {
-			return newError(call, cuda.ErrorInvalidValue, "%v", err)
+		if _, err := m.memory.bytesAt(uint64(p), n, false); err != nil {
+			return newDriverError(call, cuda.ErrorInvalidValue, "%v", err)
 		}
-		m.logCall("%s %s, %d bytes", call, m.memory.describe(uint64(p)), n)
+		m.logCall("%s %s, %d bytes", call, m.memory.describeAddress(uint64(p)), n)
 		return f()
 	})
 }
@@ -129,14 +129,14 @@ func (m *Machine) copyPageable(call string, p cuda.Ptr, n int64, f func() error)
 func (m *Machine) bindMemsets(d *cuda.Driver) {
 	set := func(call string, dst cuda.Ptr, n int64, s cuda.Stream, value uint32, write func([]byte)) error {
 		return m.simulateCall(call, true, func() error {
-			if _, err := m.memory.span(uint64(dst), n, false); err != nil {
-				return newError(call, cuda.ErrorInvalidValue, "%v", err)
+			if _, err := m.memory.bytesAt(uint64(dst), n, false); err != nil {
+				return newDriverError(call, cuda.ErrorInvalidValue, "%v", err)
 			}
-			m.logCall("%s %s, %d bytes of %#x, %s", call, m.memory.describe(uint64(dst)), n, value, m.streamName(s))
+			m.logCall("%s %s, %d bytes of %#x, %s", call, m.memory.describeAddress(uint64(dst)), n, value, m.streamName(s))
 			return m.enqueue(call, s, &streamOp{label: call, cost: 1, run: func() error {
-				b, err := m.memory.span(uint64(dst), n, false)
+				b, err := m.memory.bytesAt(uint64(dst), n, false)
 				if err != nil {
-					return newError(call, cuda.ErrorIllegalAddress, "%v", err)
+					return newDriverError(call, cuda.ErrorIllegalAddress, "%v", err)
 				}
 				write(b)
 				return nil
@@ -148,7 +148,7 @@ func (m *Machine) bindMemsets(d *cuda.Driver) {
 	}
 	d.MemsetD32Async = func(dst cuda.Ptr, v uint32, n int64, s cuda.Stream) error {
 		if dst%4 != 0 {
-			return newError("cuMemsetD32Async", cuda.ErrorInvalidValue, "address %#x is not a multiple of 4", uint64(dst))
+			return newDriverError("cuMemsetD32Async", cuda.ErrorInvalidValue, "address %#x is not a multiple of 4", uint64(dst))
 		}
 		return set("cuMemsetD32Async", dst, 4*n, s, v, func(b []byte) {
 			for i := 0; i+4 <= len(b); i += 4 {

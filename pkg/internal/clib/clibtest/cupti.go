@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/internal/clib/cupti"
 )
 
-// recording contains the kernels that have run since CUPTI was started.
-type recording struct {
+// kernelRecording contains the kernels that have run since CUPTI was started.
+type kernelRecording struct {
 	kernels []cupti.Kernel
 	running *graph // nil if no graph is running
 	// instantiated contains the graphs that were instantiated after Start. CUPTI does not report
@@ -21,7 +21,7 @@ type recording struct {
 // machine's clock. Kernels in a graph are recorded only if the graph was instantiated during the
 // recording.
 func (m *Machine) CUPTI() (*cupti.Library, error) {
-	if err := m.checkLibrary(clib.CUPTI, cupti.Symbols()); err != nil {
+	if err := m.requireLibrary(clib.CUPTI, cupti.RequiredSymbols()); err != nil {
 		return nil, err
 	}
 	return &cupti.Library{
@@ -34,7 +34,7 @@ func (m *Machine) CUPTI() (*cupti.Library, error) {
 				return errors.New("CUPTI is already running")
 			}
 			m.logCall("cuptiActivityEnable")
-			m.recording = &recording{instantiated: map[*graph]bool{}}
+			m.recording = &kernelRecording{instantiated: map[*graph]bool{}}
 			return nil
 		},
 		Stop: func() ([]cupti.Kernel, error) {
@@ -68,7 +68,7 @@ func (m *Machine) recordKernel(label string, start float64) {
 	r.kernels = append(r.kernels, k)
 }
 
-func (m *Machine) enterGraph(g *graph) (leave func()) {
+func (m *Machine) setRunningGraph(g *graph) (leave func()) {
 	r := m.recording
 	if r == nil {
 		return func() {}

@@ -24,7 +24,7 @@ type descriptor struct {
 	kind      cudnn.DescriptorType
 	attrs     map[cudnn.Attribute]attributeValue
 	finalized bool
-	engine    *engine // for engines, engine configurations and plans
+	engine    *cudnnEngine // for engines, engine configurations and plans
 	ops       []*operation
 	plan      string
 	loaded    bool // for plans: has run at least once

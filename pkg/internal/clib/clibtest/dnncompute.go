@@ -77,7 +77,7 @@ func writeDense(t *tensor, mem []byte, d *denseTensor) {
 	})
 }
 
-func roundTo(t cudnn.DataType, d *denseTensor) *denseTensor {
+func roundElements(t cudnn.DataType, d *denseTensor) *denseTensor {
 	for i, v := range d.v {
 		switch t {
 		case cudnn.BFloat16:
@@ -96,7 +96,7 @@ func (m *Machine) runOperations(ops []*operation, addresses map[int64]uint64) er
 		if t.Virtual {
 			return virtual[t.ID], nil
 		}
-		mem, err := m.memory.span(addresses[t.ID], t.extentBytes(), false)
+		mem, err := m.memory.bytesAt(addresses[t.ID], t.extentBytes(), false)
 		if err != nil {
 			return nil, err
 		}
@@ -114,10 +114,10 @@ func (m *Machine) runOperations(ops []*operation, addresses map[int64]uint64) er
 		for i, result := range o.evaluate(in) {
 			t := o.Out[i]
 			if t.Virtual {
-				virtual[t.ID] = roundTo(t.Type, result)
+				virtual[t.ID] = roundElements(t.Type, result)
 				continue
 			}
-			mem, err := m.memory.span(addresses[t.ID], t.extentBytes(), false)
+			mem, err := m.memory.bytesAt(addresses[t.ID], t.extentBytes(), false)
 			if err != nil {
 				return err
 			}
@@ -137,18 +137,18 @@ func (o *operation) evaluate(in []*denseTensor) []*denseTensor {
 	case cudnn.DescPointwiseOp:
 		return []*denseTensor{o.computePointwise(in)}
 	case cudnn.DescGenstats:
-		return computeStatistics(in[0])
+		return computeChannelSums(in[0])
 	case cudnn.DescBNBackwardWeights:
-		return computeNormSums(in)
+		return computeNormGradients(in)
 	}
 	out := &denseTensor{dims: o.Out[0].Dims, v: make([]float32, elementCount(o.Out[0].Dims))}
 	switch o.Kind {
 	case cudnn.DescConvForward:
-		o.forEachTap(in[0], in[1], out, addForward)
+		o.forEachTap(in[0], in[1], out, addForwardTap)
 	case cudnn.DescConvData:
-		o.forEachTap(out, in[0], in[1], addDataGradient)
+		o.forEachTap(out, in[0], in[1], addDataGradientTap)
 	default:
-		o.forEachTap(in[0], out, in[1], addFilterGradient)
+		o.forEachTap(in[0], out, in[1], addFilterGradientTap)
 	}
 	for i := range out.v {
 		out.v[i] *= o.Alpha
@@ -156,9 +156,9 @@ func (o *operation) evaluate(in []*denseTensor) []*denseTensor {
 	return []*denseTensor{out}
 }
 
-// addForward computes y += w·x for one tap of a convolution's filter. x has C values, y has K
+// addForwardTap computes y += w·x for one tap of a convolution's filter. x has C values, y has K
 // values, and w has K rows of C values. step is the distance between the starts of two rows.
-func addForward(x, w, y []float32, step int) {
+func addForwardTap(x, w, y []float32, step int) {
 	for k := range y {
 		row := w[k*step:][:len(x)]
 		// One sum would wait for each addition to end.
@@ -178,15 +178,15 @@ func addForward(x, w, y []float32, step int) {
 	}
 }
 
-// addDataGradient computes x += wᵀ·y for one tap; x and y are gradients. See addForward.
-func addDataGradient(x, w, y []float32, step int) {
+// addDataGradientTap computes x += wᵀ·y for one tap; x and y are gradients. See addForward.
+func addDataGradientTap(x, w, y []float32, step int) {
 	for k, g := range y {
 		addScaled(x, w[k*step:][:len(x)], g)
 	}
 }
 
-// addFilterGradient computes w += y·xᵀ for one tap; w and y are gradients. See addForward.
-func addFilterGradient(x, w, y []float32, step int) {
+// addFilterGradientTap computes w += y·xᵀ for one tap; w and y are gradients. See addForward.
+func addFilterGradientTap(x, w, y []float32, step int) {
 	for k, g := range y {
 		addScaled(w[k*step:][:len(x)], x, g)
 	}
@@ -310,8 +310,8 @@ func newBroadcastIndex(d *denseTensor, dims []int64) func(i int) int {
 	}
 }
 
-// computeStatistics returns Σ x and Σ x² per channel.
-func computeStatistics(x *denseTensor) []*denseTensor {
+// computeChannelSums returns Σ x and Σ x² per channel.
+func computeChannelSums(x *denseTensor) []*denseTensor {
 	c := x.dims[1]
 	dims := make([]int64, len(x.dims))
 	for i := range dims {

@@ -12,9 +12,9 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// engine is one of the simulated engines for a graph. All engines compute the same result.
+// cudnnEngine is one of the simulated engines for a graph. All engines compute the same result.
 // They differ in time and workspace, and some of them do not support the graph.
-type engine struct {
+type cudnnEngine struct {
 	Index     int64
 	workspace int64
 	cost      float64      // microseconds
@@ -33,7 +33,7 @@ func (d *cudnnSimulator) corruptOutput(engine int64, o *operation, addresses map
 		if len(t.Dims) != 5 {
 			continue
 		}
-		b, err := d.m.memory.span(addresses[t.ID], t.extentBytes(), false)
+		b, err := d.m.memory.bytesAt(addresses[t.ID], t.extentBytes(), false)
 		if err != nil {
 			return err
 		}
@@ -51,26 +51,26 @@ const tileSizeKnob = 2
 // suggestedEngines returns the engines that a heuristic suggests. The fastest engine is not
 // the first, one is not supported, one cannot be compiled, and one is not deterministic.
 // Modes A and B suggest engine 1 with different tiles.
-func suggestedEngines(mode cudnn.HeurMode) []engine {
-	plain := engine{Index: 0, cost: 10, notes: []int32{cudnn.NoteTensorCore}}
-	fast := engine{Index: fastestEngineNumber, cost: 5, workspace: 4096, notes: []int32{cudnn.NoteTensorCore}}
-	refused := engine{Index: 2, cost: 1, status: cudnn.NotSupported}
-	atomic := engine{Index: 3, cost: 7, workspace: 512, notes: []int32{cudnn.NoteNondeterministic}}
-	fallback := engine{Index: 40, cost: 50}
-	compiled := engine{Index: 41, cost: 2, status: cudnn.CompilationFailed, behavior: []int32{cudnn.NoteRuntimeCompilation}}
+func suggestedEngines(mode cudnn.HeurMode) []cudnnEngine {
+	plain := cudnnEngine{Index: 0, cost: 10, notes: []int32{cudnn.NoteTensorCore}}
+	fast := cudnnEngine{Index: fastestEngineNumber, cost: 5, workspace: 4096, notes: []int32{cudnn.NoteTensorCore}}
+	refused := cudnnEngine{Index: 2, cost: 1, status: cudnn.NotSupported}
+	atomic := cudnnEngine{Index: 3, cost: 7, workspace: 512, notes: []int32{cudnn.NoteNondeterministic}}
+	fallback := cudnnEngine{Index: 40, cost: 50}
+	compiled := cudnnEngine{Index: 41, cost: 2, status: cudnn.CompilationFailed, behavior: []int32{cudnn.NoteRuntimeCompilation}}
 	switch mode {
 	case cudnn.HeurA, cudnn.HeurInstant:
-		return []engine{plain, refused, fast}
+		return []cudnnEngine{plain, refused, fast}
 	case cudnn.HeurB:
 		fast.tile = 1
-		return []engine{fast, atomic}
+		return []cudnnEngine{fast, atomic}
 	case cudnn.HeurFallback:
-		return []engine{compiled, fallback}
+		return []cudnnEngine{compiled, fallback}
 	}
 	return nil
 }
 
-func findEngine(index int64) *engine {
+func findEngine(index int64) *cudnnEngine {
 	for _, mode := range []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback} {
 		for _, e := range suggestedEngines(mode) {
 			if e.Index == index {
@@ -109,7 +109,7 @@ func (d *cudnnSimulator) getAttribute(x cudnn.Descriptor, name cudnn.Attribute, 
 	}
 	switch {
 	case desc.kind == cudnn.DescEngineHeur && name == cudnn.AttrHeurResults:
-		return d.fillConfigs(desc, t, want, got, p)
+		return d.writeSuggestedConfigs(desc, t, want, got, p)
 	case desc.kind == cudnn.DescEngineConfig && name == cudnn.AttrConfigEngine && t == cudnn.TypeDescriptor && p != nil:
 		e := d.all[*(*cudnn.Descriptor)(p)]
 		if e == nil || e.kind != cudnn.DescEngine {
@@ -160,8 +160,8 @@ func int32Bytes(v []int32) []byte {
 	return raw
 }
 
-// fillConfigs writes the suggested engines to the caller's configurations.
-func (d *cudnnSimulator) fillConfigs(heur *descriptor, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
+// writeSuggestedConfigs writes the suggested engines to the caller's configurations.
+func (d *cudnnSimulator) writeSuggestedConfigs(heur *descriptor, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
 	if t != cudnn.TypeDescriptor {
 		return d.failWithStatus(cudnn.WrongAttributeType, "the results of a heuristic are descriptors, not values of type %d", t)
 	}
@@ -215,7 +215,7 @@ func (d *cudnnSimulator) finalizePlan(desc *descriptor) cudnn.Status {
 			return d.failWithStatus(cudnn.BadParam, "the text is not a plan")
 		}
 		if s.Version != d.m.opt.CUDNNVersion {
-			return d.failWithStatus(1003, "the text was written by version %s", cudnn.VersionText(s.Version))
+			return d.failWithStatus(1003, "the text was written by version %s", cudnn.FormatVersion(s.Version))
 		}
 		desc.engine, desc.ops = findEngine(s.Engine), s.Operations
 	} else {
@@ -266,12 +266,12 @@ func (d *cudnnSimulator) execute(h cudnn.Handle, planned, packed cudnn.Descripto
 		case p == 0:
 			return d.failWithStatus(cudnn.NullPointer, "the address of tensor %d is 0", t.ID)
 		case p%uint64(t.Align) != 0:
-			return d.failWithStatus(cudnn.MisalignedPointer, "tensor %d at %s is not aligned to %d bytes", t.ID, d.m.memory.describe(p), t.Align)
+			return d.failWithStatus(cudnn.MisalignedPointer, "tensor %d at %s is not aligned to %d bytes", t.ID, d.m.memory.describeAddress(p), t.Align)
 		}
-		if _, err := d.m.memory.span(p, t.extentBytes(), false); err != nil {
+		if _, err := d.m.memory.bytesAt(p, t.extentBytes(), false); err != nil {
 			return d.failWithStatus(cudnn.ExecutionFailedDriver, "tensor %d: %v", t.ID, err)
 		}
-		words = append(words, fmt.Sprintf("%d=%s", t.ID, d.m.memory.describe(p)))
+		words = append(words, fmt.Sprintf("%d=%s", t.ID, d.m.memory.describeAddress(p)))
 	}
 	if status := d.checkWorkspace(plan, pack); status != cudnn.Success {
 		return status
@@ -293,7 +293,7 @@ func (d *cudnnSimulator) execute(h cudnn.Handle, planned, packed cudnn.Descripto
 			return nil
 		}
 		if err := d.m.runOperations(ops, at); err != nil {
-			return newError(label, cuda.ErrorIllegalAddress, "%v", err)
+			return newDriverError(label, cuda.ErrorIllegalAddress, "%v", err)
 		}
 		if d.m.opt.WrongVolumeEngines == WrongFastest && plan.engine.Index == fastestEngineNumber || d.m.opt.WrongVolumeEngines == WrongAll {
 			return d.corruptOutput(plan.engine.Index, ops[len(ops)-1], at)
@@ -318,7 +318,7 @@ func (d *cudnnSimulator) checkWorkspace(plan, pack *descriptor) cudnn.Status {
 	if p == 0 {
 		return d.failWithStatus(cudnn.NullPointer, "%s needs a workspace of %d bytes, but the pack has no workspace", plan.plan, need)
 	}
-	if _, err := d.m.memory.span(p, need, false); err != nil {
+	if _, err := d.m.memory.bytesAt(p, need, false); err != nil {
 		return d.failWithStatus(cudnn.ExecutionFailedDriver, "workspace of %d bytes: %v", need, err)
 	}
 	return cudnn.Success

@@ -6,14 +6,14 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// checkPattern returns an error status if cuDNN has no engine for the graph ops. It accepts
+// checkFusionPattern returns an error status if cuDNN has no engine for the graph ops. It accepts
 // the graphs in the section on specialized engines of cuDNN's developer guide, with the
 // restrictions listed there, and any operation followed by operations that run-time
 // compilation can append. Convolutions that apply a batch norm as they read (ConvBNfprop and
 // ConvBNwgrad) are not simulated.
-func (d *cudnnSimulator) checkPattern(ops []*operation) cudnn.Status {
+func (d *cudnnSimulator) checkFusionPattern(ops []*operation) cudnn.Status {
 	if slices.ContainsFunc(ops, func(o *operation) bool { return o.Kind == cudnn.DescBNBackwardWeights }) {
-		return d.checkGradientSums(ops)
+		return d.checkNormGradientPattern(ops)
 	}
 	for i, o := range ops {
 		if i > 0 && o.Kind != cudnn.DescPointwiseOp && o.Kind != cudnn.DescGenstats {
@@ -70,9 +70,9 @@ func (d *cudnnSimulator) checkFP16Tensors(list []*tensor, c int64, vectors ...*t
 	return cudnn.Success
 }
 
-// checkGradientSums checks a graph with the gradient of a batch norm's parameters, which must
+// checkNormGradientPattern checks a graph with the gradient of a batch norm's parameters, which must
 // have the pattern DgradDreluBNBwdWeight.
-func (d *cudnnSimulator) checkGradientSums(ops []*operation) cudnn.Status {
+func (d *cudnnSimulator) checkNormGradientPattern(ops []*operation) cudnn.Status {
 	want := []any{
 		cudnn.DescConvData, cudnn.PointwiseSub, cudnn.PointwiseMul, cudnn.PointwiseMul, cudnn.PointwiseAdd,
 		cudnn.PointwiseReLUBack, cudnn.DescBNBackwardWeights,
@@ -81,7 +81,7 @@ func (d *cudnnSimulator) checkGradientSums(ops []*operation) cudnn.Status {
 	case !d.supportsNormFusion() || d.m.opt.Capability[0] > 9:
 		return d.failWithStatus(cudnn.GraphNotSupported, "compute capability %v has no data gradient with the gradient sums of a batch norm", d.m.opt.Capability)
 	case d.m.opt.CUDNNVersion < 90800:
-		return d.failWithStatus(cudnn.GraphNotSupported, "version %s does not support DgradDreluBNBwdWeight", cudnn.VersionText(d.m.opt.CUDNNVersion))
+		return d.failWithStatus(cudnn.GraphNotSupported, "version %s does not support DgradDreluBNBwdWeight", cudnn.FormatVersion(d.m.opt.CUDNNVersion))
 	case !slices.Equal(opKinds(ops), want):
 		return d.failWithStatus(cudnn.GraphNotSupported, "%s: want the pattern DgradDreluBNBwdWeight", describeOps(ops))
 	}
@@ -106,9 +106,9 @@ func (d *cudnnSimulator) checkGradientSums(ops []*operation) cudnn.Status {
 	return d.checkFP16Tensors([]*tensor{conv.In[0], conv.In[1], x, back.Out[0]}, x.Dims[1], vectors...)
 }
 
-// newNormSums reads the operation that computes the gradient of a batch norm's parameters
+// newNormGradient reads the operation that computes the gradient of a batch norm's parameters
 // from its descriptor.
-func (d *cudnnSimulator) newNormSums(desc *descriptor) (*operation, cudnn.Status) {
+func (d *cudnnSimulator) newNormGradient(desc *descriptor) (*operation, cudnn.Status) {
 	o := &operation{Kind: desc.kind}
 	for _, name := range []cudnn.Attribute{cudnn.AttrBNBackwardX, cudnn.AttrBNBackwardMean, cudnn.AttrBNBackwardInvStd, cudnn.AttrBNBackwardScale, cudnn.AttrBNBackwardDY} {
 		o.In = append(o.In, d.readTensor(desc, name))
@@ -123,11 +123,11 @@ func (d *cudnnSimulator) newNormSums(desc *descriptor) (*operation, cudnn.Status
 	return o, d.checkTypes(o)
 }
 
-// computeNormSums computes the gradients of a batch norm's scale and bias, which are sums over
+// computeNormGradients computes the gradients of a batch norm's scale and bias, which are sums over
 // all dimensions but the channels (Ioffe and Szegedy, Batch Normalization, 2015,
 // arXiv:1502.03167, section 3). It also computes the factors of the gradient of the batch
 // norm's input: eqDY·dy + eqX·x + eqBias.
-func computeNormSums(in []*denseTensor) []*denseTensor {
+func computeNormGradients(in []*denseTensor) []*denseTensor {
 	x, mean, invstd, scale, dy := in[0], in[1].v, in[2].v, in[3].v, in[4]
 	c := x.dims[1]
 	vector := func() *denseTensor { return &denseTensor{dims: []int64{1, c, 1, 1}, v: make([]float32, c)} }

@@ -96,7 +96,7 @@ func (d *cudnnSimulator) finalizeOperation(desc *descriptor) cudnn.Status {
 	case cudnn.DescPointwiseOp:
 		o, status = d.newPointwise(desc)
 	case cudnn.DescBNBackwardWeights:
-		o, status = d.newNormSums(desc)
+		o, status = d.newNormGradient(desc)
 	default:
 		o, status = d.newGenstats(desc)
 	}
@@ -204,7 +204,7 @@ func (d *cudnnSimulator) newGenstats(desc *descriptor) (*operation, cudnn.Status
 }
 
 // finalizeGraph checks that virtual tensors are written before they are read, and that
-// checkPattern accepts the graph.
+// checkFusionPattern accepts the graph.
 func (d *cudnnSimulator) finalizeGraph(desc *descriptor) cudnn.Status {
 	h := cudnn.Handle(desc.int64Value(cudnn.AttrGraphHandle))
 	if d.handles[h] == nil {
@@ -226,5 +226,5 @@ func (d *cudnnSimulator) finalizeGraph(desc *descriptor) cudnn.Status {
 		}
 		desc.ops = append(desc.ops, o)
 	}
-	return d.checkPattern(desc.ops)
+	return d.checkFusionPattern(desc.ops)
 }

@@ -41,7 +41,7 @@ func (m *Machine) Driver() *cuda.Driver {
 		err = m.simulateDeviceCall("cuDeviceGetAttribute", dev, func() error {
 			var ok bool
 			if v, ok = m.deviceAttribute(a); !ok {
-				return newError("cuDeviceGetAttribute", cuda.ErrorInvalidValue, "attribute %d is not simulated", a)
+				return newDriverError("cuDeviceGetAttribute", cuda.ErrorInvalidValue, "attribute %d is not simulated", a)
 			}
 			return nil
 		})
@@ -61,7 +61,7 @@ func (m *Machine) Driver() *cuda.Driver {
 func (m *Machine) simulateDeviceCall(call string, dev cuda.Device, f func() error) error {
 	return m.simulateCall(call, false, func() error {
 		if dev < 0 || int(dev) >= m.opt.Devices {
-			return newError(call, cuda.ErrorInvalidDevice, "no device %d on a machine with %d devices", dev, m.opt.Devices)
+			return newDriverError(call, cuda.ErrorInvalidDevice, "no device %d on a machine with %d devices", dev, m.opt.Devices)
 		}
 		if f == nil {
 			return nil
@@ -103,7 +103,7 @@ func (m *Machine) bindContext(d *cuda.Driver) {
 		return m.simulateDeviceCall("cuDevicePrimaryCtxRelease", dev, func() error {
 			c := cuda.Context(dev) + 1
 			if m.retained[c] == 0 {
-				return newError("cuDevicePrimaryCtxRelease", cuda.ErrorInvalidContext, "the context of device %d is not retained", dev)
+				return newDriverError("cuDevicePrimaryCtxRelease", cuda.ErrorInvalidContext, "the context of device %d is not retained", dev)
 			}
 			m.retained[c]--
 			m.logCall("cuDevicePrimaryCtxRelease %d", dev)
@@ -117,7 +117,7 @@ func (m *Machine) bindContext(d *cuda.Driver) {
 				return nil
 			}
 			if m.retained[c] == 0 {
-				return newError("cuCtxSetCurrent", cuda.ErrorInvalidContext, "context %d is not retained", c)
+				return newDriverError("cuCtxSetCurrent", cuda.ErrorInvalidContext, "context %d is not retained", c)
 			}
 			m.current[threadID()] = c
 			return nil

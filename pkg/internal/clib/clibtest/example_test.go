@@ -12,7 +12,7 @@ func Example() {
 	runtime.LockOSThread() // a context is current in a thread
 	defer runtime.UnlockOSThread()
 	m := clibtest.New(clibtest.Options{})
-	st, err := m.Stack()
+	st, err := m.OpenStack()
 	if err != nil {
 		fmt.Println(err)
 		return

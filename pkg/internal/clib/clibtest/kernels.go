@@ -40,13 +40,13 @@ func (m *Machine) NVRTC() *nvrtc.Library {
 		Path:          simulatedPath,
 		Version:       func() (int, int, error) { return m.opt.NVRTCVersion[0], m.opt.NVRTCVersion[1], nil },
 		Architectures: func() ([]int, error) { return []int{75, 80, 86, 89, 90, 100, 120}, nil },
-		Compile: func(source, name string, options []string) (nvrtc.Output, error) {
+		Compile: func(source, name string, options []string) (nvrtc.CompiledProgram, error) {
 			m.logCall("nvrtcCompileProgram %s %s", name, strings.Join(options, " "))
 			if o, c := strings.Count(source, "{"), strings.Count(source, "}"); o != c {
 				log := fmt.Sprintf("%s: error: %d opening and %d closing braces", name, o, c)
-				return nvrtc.Output{Log: log}, &nvrtc.CompileError{Name: name, Result: nvrtc.ErrorCompilation, Log: log}
+				return nvrtc.CompiledProgram{Log: log}, &nvrtc.CompileError{Name: name, Result: nvrtc.ErrorCompilation, Log: log}
 			}
-			out := nvrtc.Output{PTX: compileImage(source)}
+			out := nvrtc.CompiledProgram{PTX: compileImage(source)}
 			if slices.ContainsFunc(options, func(o string) bool { return strings.Contains(o, "sm_") }) {
 				out.CUBIN = out.PTX
 			}
@@ -225,9 +225,9 @@ func parseImageKernels(image []byte) []*function {
 	return all
 }
 
-// checkArguments formats the packed arguments of a launch. It returns an error if they do not
+// formatLaunchArguments formats the packed arguments of a launch. It returns an error if they do not
 // match the parameters of f, or a pointer points outside all allocations.
-func (m *Machine) checkArguments(f *function, args []byte) (string, error) {
+func (m *Machine) formatLaunchArguments(f *function, args []byte) (string, error) {
 	if f.unknown {
 		return fmt.Sprintf("%d bytes", len(args)), nil
 	}
@@ -246,11 +246,11 @@ func (m *Machine) checkArguments(f *function, args []byte) (string, error) {
 		case 'p':
 			p := binary.LittleEndian.Uint64(args[at:])
 			if p != 0 {
-				if _, err := m.memory.span(p, 1, false); err != nil {
+				if _, err := m.memory.bytesAt(p, 1, false); err != nil {
 					return "", fmt.Errorf("%s: argument %d: %w", f.name, i+1, err)
 				}
 			}
-			words = append(words, m.memory.describe(p))
+			words = append(words, m.memory.describeAddress(p))
 		case 'w':
 			words = append(words, m.formatArgument(binary.LittleEndian.Uint64(args[at:])))
 		default:
@@ -267,7 +267,7 @@ func (m *Machine) checkArguments(f *function, args []byte) (string, error) {
 // formatArgument formats an 8-byte argument as an allocation or as a number.
 func (m *Machine) formatArgument(v uint64) string {
 	if a := m.memory.findAllocationNear(v); a != nil {
-		return m.memory.describe(v)
+		return m.memory.describeAddress(v)
 	}
 	return fmt.Sprint(int64(v))
 }
@@ -277,7 +277,7 @@ func (m *Machine) bindKernels(d *cuda.Driver) {
 		err = m.simulateCall("cuModuleLoadData", true, func() error {
 			functions := parseImageKernels(image)
 			if len(functions) == 0 {
-				return newError("cuModuleLoadData", cuda.ErrorInvalidImage, "image of %d bytes has no kernel", len(image))
+				return newDriverError("cuModuleLoadData", cuda.ErrorInvalidImage, "image of %d bytes has no kernel", len(image))
 			}
 			h, name := m.newHandle("module")
 			id = cuda.Module(h)
@@ -294,7 +294,7 @@ func (m *Machine) bindKernels(d *cuda.Driver) {
 	d.ModuleUnload = func(id cuda.Module) error {
 		return m.simulateCall("cuModuleUnload", true, func() error {
 			if m.modules[id] == nil {
-				return newError("cuModuleUnload", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
+				return newDriverError("cuModuleUnload", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
 			m.drainAll()
 			m.logCall("cuModuleUnload %s", m.modules[id].name)
@@ -311,11 +311,11 @@ func (m *Machine) bindKernels(d *cuda.Driver) {
 		err = m.simulateCall("cuModuleGetFunction", true, func() error {
 			mod := m.modules[id]
 			if mod == nil {
-				return newError("cuModuleGetFunction", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
+				return newDriverError("cuModuleGetFunction", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
 			f := mod.functions[name]
 			if f == nil {
-				return newError("cuModuleGetFunction", cuda.ErrorNotFound, "%s", name)
+				return newDriverError("cuModuleGetFunction", cuda.ErrorNotFound, "%s", name)
 			}
 			n, _ := m.newHandle("function")
 			h = cuda.Function(n)
@@ -333,7 +333,7 @@ func (m *Machine) bindFunctions(d *cuda.Driver) {
 		return m.simulateCall(call, true, func() error {
 			f := m.functions[h]
 			if f == nil {
-				return newError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(h)))
+				return newDriverError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(h)))
 			}
 			return do(f)
 		})
@@ -355,7 +355,7 @@ func (m *Machine) bindFunctions(d *cuda.Driver) {
 	d.FuncSetAttribute = func(h cuda.Function, a cuda.FunctionAttribute, v int) error {
 		return doWithFunction("cuFuncSetAttribute", h, func(f *function) error {
 			if a != cuda.FuncMaxDynamicShared || v < 0 || v > maxSharedBytes {
-				return newError("cuFuncSetAttribute", cuda.ErrorInvalidValue, "%s: cannot set attribute %d to %d", f.name, a, v)
+				return newDriverError("cuFuncSetAttribute", cuda.ErrorInvalidValue, "%s: cannot set attribute %d to %d", f.name, a, v)
 			}
 			f.shared = v
 			m.logCall("cuFuncSetAttribute %s, %d, %d", f.name, a, v)
@@ -365,7 +365,7 @@ func (m *Machine) bindFunctions(d *cuda.Driver) {
 	d.Occupancy = func(h cuda.Function, threads int, shared int64) (n int, err error) {
 		err = doWithFunction("cuOccupancyMaxActiveBlocksPerMultiprocessor", h, func(f *function) error {
 			if threads < 1 || threads > 1024 {
-				return newError("cuOccupancyMaxActiveBlocksPerMultiprocessor", cuda.ErrorInvalidValue, "%s: invalid block of %d threads", f.name, threads)
+				return newDriverError("cuOccupancyMaxActiveBlocksPerMultiprocessor", cuda.ErrorInvalidValue, "%s: invalid block of %d threads", f.name, threads)
 			}
 			n = min(2048/threads, 32)
 			if shared > 0 {
@@ -384,28 +384,28 @@ func (m *Machine) launch(f *function, grid, block cuda.Dim3, shared uint32, s cu
 	const call = "cuLaunchKernel"
 	switch threads := block.Count(); {
 	case grid.Count() == 0 || threads == 0 || grid[1] > 65535 || grid[2] > 65535 || block[2] > 64:
-		return newError(call, cuda.ErrorInvalidValue, "%s: invalid grid %v or block %v", f.name, grid, block)
+		return newDriverError(call, cuda.ErrorInvalidValue, "%s: invalid grid %v or block %v", f.name, grid, block)
 	case threads > 1024:
-		return newError(call, cuda.ErrorInvalidValue, "%s: block of %d threads is too large: use at most 1024", f.name, threads)
+		return newDriverError(call, cuda.ErrorInvalidValue, "%s: block of %d threads is too large: use at most 1024", f.name, threads)
 	case int(shared) > f.shared:
-		return newError(call, cuda.ErrorInvalidValue, "%s: %d bytes of shared memory are too many: use at most %d", f.name, shared, f.shared)
+		return newDriverError(call, cuda.ErrorInvalidValue, "%s: %d bytes of shared memory are too many: use at most %d", f.name, shared, f.shared)
 	}
-	text, err := m.checkArguments(f, args)
+	text, err := m.formatLaunchArguments(f, args)
 	if err != nil {
-		return newError(call, cuda.ErrorInvalidValue, "%v", err)
+		return newDriverError(call, cuda.ErrorInvalidValue, "%v", err)
 	}
 	m.logCall("%s %s %v %v %d %s: %s", call, f.name, grid, block, shared, m.streamName(s), text)
 	// The driver copies the arguments when the launch is enqueued.
 	copied := bytes.Clone(args)
 	return m.enqueue(call, s, &streamOp{label: call + " " + f.name, cost: 3, run: func() error {
-		if _, err := m.checkArguments(f, copied); err != nil {
-			return newError(call, cuda.ErrorIllegalAddress, "%v", err)
+		if _, err := m.formatLaunchArguments(f, copied); err != nil {
+			return newDriverError(call, cuda.ErrorIllegalAddress, "%v", err)
 		}
 		if m.opt.Execute == nil {
 			return nil
 		}
 		if err := m.opt.Execute(f.name, grid, block, shared, copied); err != nil {
-			return newError(call, cuda.ErrorLaunchFailed, "%s: %v", f.name, err)
+			return newDriverError(call, cuda.ErrorLaunchFailed, "%s: %v", f.name, err)
 		}
 		return nil
 	}})

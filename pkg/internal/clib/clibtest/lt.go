@@ -57,7 +57,7 @@ func (m *Machine) CublasLt() *cublaslt.Library {
 					if operand.bytes == 0 {
 						continue
 					}
-					if _, err := m.memory.span(uint64(operand.at), operand.bytes, false); err != nil {
+					if _, err := m.memory.bytesAt(uint64(operand.at), operand.bytes, false); err != nil {
 						return fmt.Errorf("cublasLtMatmul: %w", err)
 					}
 				}

@@ -39,8 +39,8 @@ type Options struct {
 	Gaps               GapSupport         // how cuDNN treats tensors that have gaps between their pixels
 	Network            *NCCLNetwork       // shared by all ranks of a group; nil for a separate network
 
-	Absent       []clib.Name // libraries that are missing
-	MissingCalls []string    // C functions that the libraries do not have
+	Absent       []clib.LibraryName // libraries that are missing
+	MissingCalls []string           // C functions that the libraries do not have
 	// LoseAt is the number of the driver call (counted from 1, see Machine.DriverCalls) that
 	// fails because the device is lost; 0 means none. LoseWith is the result of that call; 0
 	// means cuda.ErrorLaunchFailed.
@@ -132,8 +132,8 @@ type Machine struct {
 	functions   map[cuda.Function]*function
 	graphs      map[cuda.Graph]*graph
 	execs       map[cuda.GraphExec]*graph
-	clock       float64    // microseconds
-	recording   *recording // what CUPTI records; nil if it is not started
+	clock       float64          // microseconds
+	recording   *kernelRecording // what CUPTI records; nil if it is not started
 	dnn         *cudnnSimulator
 }
 
@@ -153,9 +153,9 @@ func New(o Options) *Machine {
 	return m
 }
 
-// Stack opens the machine's libraries as stack.Open does, with the same checks.
-func (m *Machine) Stack() (*stack.Stack, error) {
-	if err := m.checkLibrary(clib.CUDA, cuda.Symbols()); err != nil {
+// OpenStack opens the machine's libraries as stack.Open does, with the same checks.
+func (m *Machine) OpenStack() (*stack.Stack, error) {
+	if err := m.requireLibrary(clib.CUDA, cuda.RequiredSymbols()); err != nil {
 		return nil, fmt.Errorf("use the GPU: %w", err)
 	}
 	driver := m.Driver()
@@ -165,24 +165,24 @@ func (m *Machine) Stack() (*stack.Stack, error) {
 	if err := driver.Init(); err != nil {
 		return nil, fmt.Errorf("use the GPU: %w", err)
 	}
-	if err := m.checkLibrary(clib.NVRTC, nvrtc.Symbols()); err != nil {
+	if err := m.requireLibrary(clib.NVRTC, nvrtc.RequiredSymbols()); err != nil {
 		return nil, fmt.Errorf("use the GPU: %w", err)
 	}
-	if err := m.checkLibrary(clib.CUDNN, cudnn.Symbols()); err != nil {
+	if err := m.requireLibrary(clib.CUDNN, cudnn.RequiredSymbols()); err != nil {
 		return nil, fmt.Errorf("use the GPU: %w", err)
 	}
-	st := &stack.Stack{Driver: driver, NVRTC: m.NVRTC(), CUDNN: m.CUDNN(), NVTX: m.NVTX(), CUPTI: m.CUPTI, Missing: map[clib.Name]error{}}
-	if err := m.checkLibrary(clib.NCCL, nccl.Symbols()); err != nil {
+	st := &stack.Stack{Driver: driver, NVRTC: m.NVRTC(), CUDNN: m.CUDNN(), NVTX: m.NVTX(), CUPTI: m.CUPTI, Missing: map[clib.LibraryName]error{}}
+	if err := m.requireLibrary(clib.NCCL, nccl.RequiredSymbols()); err != nil {
 		st.Missing[clib.NCCL] = err
 	} else {
 		st.NCCL = m.NCCL()
 	}
-	if err := m.checkLibrary(clib.NVML, nvml.Symbols()); err != nil {
+	if err := m.requireLibrary(clib.NVML, nvml.RequiredSymbols()); err != nil {
 		st.Missing[clib.NVML] = err
 	} else {
 		st.NVML = m.NVML()
 	}
-	if err := m.checkLibrary(clib.CublasLt, cublaslt.Symbols()); err != nil {
+	if err := m.requireLibrary(clib.CublasLt, cublaslt.RequiredSymbols()); err != nil {
 		st.Missing[clib.CublasLt] = err
 	} else {
 		st.CublasLt = m.CublasLt()
@@ -190,8 +190,8 @@ func (m *Machine) Stack() (*stack.Stack, error) {
 	return st, st.Check()
 }
 
-// checkLibrary returns an error if the machine lacks the library or a symbol.
-func (m *Machine) checkLibrary(n clib.Name, symbols []string) error {
+// requireLibrary returns an error if the machine lacks the library or a symbol.
+func (m *Machine) requireLibrary(n clib.LibraryName, symbols []string) error {
 	if slices.Contains(m.opt.Absent, n) {
 		return &clib.NotFoundError{
 			Library: n, Sonames: []string{"lib" + strings.ToLower(string(n)) + ".so"},
@@ -280,8 +280,8 @@ func (m *Machine) handleName(h uintptr) string {
 	return fmt.Sprintf("unknown handle %#x", h)
 }
 
-// newError returns a driver error that format and args explain; they may be empty.
-func newError(call string, r cuda.Result, format string, args ...any) error {
+// newDriverError returns a driver error that format and args explain; they may be empty.
+func newDriverError(call string, r cuda.Result, format string, args ...any) error {
 	e := &cuda.Error{Call: call, Result: r}
 	if format != "" {
 		e.Detail = fmt.Sprintf("("+format+")", args...)
@@ -308,11 +308,11 @@ func (m *Machine) checkCall(call string, needsContext bool) error {
 	}
 	switch {
 	case !m.initialized:
-		return newError(call, cuda.ErrorNotInitialized, "")
+		return newDriverError(call, cuda.ErrorNotInitialized, "")
 	case m.lost != nil:
 		return m.newLostError(call)
 	case needsContext && m.current[threadID()] == 0:
-		return newError(call, cuda.ErrorInvalidContext, "thread %d has no current context: lock the thread (runtime.LockOSThread) and call CtxSetCurrent", threadID())
+		return newDriverError(call, cuda.ErrorInvalidContext, "thread %d has no current context: lock the thread (runtime.LockOSThread) and call CtxSetCurrent", threadID())
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func ready(t *testing.T, o clibtest.Options) *gpu {
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
 	m := clibtest.New(o)
-	s, err := m.Stack()
+	s, err := m.OpenStack()
 	check(t, err)
 	dev, err := s.Driver.DeviceGet(0)
 	check(t, err)
@@ -119,7 +119,7 @@ func (g *gpu) function(name string) cuda.Function {
 	g.t.Helper()
 	out, err := g.NVRTC.Compile(source, "test.cu", []string{"--gpu-architecture=sm_90"})
 	check(g.t, err)
-	m, err := g.Driver.ModuleLoadData(out.Image())
+	m, err := g.Driver.ModuleLoadData(out.LoadableImage())
 	check(g.t, err)
 	f, err := g.Driver.ModuleGetFunction(m, name)
 	check(g.t, err)
@@ -441,7 +441,7 @@ func TestFaults(t *testing.T) {
 		want    []string
 	}{
 		{"no device", clibtest.Options{Devices: -1}, []string{"use the GPU: cuInit", "CUDA_ERROR_NO_DEVICE (100)", "CUDA_VISIBLE_DEVICES"}},
-		{"no driver", clibtest.Options{Absent: []clib.Name{clib.CUDA}}, []string{"use the GPU: open CUDA driver", "not found", "searched:"}},
+		{"no driver", clibtest.Options{Absent: []clib.LibraryName{clib.CUDA}}, []string{"use the GPU: open CUDA driver", "not found", "searched:"}},
 		{"old driver", clibtest.Options{DriverVersion: 11040}, []string{"its version is CUDA 11.4, CUDA 12.0 or newer is needed", "install a newer NVIDIA driver"}},
 		{"old cuDNN", clibtest.Options{CUDNNVersion: 8907}, []string{"check cuDNN", "its version is 8.9.7, version 9 is needed", "pip install nvidia-cudnn-cu13"}},
 		{"new cuDNN", clibtest.Options{CUDNNVersion: 100100}, []string{"its version is 10.1.0, version 9 is needed"}},
@@ -451,7 +451,7 @@ func TestFaults(t *testing.T) {
 		{"missing symbol of cuDNN", clibtest.Options{MissingCalls: []string{"cudnnBackendExecute"}}, []string{"bind cuDNN", "no function cudnnBackendExecute"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := clibtest.New(c.options).Stack()
+			_, err := clibtest.New(c.options).OpenStack()
 			wants(t, err, c.want...)
 			if strings.Contains(err.Error(), "\n") {
 				t.Errorf("more than a line: %q", err)
@@ -461,7 +461,7 @@ func TestFaults(t *testing.T) {
 }
 
 func TestOptionalLibrariesMayBeMissing(t *testing.T) {
-	s, err := clibtest.New(clibtest.Options{NCCLVersion: 21800, Absent: []clib.Name{clib.NVML}}).Stack()
+	s, err := clibtest.New(clibtest.Options{NCCLVersion: 21800, Absent: []clib.LibraryName{clib.NVML}}).OpenStack()
 	check(t, err)
 	if s.NCCL != nil || s.NVML != nil {
 		t.Fatal("libraries that cannot be used are there")

@@ -106,7 +106,7 @@ func (mem *memory) findAllocationNear(p uint64) *allocation {
 	return nil
 }
 
-func (mem *memory) describe(p uint64) string {
+func (mem *memory) describeAddress(p uint64) string {
 	a := mem.findAllocationNear(p)
 	switch {
 	case p == 0:
@@ -125,19 +125,19 @@ func (mem *memory) describe(p uint64) string {
 	return fmt.Sprintf("%s+%d", a.name, p-a.base)
 }
 
-// span returns [p, p+n), which must be inside a live allocation of the right kind.
-func (mem *memory) span(p uint64, n int64, host bool) ([]byte, error) {
+// bytesAt returns [p, p+n), which must be inside a live allocation of the right kind.
+func (mem *memory) bytesAt(p uint64, n int64, host bool) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
 	}
 	a := mem.findAllocationNear(p)
 	switch {
 	case a == nil || a.free || p < a.base || p >= a.base+uint64(a.size):
-		return nil, fmt.Errorf("%s is not allocated", mem.describe(p))
+		return nil, fmt.Errorf("%s is not allocated", mem.describeAddress(p))
 	case n < 0 || p-a.base+uint64(n) > uint64(a.size):
-		return nil, fmt.Errorf("%d bytes at %s exceed the allocation of %d bytes", n, mem.describe(p), a.size)
+		return nil, fmt.Errorf("%d bytes at %s exceed the allocation of %d bytes", n, mem.describeAddress(p), a.size)
 	case a.host != host:
-		return nil, fmt.Errorf("%s is not in %s memory", mem.describe(p), map[bool]string{true: "host", false: "device"}[host])
+		return nil, fmt.Errorf("%s is not in %s memory", mem.describeAddress(p), map[bool]string{true: "host", false: "device"}[host])
 	}
 	lo := a.at + int(p-a.base)
 	return a.raw[lo : lo+int(n)], nil
@@ -179,12 +179,12 @@ func (m *Machine) Bytes(p cuda.Ptr, n int64) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.drainAll()
-	return m.memory.span(uint64(p), n, false)
+	return m.memory.bytesAt(uint64(p), n, false)
 }
 
 // BytesDuringCall is Bytes without running enqueued work, for Executors.
 func (m *Machine) BytesDuringCall(p cuda.Ptr, n int64) ([]byte, error) {
-	return m.memory.span(uint64(p), n, false)
+	return m.memory.bytesAt(uint64(p), n, false)
 }
 
 // LiveAllocations returns the names of the device allocations that are not freed, sorted.
@@ -203,11 +203,11 @@ func (m *Machine) LiveAllocations() []string {
 
 func (m *Machine) bindMemory(d *cuda.Driver) {
 	alloc := func(call, kind string, size int64, host bool) (*allocation, error) {
-		if err := m.checkUnsafeCall(call); err != nil {
+		if err := m.checkCaptureAllows(call); err != nil {
 			return nil, err
 		}
 		if size <= 0 {
-			return nil, newError(call, cuda.ErrorInvalidValue, "invalid size %d bytes", size)
+			return nil, newDriverError(call, cuda.ErrorInvalidValue, "invalid size %d bytes", size)
 		}
 		if !host && m.memory.used+size > m.opt.Memory {
 			return nil, &cuda.Error{Call: call, Result: cuda.ErrorOutOfMemory, Detail: fmt.Sprintf("of %d bytes", size)}
@@ -239,12 +239,12 @@ func (m *Machine) bindMemory(d *cuda.Driver) {
 	}
 	release := func(call string, p uint64, host bool) error {
 		return m.simulateCall(call, true, func() error {
-			if err := m.checkUnsafeCall(call); err != nil {
+			if err := m.checkCaptureAllows(call); err != nil {
 				return err
 			}
 			a := m.memory.findAllocationAt(p, host)
 			if a == nil {
-				return newError(call, cuda.ErrorInvalidValue, "%s is not the start of an allocation", m.memory.describe(p))
+				return newDriverError(call, cuda.ErrorInvalidValue, "%s is not the start of an allocation", m.memory.describeAddress(p))
 			}
 			// The memory may still be in use, so all work is run first.
 			m.drainAll()

@@ -249,7 +249,7 @@ func (m *Machine) enqueueCollective(call string, send, recv cuda.Ptr, n int64, t
 	bytes := n * t.Size()
 	check := func() error {
 		for _, p := range []cuda.Ptr{send, recv} {
-			if _, err := m.memory.span(uint64(p), bytes, false); err != nil {
+			if _, err := m.memory.bytesAt(uint64(p), bytes, false); err != nil {
 				return &nccl.Error{Call: call, Result: nccl.InvalidArgument, Message: err.Error()}
 			}
 		}
@@ -268,15 +268,15 @@ func (m *Machine) enqueueCollective(call string, send, recv cuda.Ptr, n int64, t
 		if err := check(); err != nil {
 			return err
 		}
-		m.logCall("%s %s -> %s, %d of type %d, %s, %s, %s", call, m.memory.describe(uint64(send)), m.memory.describe(uint64(recv)), n, t, detail, k.name, m.streamName(s))
+		m.logCall("%s %s -> %s, %d of type %d, %s, %s, %s", call, m.memory.describeAddress(uint64(send)), m.memory.describeAddress(uint64(recv)), n, t, detail, k.name, m.streamName(s))
 		return m.enqueue(call, s, &streamOp{label: call, cost: 20, comm: k, run: func() error {
-			from, err1 := m.memory.span(uint64(send), bytes, false)
-			to, err2 := m.memory.span(uint64(recv), bytes, false)
+			from, err1 := m.memory.bytesAt(uint64(send), bytes, false)
+			to, err2 := m.memory.bytesAt(uint64(recv), bytes, false)
 			if err1 != nil || err2 != nil {
-				return newError(call, cuda.ErrorIllegalAddress, "%v", errors.Join(err1, err2))
+				return newDriverError(call, cuda.ErrorIllegalAddress, "%v", errors.Join(err1, err2))
 			}
 			what := fmt.Sprintf("%s of %d elements of type %d, %s", call, n, t, detail)
-			result, err := k.exchange(what, decodeElements(from, t), merge)
+			result, err := k.runCollective(what, decodeElements(from, t), merge)
 			if err != nil {
 				// An aborted collective ends without a result; the device can still be
 				// used.
@@ -288,9 +288,9 @@ func (m *Machine) enqueueCollective(call string, send, recv cuda.Ptr, n int64, t
 	})
 }
 
-// exchange contributes values to the next collective, waits for all ranks and returns the
+// runCollective contributes values to the next collective, waits for all ranks and returns the
 // merged values. All ranks must pass the same call.
-func (k *communicator) exchange(call string, values []float64, merge func(*rankGroup, map[int][]float64) []float64) ([]float64, error) {
+func (k *communicator) runCollective(call string, values []float64, merge func(*rankGroup, map[int][]float64) []float64) ([]float64, error) {
 	g := k.g
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -47,11 +47,11 @@ func (m *Machine) streamName(s cuda.Stream) string {
 func (m *Machine) enqueue(call string, id cuda.Stream, o *streamOp) error {
 	s := m.byStream[id]
 	if s == nil {
-		return newError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
+		return newDriverError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 	}
 	if s.capture != nil {
 		if s.capture.invalid {
-			return newError(call, cuda.ErrorCaptureInvalidated, "%s", s.name)
+			return newDriverError(call, cuda.ErrorCaptureInvalidated, "%s", s.name)
 		}
 		s.capture.addNode(s, o)
 		return nil
@@ -80,7 +80,7 @@ func (m *Machine) orderWithLegacyStream(call string, s *stream) error {
 		case !other.blocking:
 		case other.capture != nil:
 			other.capture.invalid = true
-			return newError(call, cuda.ErrorCaptureImplicit, "the legacy default stream cannot be used while %s, which synchronizes with it, is being captured", other.name)
+			return newDriverError(call, cuda.ErrorCaptureImplicit, "the legacy default stream cannot be used while %s, which synchronizes with it, is being captured", other.name)
 		default:
 			m.drain(other)
 		}
@@ -125,7 +125,7 @@ func (m *Machine) runOp(o *streamOp) {
 	m.recordKernel(o.label, begin)
 	if err == nil {
 		if damage := m.memory.checkGuards(); damage != nil {
-			err = newError(o.label, cuda.ErrorIllegalAddress, "%v", damage)
+			err = newDriverError(o.label, cuda.ErrorIllegalAddress, "%v", damage)
 		}
 	}
 	if err == nil {
@@ -158,14 +158,14 @@ func (m *Machine) checkNotCaptured(call string, s *stream) error {
 		return nil
 	}
 	s.capture.invalid = true
-	return newError(call, cuda.ErrorCaptureUnsupported, "%s is being captured", s.name)
+	return newDriverError(call, cuda.ErrorCaptureUnsupported, "%s is being captured", s.name)
 }
 
 func (m *Machine) bindStreams(d *cuda.Driver) {
 	d.StreamCreate = func(flags uint32, priority int) (id cuda.Stream, err error) {
 		err = m.simulateCall("cuStreamCreateWithPriority", true, func() error {
 			if flags&^cuda.StreamNonBlocking != 0 {
-				return newError("cuStreamCreateWithPriority", cuda.ErrorInvalidValue, "invalid flags %d", flags)
+				return newDriverError("cuStreamCreateWithPriority", cuda.ErrorInvalidValue, "invalid flags %d", flags)
 			}
 			h, name := m.newHandle("stream")
 			id = cuda.Stream(h)
@@ -183,7 +183,7 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 		return m.simulateCall(call, true, func() error {
 			s := m.byStream[id]
 			if s == nil {
-				return newError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
+				return newDriverError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
 			return f(s)
 		})
@@ -229,11 +229,11 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 		return doWithStream("cuStreamWaitEvent", id, func(s *stream) error {
 			ev := m.events[e]
 			if ev == nil {
-				return newError("cuStreamWaitEvent", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(e)))
+				return newDriverError("cuStreamWaitEvent", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(e)))
 			}
 			m.logCall("cuStreamWaitEvent %s, %s", s.name, ev.name)
 			if ev.capture != nil || s.capture != nil {
-				return ev.joinCapture(s)
+				return ev.addStreamToCapture(s)
 			}
 			return m.enqueue("cuStreamWaitEvent", id, &streamOp{label: "cuStreamWaitEvent", wait: ev, recording: ev.recording})
 		})
@@ -267,7 +267,7 @@ func (m *Machine) bindEvents(d *cuda.Driver) {
 		return m.simulateCall(call, true, func() error {
 			e := m.events[id]
 			if e == nil {
-				return newError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
+				return newDriverError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
 			return f(e)
 		})
@@ -283,12 +283,12 @@ func (m *Machine) bindEvents(d *cuda.Driver) {
 		return doWithEvent("cuEventRecord", id, func(e *event) error {
 			s := m.byStream[sid]
 			if s == nil {
-				return newError("cuEventRecord", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(sid)))
+				return newDriverError("cuEventRecord", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(sid)))
 			}
 			m.logCall("cuEventRecord %s, %s", e.name, s.name)
 			if s.capture != nil {
 				if s.capture.invalid {
-					return newError("cuEventRecord", cuda.ErrorCaptureInvalidated, "%s", s.name)
+					return newDriverError("cuEventRecord", cuda.ErrorCaptureInvalidated, "%s", s.name)
 				}
 				e.capture, e.index = s.capture, s.capture.addNode(s, &streamOp{label: "record " + e.name, record: e})
 				return nil
@@ -302,7 +302,7 @@ func (m *Machine) bindEvents(d *cuda.Driver) {
 	waitFor := func(call string, id cuda.Event) (late bool, err error) {
 		err = doWithEvent(call, id, func(e *event) error {
 			if e.capture != nil {
-				return newError(call, 907, "%s was recorded in a capture", e.name)
+				return newDriverError(call, 907, "%s was recorded in a capture", e.name)
 			}
 			for s := e.pending[e.recording]; s != nil; s = e.pending[e.recording] {
 				late = true
@@ -331,9 +331,9 @@ func (m *Machine) bindEvents(d *cuda.Driver) {
 			a, b := m.events[start], m.events[end]
 			switch {
 			case a == nil || b == nil || !a.timed || !b.timed || a.recording == 0 || b.recording == 0:
-				return newError(call, cuda.ErrorInvalidHandle, "%s and %s must both be recorded, with timing enabled", m.handleName(uintptr(start)), m.handleName(uintptr(end)))
+				return newDriverError(call, cuda.ErrorInvalidHandle, "%s and %s must both be recorded, with timing enabled", m.handleName(uintptr(start)), m.handleName(uintptr(end)))
 			case a.pending[a.recording] != nil || b.pending[b.recording] != nil:
-				return newError(call, cuda.ErrorNotReady, "")
+				return newDriverError(call, cuda.ErrorNotReady, "")
 			}
 			ms = float32((b.at - a.at) / 1e3)
 			return nil

@@ -119,32 +119,32 @@ func (s Status) Name() string {
 func (s Status) Error() string { return clib.FormatCode(s.Name(), int32(s), "") }
 
 // Library returns clib.CublasLt.
-func (s Status) Library() clib.Name { return clib.CublasLt }
+func (s Status) Library() clib.LibraryName { return clib.CublasLt }
 
 // Error reports a failed call. errors.Is(err, NotSupported) works.
 type Error = clib.CallError[Status]
 
 // Open finds the library, looks up its functions and checks its version.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.LoadTable(s, clib.CublasLt, bind, clib.VersionCheck[Library]{Symbol: "cublasLtGetVersion", Check: (*Library).check})
+	return clib.LoadFunctionTable(s, clib.CublasLt, bind, clib.VersionCheck[Library]{Symbol: "cublasLtGetVersion", Check: (*Library).check})
 }
 
 // check returns a *clib.VersionError if the library is too old.
 func (l *Library) check() error {
 	if v := l.Version(); v < MinVersion {
 		return &clib.VersionError{
-			Library: clib.CublasLt, Path: l.Path, Have: VersionText(v), Want: "12.0 or newer",
+			Library: clib.CublasLt, Path: l.Path, Have: FormatVersion(v), Want: "12.0 or newer",
 			Advice: "install a newer one (pip install nvidia-cublas) or name its folder in " + clib.PathVariable,
 		}
 	}
 	return nil
 }
 
-// VersionText formats a version: 130100 as "13.1.0".
-func VersionText(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v%10000/100, v%100) }
+// FormatVersion formats a version: 130100 as "13.1.0".
+func FormatVersion(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v%10000/100, v%100) }
 
-// Symbols lists the functions that the library must have.
-func Symbols() []string { return clib.Symbols(bind) }
+// RequiredSymbols lists the functions that the library must have.
+func RequiredSymbols() []string { return clib.RequiredSymbols(bind) }
 
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Status { return Status(int32(clib.Call(fn, args...))) }
@@ -162,7 +162,7 @@ func bind(path string, need func(string) uintptr) *Library {
 		},
 		Destroy: func(h Handle) error { return clib.CheckResult("cublasLtDestroy", call(destroy, uintptr(h))) },
 		Plan:    m.newPlan,
-		Close:   m.close,
-		Run:     m.run,
+		Close:   m.destroyPlan,
+		Run:     m.runPlan,
 	}
 }

@@ -118,7 +118,7 @@ func (m *matmulFunctions) newPlan(h Handle, x Matmul) (*Plan, error) {
 		err = m.chooseAlgorithm(h, p)
 	}
 	if err != nil {
-		return nil, errors.Join(err, m.close(p))
+		return nil, errors.Join(err, m.destroyPlan(p))
 	}
 	return p, nil
 }
@@ -150,7 +150,7 @@ func (m *matmulFunctions) chooseAlgorithm(h Handle, p *Plan) (err error) {
 	return clib.CheckResult("cublasLtMatmulAlgoGetHeuristic", s)
 }
 
-func (m *matmulFunctions) close(p *Plan) error {
+func (m *matmulFunctions) destroyPlan(p *Plan) error {
 	var errs []error
 	destroy := func(name string, fn uintptr, o *descriptor) {
 		if *o != 0 {
@@ -165,7 +165,7 @@ func (m *matmulFunctions) close(p *Plan) error {
 	return errors.Join(errs...)
 }
 
-func (m *matmulFunctions) run(h Handle, p *Plan, a, b, d, workspace cuda.Ptr, s cuda.Stream) error {
+func (m *matmulFunctions) runPlan(h Handle, p *Plan, a, b, d, workspace cuda.Ptr, s cuda.Stream) error {
 	r := call(m.multiply, uintptr(h), uintptr(p.desc), uintptr(unsafe.Pointer(&p.alpha)), uintptr(a), uintptr(p.a),
 		uintptr(b), uintptr(p.b), uintptr(unsafe.Pointer(&p.beta)), uintptr(d), uintptr(p.d), uintptr(d), uintptr(p.d),
 		uintptr(unsafe.Pointer(&p.algorithm)), uintptr(workspace), uintptr(p.Workspace), uintptr(s))

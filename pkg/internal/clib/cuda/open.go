@@ -9,13 +9,13 @@ import (
 // MinVersion is the oldest supported driver: CUDA 12.0, the first with all functions.
 const MinVersion = 12000
 
-// VersionText formats a version: 13000 as "13.0".
-func VersionText(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
+// FormatVersion formats a version: 13000 as "13.0".
+func FormatVersion(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
 // Open finds the driver, looks up its functions and checks its version. Init must be called
 // before the other functions.
 func Open(s *clib.Search) (*Driver, error) {
-	return clib.LoadTable(s, clib.CUDA, bind, clib.VersionCheck[Driver]{Symbol: "cuDriverGetVersion", Check: (*Driver).Check})
+	return clib.LoadFunctionTable(s, clib.CUDA, bind, clib.VersionCheck[Driver]{Symbol: "cuDriverGetVersion", Check: (*Driver).Check})
 }
 
 // Check returns a *clib.VersionError if the driver is too old.
@@ -27,12 +27,12 @@ func (d *Driver) Check() error {
 	if v < MinVersion {
 		return &clib.VersionError{
 			Library: clib.CUDA, Path: d.Path,
-			Have: "CUDA " + VersionText(v), Want: "CUDA " + VersionText(MinVersion) + " or newer",
+			Have: "CUDA " + FormatVersion(v), Want: "CUDA " + FormatVersion(MinVersion) + " or newer",
 			Advice: "install a newer NVIDIA driver (525 or newer, 580 for CUDA 13); the CUDA toolkit alone does not bring one",
 		}
 	}
 	return nil
 }
 
-// Symbols lists the functions that a driver must have.
-func Symbols() []string { return clib.Symbols(bind) }
+// RequiredSymbols lists the functions that a driver must have.
+func RequiredSymbols() []string { return clib.RequiredSymbols(bind) }

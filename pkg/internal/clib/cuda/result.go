@@ -130,7 +130,7 @@ func (r Result) IsContextLost() bool {
 }
 
 // Library returns clib.CUDA.
-func (r Result) Library() clib.Name { return clib.CUDA }
+func (r Result) Library() clib.LibraryName { return clib.CUDA }
 
 // Error reports a failed call. errors.Is(err, ErrorOutOfMemory) works.
 type Error = clib.CallError[Result]

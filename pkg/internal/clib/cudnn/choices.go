@@ -11,10 +11,10 @@ import (
 // maxKnobs limits the knobs of an engine that are read. cuDNN 9.21 has 44 kinds.
 const maxKnobs = 64
 
-// readChoices returns the engine and the knobs of an engine configuration as text, such as
+// readEngineChoices returns the engine and the knobs of an engine configuration as text, such as
 // "1 2=0" for engine 1 with value 0 for knob 2. The text identifies a graph's
 // configuration. It is "" if the library does not report engine or knobs.
-func (l *Library) readChoices(config Descriptor) string {
+func (l *Library) readEngineChoices(config Descriptor) string {
 	b := l.newBuilder()
 	defer func() { _ = b.release() }()
 	engine := b.newDescriptor(DescEngine)

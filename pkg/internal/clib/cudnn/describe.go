@@ -76,7 +76,7 @@ type Conv struct {
 
 // Op is an operation of a graph: one of the types below.
 type Op interface {
-	createDescriptor(b *builder) Descriptor
+	createDescriptor(b *descriptorBuilder) Descriptor
 }
 
 // ConvForward computes Y = Alpha·conv(X, W) + Beta·Y. An Alpha of 0 means 1.
@@ -131,24 +131,24 @@ type BNBackwardWeights struct {
 	Compute                    DataType
 }
 
-// builder creates descriptors and stores the first error, after which its methods do nothing.
-type builder struct {
+// descriptorBuilder creates descriptors and stores the first error, after which its methods do nothing.
+type descriptorBuilder struct {
 	lib     *Library
 	err     error
 	made    []Descriptor
-	tensors map[int64]knownTensor
+	tensors map[int64]cachedTensor
 }
 
-type knownTensor struct {
+type cachedTensor struct {
 	spec Tensor
 	desc Descriptor
 }
 
-func (l *Library) newBuilder() *builder {
-	return &builder{lib: l, tensors: map[int64]knownTensor{}}
+func (l *Library) newBuilder() *descriptorBuilder {
+	return &descriptorBuilder{lib: l, tensors: map[int64]cachedTensor{}}
 }
 
-func (b *builder) newDescriptor(t DescriptorType) Descriptor {
+func (b *descriptorBuilder) newDescriptor(t DescriptorType) Descriptor {
 	if b.err != nil {
 		return 0
 	}
@@ -161,7 +161,7 @@ func (b *builder) newDescriptor(t DescriptorType) Descriptor {
 	return d
 }
 
-func (b *builder) setAttribute(d Descriptor, name Attribute, t AttributeType, n int, values unsafe.Pointer) {
+func (b *descriptorBuilder) setAttribute(d Descriptor, name Attribute, t AttributeType, n int, values unsafe.Pointer) {
 	if b.err != nil {
 		return
 	}
@@ -170,31 +170,31 @@ func (b *builder) setAttribute(d Descriptor, name Attribute, t AttributeType, n 
 	}
 }
 
-func (b *builder) setInts(d Descriptor, name Attribute, v ...int64) {
+func (b *descriptorBuilder) setInts(d Descriptor, name Attribute, v ...int64) {
 	b.setAttribute(d, name, TypeInt64, len(v), unsafe.Pointer(unsafe.SliceData(v)))
 }
 
-func (b *builder) setEnum(d Descriptor, name Attribute, t AttributeType, v int32) {
+func (b *descriptorBuilder) setEnum(d Descriptor, name Attribute, t AttributeType, v int32) {
 	b.setAttribute(d, name, t, 1, unsafe.Pointer(&v))
 }
 
-func (b *builder) setFloat(d Descriptor, name Attribute, v float32) {
+func (b *descriptorBuilder) setFloat(d Descriptor, name Attribute, v float32) {
 	b.setAttribute(d, name, TypeFloat, 1, unsafe.Pointer(&v))
 }
 
-func (b *builder) setBool(d Descriptor, name Attribute, v bool) {
+func (b *descriptorBuilder) setBool(d Descriptor, name Attribute, v bool) {
 	b.setAttribute(d, name, TypeBoolean, 1, unsafe.Pointer(&v))
 }
 
-func (b *builder) setDescriptors(d Descriptor, name Attribute, v ...Descriptor) {
+func (b *descriptorBuilder) setDescriptors(d Descriptor, name Attribute, v ...Descriptor) {
 	b.setAttribute(d, name, TypeDescriptor, len(v), unsafe.Pointer(unsafe.SliceData(v)))
 }
 
-func (b *builder) setHandle(d Descriptor, name Attribute, h Handle) {
+func (b *descriptorBuilder) setHandle(d Descriptor, name Attribute, h Handle) {
 	b.setAttribute(d, name, TypeHandle, 1, unsafe.Pointer(&h))
 }
 
-func (b *builder) finalize(d Descriptor, description string) {
+func (b *descriptorBuilder) finalize(d Descriptor, description string) {
 	if b.err != nil {
 		return
 	}
@@ -204,7 +204,7 @@ func (b *builder) finalize(d Descriptor, description string) {
 }
 
 // release destroys the descriptors in reverse order.
-func (b *builder) release() error {
+func (b *descriptorBuilder) release() error {
 	var errs []error
 	for _, d := range slices.Backward(b.made) {
 		if s := b.lib.DestroyDescriptor(d); s != Success {
@@ -216,7 +216,7 @@ func (b *builder) release() error {
 }
 
 // tensorDescriptor returns the descriptor of t. It creates one descriptor per tensor ID.
-func (b *builder) tensorDescriptor(t Tensor) Descriptor {
+func (b *descriptorBuilder) tensorDescriptor(t Tensor) Descriptor {
 	if b.err != nil {
 		return 0
 	}
@@ -238,6 +238,6 @@ func (b *builder) tensorDescriptor(t Tensor) Descriptor {
 	b.setInts(d, AttrTensorStrides, t.strides()...)
 	b.setBool(d, AttrTensorVirtual, t.Virtual)
 	b.finalize(d, fmt.Sprintf("tensor %d %s %v", t.ID, t.Type, t.Dims))
-	b.tensors[t.ID] = knownTensor{spec: t, desc: d}
+	b.tensors[t.ID] = cachedTensor{spec: t, desc: d}
 	return d
 }

@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// VersionText formats a version: 91900 as "9.19.0", and 8907 as "8.9.7".
-func VersionText(v int) string {
+// FormatVersion formats a version: 91900 as "9.19.0", and 8907 as "8.9.7".
+func FormatVersion(v int) string {
 	if v < 10000 {
 		return fmt.Sprintf("%d.%d.%d", v/1000, v%1000/100, v%100)
 	}
@@ -19,22 +19,22 @@ func VersionText(v int) string {
 
 // Open finds cuDNN, checks its version and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.LoadTable(s, clib.CUDNN, bind, clib.VersionCheck[Library]{Symbol: "cudnnGetVersion", Check: (*Library).Check})
+	return clib.LoadFunctionTable(s, clib.CUDNN, bind, clib.VersionCheck[Library]{Symbol: "cudnnGetVersion", Check: (*Library).Check})
 }
 
 // Check returns a *clib.VersionError unless the major version is 9.
 func (l *Library) Check() error {
 	if v := l.Version(); v < 90000 || v >= 100000 {
 		return &clib.VersionError{
-			Library: clib.CUDNN, Path: l.Path, Have: VersionText(v), Want: "version 9",
+			Library: clib.CUDNN, Path: l.Path, Have: FormatVersion(v), Want: "version 9",
 			Advice: "install it (pip install nvidia-cudnn-cu13) or name its folder in " + clib.PathVariable,
 		}
 	}
 	return nil
 }
 
-// Symbols lists the functions that the library must have.
-func Symbols() []string { return clib.Symbols(bind) }
+// RequiredSymbols lists the functions that the library must have.
+func RequiredSymbols() []string { return clib.RequiredSymbols(bind) }
 
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Status { return Status(int32(clib.Call(fn, args...))) }

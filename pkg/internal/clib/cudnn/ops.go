@@ -10,7 +10,7 @@ func ones(n int) []int64 {
 	return v
 }
 
-func (b *builder) convolutionDescriptor(c Conv) Descriptor {
+func (b *descriptorBuilder) convolutionDescriptor(c Conv) Descriptor {
 	const crossCorrelation = 1
 	n := len(c.Pad)
 	post, stride, dilation := c.PostPad, c.Stride, c.Dilation
@@ -45,7 +45,7 @@ func oneIfZero(alpha float32) float32 {
 	return alpha
 }
 
-func (o ConvForward) createDescriptor(b *builder) Descriptor {
+func (o ConvForward) createDescriptor(b *descriptorBuilder) Descriptor {
 	c, x, w, y := b.convolutionDescriptor(o.Conv), b.tensorDescriptor(o.X), b.tensorDescriptor(o.W), b.tensorDescriptor(o.Y)
 	d := b.newDescriptor(DescConvForward)
 	b.setDescriptors(d, AttrForwardConv, c)
@@ -58,7 +58,7 @@ func (o ConvForward) createDescriptor(b *builder) Descriptor {
 	return d
 }
 
-func (o ConvBackwardData) createDescriptor(b *builder) Descriptor {
+func (o ConvBackwardData) createDescriptor(b *descriptorBuilder) Descriptor {
 	c, dx, w, dy := b.convolutionDescriptor(o.Conv), b.tensorDescriptor(o.DX), b.tensorDescriptor(o.W), b.tensorDescriptor(o.DY)
 	d := b.newDescriptor(DescConvData)
 	b.setDescriptors(d, AttrDataConv, c)
@@ -71,7 +71,7 @@ func (o ConvBackwardData) createDescriptor(b *builder) Descriptor {
 	return d
 }
 
-func (o ConvBackwardFilter) createDescriptor(b *builder) Descriptor {
+func (o ConvBackwardFilter) createDescriptor(b *descriptorBuilder) Descriptor {
 	c, x, dw, dy := b.convolutionDescriptor(o.Conv), b.tensorDescriptor(o.X), b.tensorDescriptor(o.DW), b.tensorDescriptor(o.DY)
 	d := b.newDescriptor(DescConvFilter)
 	b.setDescriptors(d, AttrFilterConv, c)
@@ -84,7 +84,7 @@ func (o ConvBackwardFilter) createDescriptor(b *builder) Descriptor {
 	return d
 }
 
-func (o Pointwise) createDescriptor(b *builder) Descriptor {
+func (o Pointwise) createDescriptor(b *descriptorBuilder) Descriptor {
 	p := b.newDescriptor(DescPointwise)
 	b.setEnum(p, AttrPointwiseMode, TypePointwiseMode, int32(o.Mode))
 	b.setEnum(p, AttrPointwisePrec, TypeDataType, int32(o.Compute))
@@ -112,7 +112,7 @@ func (o Pointwise) createDescriptor(b *builder) Descriptor {
 	return d
 }
 
-func (o Genstats) createDescriptor(b *builder) Descriptor {
+func (o Genstats) createDescriptor(b *descriptorBuilder) Descriptor {
 	const sumAndSquares = 0
 	x, sum, square := b.tensorDescriptor(o.X), b.tensorDescriptor(o.Sum), b.tensorDescriptor(o.SqSum)
 	d := b.newDescriptor(DescGenstats)
@@ -125,7 +125,7 @@ func (o Genstats) createDescriptor(b *builder) Descriptor {
 	return d
 }
 
-func (o BNBackwardWeights) createDescriptor(b *builder) Descriptor {
+func (o BNBackwardWeights) createDescriptor(b *descriptorBuilder) Descriptor {
 	operands := []struct {
 		name   Attribute
 		tensor Tensor

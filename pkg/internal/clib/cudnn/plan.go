@@ -17,7 +17,7 @@ const maxConfigs = 128
 
 // Graph is a graph of operations. Its descriptors are finalized.
 type Graph struct {
-	b      *builder
+	b      *descriptorBuilder
 	handle Handle
 	desc   Descriptor
 }
@@ -53,7 +53,7 @@ type Plan struct {
 	Choices       string  // the engine and its knobs, for Graph.PlanFromChoices; "" if unknown
 	lib           *Library
 	desc          Descriptor
-	configuration *builder // the descriptors that the plan depends on
+	configuration *descriptorBuilder // the descriptors that the plan depends on
 }
 
 // IsDeterministic reports whether the engine computes the same bits every time.
@@ -133,7 +133,7 @@ func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (pla
 		return nil, []RejectedConfig{{Mode: mode, Rank: -1, Engine: -1, Err: b.err}}, fatalOrNil(b.err)
 	}
 	configs := make([]Descriptor, limit)
-	owners := make([]*builder, limit)
+	owners := make([]*descriptorBuilder, limit)
 	for i := range configs {
 		owners[i] = lib.newBuilder()
 		configs[i] = owners[i].newDescriptor(DescEngineConfig)
@@ -152,7 +152,7 @@ func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (pla
 			err = errors.Join(err, owner.release())
 			continue
 		}
-		choices := lib.readChoices(configs[i])
+		choices := lib.readEngineChoices(configs[i])
 		if choices != "" {
 			if seen[choices] {
 				err = errors.Join(err, owner.release())
@@ -187,7 +187,7 @@ func fatalOrNil(err error) error {
 
 // createPlan creates the plan of a configuration of b. It returns a plan even if it fails,
 // because that contains the engine's number.
-func (l *Library) createPlan(h Handle, b *builder, config Descriptor) (*Plan, error) {
+func (l *Library) createPlan(h Handle, b *descriptorBuilder, config Descriptor) (*Plan, error) {
 	p := &Plan{lib: l, configuration: b, Engine: -1}
 	if err := l.describeEngine(p, config); err != nil {
 		return p, err
@@ -196,10 +196,10 @@ func (l *Library) createPlan(h Handle, b *builder, config Descriptor) (*Plan, er
 	b.setHandle(p.desc, AttrPlanHandle, h)
 	b.setDescriptors(p.desc, AttrPlanConfig, config)
 	b.finalize(p.desc, fmt.Sprintf("plan of engine %d", p.Engine))
-	return p, p.readWorkspace()
+	return p, p.readWorkspaceSize()
 }
 
-func (p *Plan) readWorkspace() error {
+func (p *Plan) readWorkspaceSize() error {
 	b := p.configuration
 	if b.err != nil {
 		return b.err
@@ -249,7 +249,7 @@ func (l *Library) readNotes(engine Descriptor, name Attribute, t AttributeType) 
 // JSON returns the plan as JSON. PlanFromJSON creates the plan from this text on a machine with
 // the same kind of device and the same library version.
 func (p *Plan) JSON() (string, error) {
-	return p.lib.readText(p.desc, AttrPlanJSON, "the plan's text")
+	return p.lib.readTextAttribute(p.desc, AttrPlanJSON, "the plan's text")
 }
 
 // DeviceProperties returns cuDNN's description of a handle's device as JSON (cuDNN 9.8 and
@@ -264,11 +264,11 @@ func (l *Library) DeviceProperties(h Handle) (text string, err error) {
 	if b.err != nil {
 		return "", b.err
 	}
-	return l.readText(d, AttrDeviceJSON, "the device's properties")
+	return l.readTextAttribute(d, AttrDeviceJSON, "the device's properties")
 }
 
-// readText returns a text attribute. description names it in errors.
-func (l *Library) readText(d Descriptor, name Attribute, description string) (string, error) {
+// readTextAttribute returns a text attribute. description names it in errors.
+func (l *Library) readTextAttribute(d Descriptor, name Attribute, description string) (string, error) {
 	var n int64
 	if s := l.GetAttribute(d, name, TypeChar, 0, &n, nil); s != Success {
 		return "", l.checkStatus("cudnnBackendGetAttribute of "+description, s)
@@ -296,7 +296,7 @@ func (l *Library) PlanFromJSON(h Handle, text string) (*Plan, error) {
 	buf := []byte(text)
 	b.setAttribute(p.desc, AttrPlanJSON, TypeChar, len(buf), unsafe.Pointer(&buf[0]))
 	b.finalize(p.desc, "plan from text")
-	if err := p.readWorkspace(); err != nil {
+	if err := p.readWorkspaceSize(); err != nil {
 		return nil, errors.Join(err, b.release())
 	}
 	return p, nil
@@ -305,7 +305,7 @@ func (l *Library) PlanFromJSON(h Handle, text string) (*Plan, error) {
 // VariantPack contains the addresses of a plan's tensors (cuDNN's variant pack). It can be used for
 // any number of executions.
 type VariantPack struct {
-	b    *builder
+	b    *descriptorBuilder
 	desc Descriptor
 }
 

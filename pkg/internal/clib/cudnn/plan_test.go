@@ -17,7 +17,7 @@ func ready(t *testing.T) (*cudnn.Library, *cudnn.Graph) {
 	t.Helper()
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
-	st, err := clibtest.New(clibtest.Options{}).Stack()
+	st, err := clibtest.New(clibtest.Options{}).OpenStack()
 	check(t, err)
 	ctx, err := st.Driver.PrimaryCtxRetain(0)
 	check(t, err)

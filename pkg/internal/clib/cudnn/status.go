@@ -90,7 +90,7 @@ func (s Status) isUnsupported() bool {
 }
 
 // Library returns clib.CUDNN.
-func (s Status) Library() clib.Name { return clib.CUDNN }
+func (s Status) Library() clib.LibraryName { return clib.CUDNN }
 
 // Error reports a failed call. errors.Is(err, MisalignedPointer) works.
 type Error = clib.CallError[Status]

@@ -86,7 +86,7 @@ func (r Result) Error() string {
 }
 
 // Library returns clib.CUPTI.
-func (r Result) Library() clib.Name { return clib.CUPTI }
+func (r Result) Library() clib.LibraryName { return clib.CUPTI }
 
 // Error reports a failed call. errors.Is(err, InsufficientPrivileges) works.
 type Error = clib.CallError[Result]
@@ -96,11 +96,11 @@ const activityConcurrentKernel = 10
 
 // Open finds CUPTI and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.LoadTable(s, clib.CUPTI, bind, clib.VersionCheck[Library]{})
+	return clib.LoadFunctionTable(s, clib.CUPTI, bind, clib.VersionCheck[Library]{})
 }
 
-// Symbols lists the functions that the library must have.
-func Symbols() []string { return clib.Symbols(bind) }
+// RequiredSymbols lists the functions that the library must have.
+func RequiredSymbols() []string { return clib.RequiredSymbols(bind) }
 
 func bind(path string, need func(string) uintptr) *Library {
 	r := newRecorder(need)
@@ -110,18 +110,18 @@ func bind(path string, need func(string) uintptr) *Library {
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }
 
-type recorder struct {
+type kernelRecorder struct {
 	getVersion, register, enable, disable, flush, next, malloc, free uintptr
 
 	once   sync.Once
 	failed error
 
 	mu     sync.Mutex
-	filled []recordBuffer
+	filled []activityBuffer
 }
 
-// recordBuffer is a buffer that CUPTI has returned, with usedBytes of records.
-type recordBuffer struct{ address, usedBytes uintptr }
+// activityBuffer is a buffer that CUPTI has returned, with usedBytes of records.
+type activityBuffer struct{ address, usedBytes uintptr }
 
 const (
 	bufferBytes     = 8 << 20
@@ -130,8 +130,8 @@ const (
 
 // newRecorder creates a recorder. need also finds malloc and free, because CUPTI depends on the
 // C library.
-func newRecorder(need func(string) uintptr) *recorder {
-	return &recorder{
+func newRecorder(need func(string) uintptr) *kernelRecorder {
+	return &kernelRecorder{
 		getVersion: need("cuptiGetVersion"), register: need("cuptiActivityRegisterCallbacks"),
 		enable: need("cuptiActivityEnable"), disable: need("cuptiActivityDisable"),
 		flush: need("cuptiActivityFlushAll"), next: need("cuptiActivityGetNextRecord"),
@@ -139,7 +139,7 @@ func newRecorder(need func(string) uintptr) *recorder {
 	}
 }
 
-func (r *recorder) version() (int, error) {
+func (r *kernelRecorder) version() (int, error) {
 	var v uint32
 	s := call(r.getVersion, uintptr(unsafe.Pointer(&v)))
 	return int(v), clib.CheckResult("cuptiGetVersion", s)
@@ -147,7 +147,7 @@ func (r *recorder) version() (int, error) {
 
 // requestBuffer is the callback by which CUPTI requests a buffer. It sets the address, the
 // size and the maximum number of records (0: as many as fit).
-func (r *recorder) requestBuffer(address, size, records *uintptr) uintptr {
+func (r *kernelRecorder) requestBuffer(address, size, records *uintptr) uintptr {
 	*address = clib.Call(r.malloc, bufferBytes)
 	*size, *records = bufferBytes, 0
 	if *address == 0 {
@@ -157,14 +157,14 @@ func (r *recorder) requestBuffer(address, size, records *uintptr) uintptr {
 }
 
 // returnBuffer is the callback by which CUPTI returns a buffer.
-func (r *recorder) returnBuffer(_ uintptr, _ uint32, address, _, usedBytes uintptr) uintptr {
+func (r *kernelRecorder) returnBuffer(_ uintptr, _ uint32, address, _, usedBytes uintptr) uintptr {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.filled = append(r.filled, recordBuffer{address, usedBytes})
+	r.filled = append(r.filled, activityBuffer{address, usedBytes})
 	return 0
 }
 
-func (r *recorder) start() error {
+func (r *kernelRecorder) start() error {
 	r.once.Do(func() {
 		// Callbacks cannot be freed, so they are created once.
 		requested, completed := clib.NewCallback(r.requestBuffer), clib.NewCallback(r.returnBuffer)
@@ -176,7 +176,7 @@ func (r *recorder) start() error {
 	return clib.CheckResult("cuptiActivityEnable", call(r.enable, activityConcurrentKernel))
 }
 
-func (r *recorder) stop() ([]Kernel, error) {
+func (r *kernelRecorder) stop() ([]Kernel, error) {
 	const force = 1 // also buffers that are not full
 	if err := clib.CheckResult("cuptiActivityFlushAll", call(r.flush, force)); err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func (r *recorder) stop() ([]Kernel, error) {
 	return all, nil
 }
 
-func (r *recorder) readKernels(b recordBuffer) []Kernel {
+func (r *kernelRecorder) readKernels(b activityBuffer) []Kernel {
 	var all []Kernel
 	var record unsafe.Pointer
 	for {
@@ -204,7 +204,7 @@ func (r *recorder) readKernels(b recordBuffer) []Kernel {
 			return all // maxLimitReached marks the end of the buffer
 		}
 		if *(*uint32)(record) == activityConcurrentKernel {
-			all = append(all, (*kernelRecord)(record).kernel())
+			all = append(all, (*kernelRecord)(record).toKernel())
 		}
 	}
 }
@@ -236,7 +236,7 @@ type kernelRecord struct {
 	graphNode             uint64
 }
 
-func (k *kernelRecord) kernel() Kernel {
+func (k *kernelRecord) toKernel() Kernel {
 	return Kernel{
 		Name: clib.ReadCString(k.name), Start: k.start, End: k.end, Stream: k.stream, Correlation: k.correlation,
 		GraphNode: k.graphNode, Grid: k.grid, Block: k.block, Registers: k.registers,

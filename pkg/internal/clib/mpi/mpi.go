@@ -1,6 +1,6 @@
 // Package mpi calls an implementation of MPI, Open MPI or MPICH, through a table of Go
 // functions. The processes must have been started by the launcher of that implementation
-// (mpirun, or srun with its PMI), which FindLauncher recognizes.
+// (mpirun, or srun with its PMI), which DetectImplementation recognizes.
 //
 // The implementations have different binary interfaces: handles such as MPI_COMM_WORLD are
 // addresses of variables of the library in Open MPI, and fixed integers in MPICH. Open
@@ -40,8 +40,8 @@ type Request struct{ handle uint64 }
 // its elements. Functions whose name begins with I start an operation and return; Test
 // completes it.
 type Library struct {
-	Name clib.Name // clib.OpenMPI or clib.MPICH
-	Path string    // path of the library's file
+	Name clib.LibraryName // clib.OpenMPI or clib.MPICH
+	Path string           // path of the library's file
 
 	Version  func() string // the first line of the library's description of itself
 	Init     func() error  // waits, without a time-out, until all processes have called it

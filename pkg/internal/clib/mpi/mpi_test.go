@@ -23,7 +23,7 @@ import (
 func TestFindLauncher(t *testing.T) {
 	for _, c := range []struct {
 		variables string
-		want      clib.Name
+		want      clib.LibraryName
 	}{
 		{"", ""},
 		{"RANK WORLD_SIZE SLURM_PROCID", ""},
@@ -33,7 +33,7 @@ func TestFindLauncher(t *testing.T) {
 		// mpirun of Open MPI inside a step of srun --mpi=pmi2.
 		{"OMPI_COMM_WORLD_SIZE PMI_RANK", clib.OpenMPI},
 	} {
-		got := FindLauncher(func(name string) string {
+		got := DetectImplementation(func(name string) string {
 			for _, v := range strings.Fields(c.variables) {
 				if v == name {
 					return "0"
@@ -54,7 +54,7 @@ func TestMissingLibrary(t *testing.T) {
 		Getenv: func(string) string { return "" }, System: []string{t.TempDir()},
 		Open: func(path string) (uintptr, error) { return 0, fmt.Errorf("%s: %w", path, fs.ErrNotExist) },
 	})
-	for name, want := range map[clib.Name]string{clib.OpenMPI: "apt install openmpi-bin", clib.MPICH: "apt install mpich"} {
+	for name, want := range map[clib.LibraryName]string{clib.OpenMPI: "apt install openmpi-bin", clib.MPICH: "apt install mpich"} {
 		_, err := Open(nothing, name)
 		var missing *clib.NotFoundError
 		if !errors.As(err, &missing) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "CUDA") {
@@ -64,7 +64,7 @@ func TestMissingLibrary(t *testing.T) {
 }
 
 // openReal opens the library of this machine, or skips the test.
-func openReal(t *testing.T, s *clib.Search, name clib.Name) *Library {
+func openReal(t *testing.T, s *clib.Search, name clib.LibraryName) *Library {
 	t.Helper()
 	l, err := Open(s, name)
 	var missing *clib.NotFoundError
@@ -80,7 +80,7 @@ func openReal(t *testing.T, s *clib.Search, name clib.Name) *Library {
 // TestRealLibraries checks that the libraries of this machine have all functions, and that
 // their versions can be read before Init.
 func TestRealLibraries(t *testing.T) {
-	for _, name := range []clib.Name{clib.OpenMPI, clib.MPICH} {
+	for _, name := range []clib.LibraryName{clib.OpenMPI, clib.MPICH} {
 		t.Run(string(name), func(t *testing.T) {
 			l := openReal(t, clib.NewSearch(clib.Environment{}), name)
 			if v := l.Version(); !strings.HasPrefix(v, string(name)) {
@@ -95,11 +95,11 @@ func TestRealLibraries(t *testing.T) {
 // LD_LIBRARY_PATH would do. MPICH lacks the variables that Open MPI's handles are.
 func TestOtherImplementation(t *testing.T) {
 	own := clib.NewSearch(clib.Environment{})
-	handle := map[clib.Name]string{}
-	for _, name := range []clib.Name{clib.OpenMPI, clib.MPICH} {
+	handle := map[clib.LibraryName]string{}
+	for _, name := range []clib.LibraryName{clib.OpenMPI, clib.MPICH} {
 		handle[name] = openReal(t, own, name).Path
 	}
-	for name, other := range map[clib.Name]clib.Name{clib.OpenMPI: clib.MPICH, clib.MPICH: clib.OpenMPI} {
+	for name, other := range map[clib.LibraryName]clib.LibraryName{clib.OpenMPI: clib.MPICH, clib.MPICH: clib.OpenMPI} {
 		e := clib.Environment{Open: openAlways(handle[other])}
 		_, err := Open(clib.NewSearch(e), name)
 		var version *clib.VersionError
@@ -118,7 +118,7 @@ func openAlways(path string) func(string) (uintptr, error) {
 func TestHeaders(t *testing.T) {
 	h := mpichHandles()
 	for _, c := range []struct {
-		name    clib.Name
+		name    clib.LibraryName
 		pattern string // of the folder with mpi.h
 		numbers map[string]uintptr
 	}{
@@ -126,11 +126,11 @@ func TestHeaders(t *testing.T) {
 			"MPI_COMM_WORLD": h.world, "MPI_SUM": h.sum, "MPI_IN_PLACE": h.inPlace, "MPI_STATUS_IGNORE": h.ignoreStatus,
 			"MPI_ERRORS_RETURN": h.returnErrors, "MPI_INFO_NULL": h.noInfo,
 			"MPI_BYTE": h.types[Byte], "MPI_FLOAT": h.types[Float32], "MPI_DOUBLE": h.types[Float64],
-			"MPI_THREAD_FUNNELED": funneled, "sizeof(MPI_Request)": 4,
+			"MPI_THREAD_FUNNELED": threadFunneled, "sizeof(MPI_Request)": 4,
 		}},
 		// The other handles are addresses, which TestRealLibraries looks up.
 		{clib.OpenMPI, "/usr/lib/*/openmpi/include", map[string]uintptr{
-			"MPI_IN_PLACE": 1, "MPI_STATUS_IGNORE": 0, "MPI_THREAD_FUNNELED": funneled, "sizeof(MPI_Request)": 8,
+			"MPI_IN_PLACE": 1, "MPI_STATUS_IGNORE": 0, "MPI_THREAD_FUNNELED": threadFunneled, "sizeof(MPI_Request)": 8,
 		}},
 	} {
 		t.Run(string(c.name), func(t *testing.T) {

@@ -9,19 +9,19 @@ import (
 )
 
 // Open finds MPI, checks that it is the implementation name, and looks up its functions.
-func Open(s *clib.Search, name clib.Name) (*Library, error) {
+func Open(s *clib.Search, name clib.LibraryName) (*Library, error) {
 	bind := bindMPICH
 	if name == clib.OpenMPI {
 		bind = bindOpenMPI
 	}
-	return clib.LoadTable(s, name, bind, clib.VersionCheck[Library]{Symbol: "MPI_Get_library_version", Check: (*Library).check})
+	return clib.LoadFunctionTable(s, name, bind, clib.VersionCheck[Library]{Symbol: "MPI_Get_library_version", Check: (*Library).check})
 }
 
-// FindLauncher returns the implementation whose launcher has started this process, judging
+// DetectImplementation returns the implementation whose launcher has started this process, judging
 // by the environment: mpirun of Open MPI sets OMPI_COMM_WORLD_SIZE, mpirun of MPICH and
 // srun --mpi=pmi2 set PMI_RANK, and srun --mpi=pmix sets PMIX_RANK, which Open MPI needs.
 // It returns "" if no launcher of MPI has started this process.
-func FindLauncher(getenv func(string) string) clib.Name {
+func DetectImplementation(getenv func(string) string) clib.LibraryName {
 	switch {
 	case getenv("OMPI_COMM_WORLD_SIZE") != "":
 		return clib.OpenMPI
@@ -52,8 +52,8 @@ func (l *Library) check() error {
 	}
 }
 
-// handles are an implementation's values of the standard's constants.
-type handles struct {
+// predefinedHandles are an implementation's values of the standard's constants.
+type predefinedHandles struct {
 	world        uintptr // MPI_COMM_WORLD
 	sum          uintptr // MPI_SUM
 	inPlace      uintptr // MPI_IN_PLACE
@@ -64,8 +64,8 @@ type handles struct {
 }
 
 // mpichHandles returns the numbers of the MPICH ABI, unchanged since 2013.
-func mpichHandles() handles {
-	return handles{
+func mpichHandles() predefinedHandles {
+	return predefinedHandles{
 		world: 0x44000000, sum: 0x58000003, inPlace: ^uintptr(0), ignoreStatus: 1, returnErrors: 0x54000001, noInfo: 0x1c000000,
 		types: [dataTypes]uintptr{Byte: 0x4c00010d, Float32: 0x4c00040a, Float64: 0x4c00080b},
 	}
@@ -79,7 +79,7 @@ func bindMPICH(path string, need func(string) uintptr) *Library {
 
 func bindOpenMPI(path string, need func(string) uintptr) *Library {
 	l := &Library{Name: clib.OpenMPI, Path: path}
-	l.bind(handles{
+	l.bind(predefinedHandles{
 		world: need("ompi_mpi_comm_world"), sum: need("ompi_mpi_op_sum"), inPlace: 1, ignoreStatus: 0,
 		returnErrors: need("ompi_mpi_errors_return"), noInfo: need("ompi_mpi_info_null"),
 		types: [dataTypes]uintptr{Byte: need("ompi_mpi_byte"), Float32: need("ompi_mpi_float"), Float64: need("ompi_mpi_double")},
@@ -93,11 +93,11 @@ const (
 	maxErrorBytes   = 512
 )
 
-// funneled is MPI_THREAD_FUNNELED: only the thread that called Init calls MPI.
-const funneled = 1
+// threadFunneled is MPI_THREAD_FUNNELED: only the thread that called Init calls MPI.
+const threadFunneled = 1
 
-func (l *Library) bind(h handles, need func(string) uintptr) {
-	check := newChecker(need)
+func (l *Library) bind(h predefinedHandles, need func(string) uintptr) {
+	check := newResultChecker(need)
 	version, initialize, finalize := need("MPI_Get_library_version"), need("MPI_Init_thread"), need("MPI_Finalize")
 	handler, rank, size := need("MPI_Comm_set_errhandler"), need("MPI_Comm_rank"), need("MPI_Comm_size")
 	l.Version = func() string {
@@ -109,11 +109,11 @@ func (l *Library) bind(h handles, need func(string) uintptr) {
 	}
 	l.Init = func() error {
 		var provided int32
-		if err := check("MPI_Init_thread", clib.Call(initialize, 0, 0, funneled, uintptr(unsafe.Pointer(&provided)))); err != nil {
+		if err := check("MPI_Init_thread", clib.Call(initialize, 0, 0, threadFunneled, uintptr(unsafe.Pointer(&provided)))); err != nil {
 			return err
 		}
-		if provided < funneled {
-			return fmt.Errorf("MPI_Init_thread: %s (%s) provides thread level %d only, and a process with several threads needs %d: use a build with threads", l.Name, l.Path, provided, funneled)
+		if provided < threadFunneled {
+			return fmt.Errorf("MPI_Init_thread: %s (%s) provides thread level %d only, and a process with several threads needs %d: use a build with threads", l.Name, l.Path, provided, threadFunneled)
 		}
 		return check("MPI_Comm_set_errhandler", clib.Call(handler, h.world, h.returnErrors))
 	}
@@ -131,10 +131,10 @@ func (l *Library) bind(h handles, need func(string) uintptr) {
 	l.bindMessages(h, need, check)
 }
 
-// checker returns an error if the C function name returned a code other than MPI_SUCCESS.
-type checker func(name string, result uintptr) error
+// resultChecker returns an error if the C function name returned a code other than MPI_SUCCESS.
+type resultChecker func(name string, result uintptr) error
 
-func newChecker(need func(string) uintptr) checker {
+func newResultChecker(need func(string) uintptr) resultChecker {
 	text := need("MPI_Error_string")
 	return func(name string, result uintptr) error {
 		code := int32(result)
@@ -148,7 +148,7 @@ func newChecker(need func(string) uintptr) checker {
 	}
 }
 
-func (l *Library) bindMemory(h handles, need func(string) uintptr, check checker) {
+func (l *Library) bindMemory(h predefinedHandles, need func(string) uintptr, check resultChecker) {
 	alloc, free := need("MPI_Alloc_mem"), need("MPI_Free_mem")
 	l.AllocMem = func(bytes int) (unsafe.Pointer, error) {
 		var p unsafe.Pointer
@@ -158,7 +158,7 @@ func (l *Library) bindMemory(h handles, need func(string) uintptr, check checker
 	l.FreeMem = func(p unsafe.Pointer) error { return check("MPI_Free_mem", clib.Call(free, uintptr(p))) }
 }
 
-func (l *Library) bindCollectives(h handles, need func(string) uintptr, check checker) {
+func (l *Library) bindCollectives(h predefinedHandles, need func(string) uintptr, check resultChecker) {
 	reduce, ireduce, broadcast := need("MPI_Allreduce"), need("MPI_Iallreduce"), need("MPI_Ibcast")
 	scatter, gather := need("MPI_Ireduce_scatter"), need("MPI_Iallgatherv")
 	l.AllReduce = func(b unsafe.Pointer, count int, t DataType) error {
@@ -179,7 +179,7 @@ func (l *Library) bindCollectives(h handles, need func(string) uintptr, check ch
 	}
 }
 
-func (l *Library) bindMessages(h handles, need func(string) uintptr, check checker) {
+func (l *Library) bindMessages(h predefinedHandles, need func(string) uintptr, check resultChecker) {
 	send, receive, test := need("MPI_Isend"), need("MPI_Irecv"), need("MPI_Test")
 	l.ISend = func(r *Request, b unsafe.Pointer, count int, t DataType, to, tag int) error {
 		return check("MPI_Isend", clib.Call(send, uintptr(b), uintptr(count), h.types[t], uintptr(to), uintptr(tag), h.world, uintptr(unsafe.Pointer(r))))

@@ -12,12 +12,12 @@ import (
 // which the ID is passed by address, so that it can be called without cgo.
 const MinVersion = 22300
 
-// VersionText formats a version: 22809 as "2.28.9".
-func VersionText(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v%10000/100, v%100) }
+// FormatVersion formats a version: 22809 as "2.28.9".
+func FormatVersion(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v%10000/100, v%100) }
 
 // Open finds NCCL, checks its version and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.LoadTable(s, clib.NCCL, bind, clib.VersionCheck[Library]{Symbol: "ncclGetVersion", Check: (*Library).Check})
+	return clib.LoadFunctionTable(s, clib.NCCL, bind, clib.VersionCheck[Library]{Symbol: "ncclGetVersion", Check: (*Library).Check})
 }
 
 // Check returns a *clib.VersionError if the library is too old.
@@ -28,15 +28,15 @@ func (l *Library) Check() error {
 	}
 	if v < MinVersion || v >= 30000 {
 		return &clib.VersionError{
-			Library: clib.NCCL, Path: l.Path, Have: VersionText(v), Want: "2.23 or newer of version 2",
+			Library: clib.NCCL, Path: l.Path, Have: FormatVersion(v), Want: "2.23 or newer of version 2",
 			Advice: "install a newer one (pip install nvidia-nccl-cu13) or name its folder in " + clib.PathVariable,
 		}
 	}
 	return nil
 }
 
-// Symbols lists the functions that the library must have.
-func Symbols() []string { return clib.Symbols(bind) }
+// RequiredSymbols lists the functions that the library must have.
+func RequiredSymbols() []string { return clib.RequiredSymbols(bind) }
 
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }
@@ -49,12 +49,12 @@ func bind(path string, need func(string) uintptr) *Library {
 		r := call(version, uintptr(unsafe.Pointer(&v)))
 		return int(v), clib.CheckResult("ncclGetVersion", r)
 	}
-	bindGroup(l, need)
+	bindCommunicators(l, need)
 	bindCollectives(l, need)
 	return l
 }
 
-func bindGroup(l *Library, need func(string) uintptr) {
+func bindCommunicators(l *Library, need func(string) uintptr) {
 	unique, initialize := need("ncclGetUniqueId"), need("ncclCommInitRankScalable")
 	destroy, abort, async := need("ncclCommDestroy"), need("ncclCommAbort"), need("ncclCommGetAsyncError")
 	last, text := need("ncclGetLastError"), need("ncclGetErrorString")

@@ -53,7 +53,7 @@ func (r Result) Error() string {
 }
 
 // Library returns clib.NCCL.
-func (r Result) Library() clib.Name { return clib.NCCL }
+func (r Result) Library() clib.LibraryName { return clib.NCCL }
 
 // Error reports a failed call. errors.Is(err, RemoteError) works.
 type Error = clib.CallError[Result]

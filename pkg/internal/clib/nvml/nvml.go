@@ -103,18 +103,18 @@ func (r Result) Error() string {
 }
 
 // Library returns clib.NVML.
-func (r Result) Library() clib.Name { return clib.NVML }
+func (r Result) Library() clib.LibraryName { return clib.NVML }
 
 // Error reports a failed call. errors.Is(err, NotSupported) works.
 type Error = clib.CallError[Result]
 
 // Open finds NVML and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.LoadTable(s, clib.NVML, bind, clib.VersionCheck[Library]{})
+	return clib.LoadFunctionTable(s, clib.NVML, bind, clib.VersionCheck[Library]{})
 }
 
-// Symbols lists the functions that the library must have.
-func Symbols() []string { return clib.Symbols(bind) }
+// RequiredSymbols lists the functions that the library must have.
+func RequiredSymbols() []string { return clib.RequiredSymbols(bind) }
 
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }

@@ -25,18 +25,18 @@ type Library struct {
 	// "--gpu-architecture=compute_90" produces PTX, and "=sm_90" also machine code for this
 	// architecture. If the source has errors, the error is a *CompileError. The output's log
 	// may contain warnings.
-	Compile func(source, name string, options []string) (out Output, err error)
+	Compile func(source, name string, options []string) (out CompiledProgram, err error)
 }
 
-// Output is a compiled program.
-type Output struct {
+// CompiledProgram is a compiled program.
+type CompiledProgram struct {
 	PTX   []byte // text that ends with a zero byte, as the driver expects it
 	CUBIN []byte // machine code; empty if the architecture is a compute_ one
 	Log   string // messages of the compiler
 }
 
-// Image returns the image for the driver to load: the machine code, or PTX if there is none.
-func (o Output) Image() []byte {
+// LoadableImage returns the image for the driver to load: the machine code, or PTX if there is none.
+func (o CompiledProgram) LoadableImage() []byte {
 	if len(o.CUBIN) > 0 {
 		return o.CUBIN
 	}
@@ -84,7 +84,7 @@ func (r Result) Error() string {
 }
 
 // Library returns clib.NVRTC.
-func (r Result) Library() clib.Name { return clib.NVRTC }
+func (r Result) Library() clib.LibraryName { return clib.NVRTC }
 
 // Error reports a failed call. errors.Is(err, ErrorInvalidOption) works.
 type Error = clib.CallError[Result]
@@ -105,7 +105,7 @@ func (e *CompileError) Unwrap() error { return e.Result }
 
 // Open finds the compiler and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.LoadTable(s, clib.NVRTC, bind, clib.VersionCheck[Library]{Symbol: "nvrtcVersion", Check: (*Library).Check})
+	return clib.LoadFunctionTable(s, clib.NVRTC, bind, clib.VersionCheck[Library]{Symbol: "nvrtcVersion", Check: (*Library).Check})
 }
 
 // Check returns a *clib.VersionError if the compiler is too old.
@@ -123,8 +123,8 @@ func (l *Library) Check() error {
 	return nil
 }
 
-// Symbols lists the functions that the library must have.
-func Symbols() []string { return clib.Symbols(bind) }
+// RequiredSymbols lists the functions that the library must have.
+func RequiredSymbols() []string { return clib.RequiredSymbols(bind) }
 
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }

@@ -19,7 +19,7 @@ type resultGetter struct {
 	size, get uintptr
 }
 
-func (g resultGetter) read(program uintptr) ([]byte, error) {
+func (g resultGetter) readResult(program uintptr) ([]byte, error) {
 	var n uint64
 	if r := call(g.size, program, uintptr(unsafe.Pointer(&n))); r != Success {
 		return nil, clib.CheckResult(g.name+"Size", r)
@@ -32,12 +32,12 @@ func (g resultGetter) read(program uintptr) ([]byte, error) {
 	return buf, clib.CheckResult(g.name, r)
 }
 
-func (p programFunctions) compileProgram(source, name string, options []string) (out Output, err error) {
+func (p programFunctions) compileProgram(source, name string, options []string) (out CompiledProgram, err error) {
 	var program uintptr
 	src, label := clib.CString(source), clib.CString(name)
 	r := call(p.create, uintptr(unsafe.Pointer(&program)), uintptr(unsafe.Pointer(&src[0])), uintptr(unsafe.Pointer(&label[0])), 0, 0, 0)
 	if r != Success {
-		return Output{}, clib.CheckResult("nvrtcCreateProgram", r)
+		return CompiledProgram{}, clib.CheckResult("nvrtcCreateProgram", r)
 	}
 	defer func() {
 		if r := call(p.destroy, uintptr(unsafe.Pointer(&program))); err == nil {
@@ -45,13 +45,13 @@ func (p programFunctions) compileProgram(source, name string, options []string) 
 		}
 	}()
 	compiled := p.compileWithOptions(program, options)
-	if text, logErr := p.log.read(program); logErr == nil {
+	if text, logErr := p.log.readResult(program); logErr == nil {
 		out.Log = strings.TrimSpace(clib.GoString(text))
 	}
 	if compiled != Success {
 		return out, &CompileError{Name: name, Result: compiled, Log: out.Log}
 	}
-	return p.addResults(program, out, options)
+	return p.readCompiledCode(program, out, options)
 }
 
 func (p programFunctions) compileWithOptions(program uintptr, options []string) Result {
@@ -69,15 +69,15 @@ func (p programFunctions) compileWithOptions(program uintptr, options []string) 
 	return call(p.compile, program, uintptr(len(options)), uintptr(unsafe.Pointer(&list[0])))
 }
 
-// addResults adds the PTX to out, and for an sm_ architecture the machine code.
-func (p programFunctions) addResults(program uintptr, out Output, options []string) (Output, error) {
+// readCompiledCode adds the PTX to out, and for an sm_ architecture the machine code.
+func (p programFunctions) readCompiledCode(program uintptr, out CompiledProgram, options []string) (CompiledProgram, error) {
 	var err error
-	if out.PTX, err = p.ptx.read(program); err != nil {
+	if out.PTX, err = p.ptx.readResult(program); err != nil {
 		return out, err
 	}
 	for _, o := range options {
 		if strings.Contains(o, "arch") && strings.Contains(o, "sm_") {
-			out.CUBIN, err = p.cubin.read(program)
+			out.CUBIN, err = p.cubin.readResult(program)
 			return out, err
 		}
 	}

@@ -26,7 +26,7 @@ func NewNoOp() *Library {
 
 // Open finds NVTX and looks up its functions. With an error it also returns a NewNoOp.
 func Open(s *clib.Search) (*Library, error) {
-	l, err := clib.LoadTable(s, clib.NVTX, bind, clib.VersionCheck[Library]{})
+	l, err := clib.LoadFunctionTable(s, clib.NVTX, bind, clib.VersionCheck[Library]{})
 	if err != nil {
 		return NewNoOp(), err
 	}

@@ -25,7 +25,7 @@ type Report struct {
 
 // Library describes one library in a Report.
 type Library struct {
-	Name    clib.Name
+	Name    clib.LibraryName
 	Version string
 	Path    string
 	Use     string // what Lockstep uses the library for
@@ -64,7 +64,7 @@ func Probe(s *clib.Search) *Report {
 	lt, err := cublaslt.Open(s)
 	l := Library{Name: clib.CublasLt, Use: "matrix products", Problem: err}
 	if err == nil {
-		l.Version, l.Path = cublaslt.VersionText(lt.Version()), lt.Path
+		l.Version, l.Path = cublaslt.FormatVersion(lt.Version()), lt.Path
 	}
 	r.Libraries = append(r.Libraries, l)
 	comm, err := nccl.Open(s)
@@ -128,7 +128,7 @@ func (r *Report) addDriver(d *cuda.Driver, err error) {
 	if err == nil {
 		var v int
 		v, l.Problem = d.Version()
-		l.Version, l.Path = cuda.VersionText(v), d.Path
+		l.Version, l.Path = cuda.FormatVersion(v), d.Path
 	}
 	r.Libraries = append(r.Libraries, l)
 }
@@ -157,7 +157,7 @@ func (r *Report) addNVRTC(n *nvrtc.Library, err error) {
 func (r *Report) addCUDNN(c *cudnn.Library, err error) {
 	l := Library{Name: clib.CUDNN, Use: "GPU runs: convolutions", Problem: err}
 	if err == nil {
-		l.Version, l.Path = cudnn.VersionText(c.Version()), c.Path
+		l.Version, l.Path = cudnn.FormatVersion(c.Version()), c.Path
 	}
 	r.Libraries = append(r.Libraries, l)
 }
@@ -167,7 +167,7 @@ func (r *Report) addNCCL(n *nccl.Library, err error) {
 	if err == nil {
 		var v int
 		v, l.Problem = n.Version()
-		l.Version, l.Path = nccl.VersionText(v), n.Path
+		l.Version, l.Path = nccl.FormatVersion(v), n.Path
 	}
 	r.Libraries = append(r.Libraries, l)
 }

@@ -10,7 +10,7 @@ import (
 // A GPU can be used if the driver does not report its clock or bus ID, as with some virtual
 // GPUs, but not if the driver does not report its compute capability.
 func TestReportOfAReticentDriver(t *testing.T) {
-	st, err := clibtest.New(clibtest.Options{}).Stack()
+	st, err := clibtest.New(clibtest.Options{}).OpenStack()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ type Stack struct {
 	// CUPTI opens NVIDIA's profiling interface, only on request: it hooks into the driver.
 	CUPTI func() (*cupti.Library, error)
 
-	Missing map[clib.Name]error
+	Missing map[clib.LibraryName]error
 
 	// Images caches the machine code that NVRTC has compiled in this process, because engines
 	// that are started one after another use the same kernels.
@@ -41,7 +41,7 @@ type Stack struct {
 // Open opens and checks the libraries and initializes the driver. The error names the first of
 // the driver, NVRTC and cuDNN that cannot be used, and the remedy.
 func Open(s *clib.Search) (*Stack, error) {
-	st := &Stack{Missing: map[clib.Name]error{}, CUPTI: func() (*cupti.Library, error) { return cupti.Open(s) }}
+	st := &Stack{Missing: map[clib.LibraryName]error{}, CUPTI: func() (*cupti.Library, error) { return cupti.Open(s) }}
 	var err error
 	if st.Driver, err = cuda.Open(s); err != nil {
 		return nil, fmt.Errorf("use the GPU: %w", err)
@@ -125,7 +125,7 @@ func (st *Stack) checkMajorVersions() error {
 	}
 	return &clib.VersionError{
 		Library: clib.NVRTC, Path: st.NVRTC.Path, Have: fmt.Sprintf("%d.%d", major, minor),
-		Want:   fmt.Sprintf("%d.x, as the driver's CUDA %s,", driver/1000, cuda.VersionText(driver)),
+		Want:   fmt.Sprintf("%d.x, as the driver's CUDA %s,", driver/1000, cuda.FormatVersion(driver)),
 		Advice: fmt.Sprintf("install a newer driver, or an NVRTC of CUDA %d, and name its folder in %s", driver/1000, clib.PathVariable),
 	}
 }

@@ -16,9 +16,9 @@ import (
 	"lockstep/pkg/notebook"
 )
 
-// variable is the environment variable with the path of the lockstep command. The notebook's
+// binaryVariable is the environment variable with the path of the lockstep command. The notebook's
 // kernelspec sets it to the command that was built together with the kernel.
-const variable = "LOCKSTEP_BIN"
+const binaryVariable = "LOCKSTEP_BIN"
 
 const commandPackage = "lockstep/pkg/cmd/lockstep"
 
@@ -31,7 +31,7 @@ func Find(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find lockstep command: %w", err)
 	}
-	path := os.Getenv(variable)
+	path := os.Getenv(binaryVariable)
 	switch info, ok := debug.ReadBuildInfo(); {
 	case path != "":
 	case ok && info.Path == commandPackage:
@@ -41,12 +41,12 @@ func Find(ctx context.Context) (string, error) {
 	}
 	found, err := exec.LookPath(path)
 	if err != nil {
-		return "", fmt.Errorf("find lockstep command: %w; set %s to the lockstep command that was built with %s", err, variable, self)
+		return "", fmt.Errorf("find lockstep command: %w; set %s to the lockstep command that was built with %s", err, binaryVariable, self)
 	}
 	if isSameFile(found, self) {
 		return found, nil
 	}
-	return found, checkBuild(ctx, found)
+	return found, checkSameBuild(ctx, found)
 }
 
 // FindLauncher returns the path of the lockstep command that runs sweeps: lockstep in the folder of
@@ -69,9 +69,9 @@ func FindLauncher(ctx context.Context, workers string) (string, error) {
 	return Find(ctx)
 }
 
-// checkBuild returns an error if the lockstep command at the path command was not built
+// checkSameBuild returns an error if the lockstep command at the path command was not built
 // from the same sources as the running program.
-func checkBuild(ctx context.Context, command string) error {
+func checkSameBuild(ctx context.Context, command string) error {
 	theirs, err := queryBuildID(ctx, command)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func checkBuild(ctx context.Context, command string) error {
 		if notebook.InNotebook() {
 			advice = "if Lockstep was installed again while this kernel ran, restart the kernel; otherwise "
 		}
-		return fmt.Errorf("use %s for workers: got build %q, want build %q (this program's): %sbuild both from the same sources, or set %s to the lockstep command of this program", command, theirs, buildid.ID, advice, variable)
+		return fmt.Errorf("use %s for workers: got build %q, want build %q (this program's): %sbuild both from the same sources, or set %s to the lockstep command of this program", command, theirs, buildid.ID, advice, binaryVariable)
 	}
 	return nil
 }

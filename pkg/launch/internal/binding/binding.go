@@ -17,8 +17,8 @@ import (
 	"lockstep/pkg/train"
 )
 
-// State describes the CPUs of this machine and their use by other processes.
-type State struct {
+// CPUState describes the CPUs of this machine and their use by other processes.
+type CPUState struct {
 	Machine topology.Machine // with the CPUs that this process may use
 	Taken   []int            // CPUs that other processes are bound to
 	Online  []int            // CPUs of the machine that are in use, also those that this process may not use
@@ -38,25 +38,25 @@ type State struct {
 	Disturbed string // why other users' sweeps disturb the sweep; "" if it has all cores that it needs
 }
 
-// Read reads the current state of this machine's CPUs.
-func Read() State {
+// ReadCPUState reads the current state of this machine's CPUs.
+func ReadCPUState() CPUState {
 	if runtime.GOOS != "linux" {
-		return State{Problem: "only Linux can bind processes to CPUs, not " + runtime.GOOS}
+		return CPUState{Problem: "only Linux can bind processes to CPUs, not " + runtime.GOOS}
 	}
 	allowed, err := topology.AllowedCPUs()
 	if err != nil {
-		return State{Problem: err.Error()}
+		return CPUState{Problem: err.Error()}
 	}
-	var c State
+	var c CPUState
 	c.Quota, c.QuotaGroup = topology.CPUQuota(os.DirFS("/"))
 	all, err := topology.ReadMachine(os.DirFS("/sys/devices/system"))
 	c.Online = all.CPUIDs()
-	if c.Machine = all.Restrict(allowed); err != nil || len(c.Machine.CPUs) < len(allowed) {
+	if c.Machine = all.RestrictToCPUs(allowed); err != nil || len(c.Machine.CPUs) < len(allowed) {
 		c.Machine, c.Online = topology.NewFlatMachine(allowed), allowed
 	}
 	proc := os.DirFS("/proc")
 	if c.Taken, err = topology.TakenCPUs(proc, os.Getpid(), allowed); err != nil {
-		return State{Problem: "list the processes of this machine: " + err.Error()}
+		return CPUState{Problem: "list the processes of this machine: " + err.Error()}
 	}
 	namespace, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {
@@ -70,7 +70,7 @@ func Read() State {
 }
 
 // freeCores returns the machine without the cores that other processes are bound to.
-func (c State) freeCores() topology.Machine { return c.Machine.WithoutCores(c.Taken) }
+func (c CPUState) freeCores() topology.Machine { return c.Machine.WithoutCores(c.Taken) }
 
 // Modes of binding.
 const (
@@ -96,10 +96,10 @@ type Binding struct {
 }
 
 // Plan plans the binding of the workers of a run.
-func (c State) Plan(q Request) (Binding, error) {
-	b := Binding{Binding: runs.Binding{Mode: q.Mode, Allowed: topology.FormatList(c.Machine.CPUIDs()), Disturbed: c.Disturbed}}
+func (c CPUState) Plan(q Request) (Binding, error) {
+	b := Binding{Binding: runs.Binding{Mode: q.Mode, Allowed: topology.FormatCPUList(c.Machine.CPUIDs()), Disturbed: c.Disturbed}}
 	if c.Claimed != nil && q.Mode != NUMA { // who asks for nodes gets all their CPUs
-		c.Machine = c.Machine.Restrict(c.Claimed)
+		c.Machine = c.Machine.RestrictToCPUs(c.Claimed)
 	}
 	switch {
 	case c.Problem != "" && q.Mode != None:
@@ -118,15 +118,15 @@ func (c State) Plan(q Request) (Binding, error) {
 	case Cores:
 		b.Lists = m.DivideCores(q.Workers, q.Threads)
 	case NUMA:
-		if b.Lists = m.DivideNodes(q.Workers, q.Threads); b.Lists == nil {
-			b.Lists = c.Machine.DivideNodes(q.Workers, q.Threads)
+		if b.Lists = m.AssignNodes(q.Workers, q.Threads); b.Lists == nil {
+			b.Lists = c.Machine.AssignNodes(q.Workers, q.Threads)
 		}
 		if b.Lists == nil {
-			return b, fmt.Errorf("bind to NUMA nodes: %s do not fit on one node of this machine: use fewer, or bind to cores (Bind, --bind cores)", english.Count(q.Threads, "thread"))
+			return b, fmt.Errorf("bind to NUMA nodes: %s do not fit on one node of this machine: use fewer, or bind to cores (Bind, --bind cores)", english.FormatCount(q.Threads, "thread"))
 		}
 	}
 	for _, cpus := range b.Lists {
-		b.CPUs = append(b.CPUs, topology.FormatList(cpus))
+		b.CPUs = append(b.CPUs, topology.FormatCPUList(cpus))
 	}
 	return b, nil
 }
@@ -137,8 +137,8 @@ func (c State) Plan(q Request) (Binding, error) {
 // Two processes that are bound to the same core are slower than two that the operating system may move. So
 // workers are bound only to cores that no other process is bound to, and only if all processes that could
 // do the same are visible: not in a container without CPUs of its own, and not under a quota of CPU time.
-func (c State) reasonNotToBind(q Request) string {
-	need := fmt.Sprintf("%s × %s", english.Count(q.Most, "worker"), english.Count(q.Threads, "thread"))
+func (c CPUState) reasonNotToBind(q Request) string {
+	need := fmt.Sprintf("%s × %s", english.FormatCount(q.Most, "worker"), english.FormatCount(q.Threads, "thread"))
 	count := len(c.Machine.CPUs)
 	switch {
 	case q.Program != "":
@@ -146,17 +146,17 @@ func (c State) reasonNotToBind(q Request) string {
 	case q.Device != "" && !strings.HasPrefix(q.Device, "cpu") && q.Device != "reference":
 		return "the threads that feed a GPU need other cores than the computing thread"
 	case q.Most*q.Threads > count:
-		return fmt.Sprintf("%s do not fit on %s", need, english.Count(count, "CPU"))
+		return fmt.Sprintf("%s do not fit on %s", need, english.FormatCount(count, "CPU"))
 	case c.Quota < float64(count):
 		return fmt.Sprintf("a quota of %s CPUs limits this process, and others may use the same cores", strconv.FormatFloat(math.Round(10*c.Quota)/10, 'f', -1, 64))
 	case c.JobCPUs > 0 && c.JobCPUs < count:
-		return fmt.Sprintf("the Slurm job has %d of %s, but may run on all of them, as other jobs may", c.JobCPUs, english.Count(count, "CPU"))
+		return fmt.Sprintf("the Slurm job has %d of %s, but may run on all of them, as other jobs may", c.JobCPUs, english.FormatCount(count, "CPU"))
 	case c.Disturbed != "":
 		return c.Disturbed
 	case c.HasUnseenProcesses:
 		return "this container shares all CPUs of the machine with processes that it does not see"
 	case q.Most*q.Threads > len(c.freeCores().CPUs):
-		return fmt.Sprintf("other processes are bound to CPUs %s, and %s do not fit on the rest", topology.FormatList(c.Taken), need)
+		return fmt.Sprintf("other processes are bound to CPUs %s, and %s do not fit on the rest", topology.FormatCPUList(c.Taken), need)
 	}
 	return ""
 }

@@ -150,7 +150,7 @@ func signalDescendants(s unix.Signal) (running int) {
 		if err != nil {
 			continue
 		}
-		if parent, isStill, ok := parseStat(string(text)); ok {
+		if parent, isStill, ok := parseProcStat(string(text)); ok {
 			children[parent] = append(children[parent], pid)
 			still[pid] = isStill
 		}
@@ -165,10 +165,10 @@ func signalDescendants(s unix.Signal) (running int) {
 	return running
 }
 
-// parseStat parses /proc/PID/stat: the process's parent, and whether it is still, that is, stopped,
+// parseProcStat parses /proc/PID/stat: the process's parent, and whether it is still, that is, stopped,
 // ended or in an uninterruptible sleep. A process that has been sent SIGSTOP stops when it wakes from
 // such a sleep. One whose child by vfork was stopped before its exec sleeps so until the child goes on.
-func parseStat(text string) (parent int, still, ok bool) {
+func parseProcStat(text string) (parent int, still, ok bool) {
 	// pid (name) state ppid …: the name may contain spaces and parentheses.
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(fields) < 2 {

@@ -40,7 +40,7 @@ func TestParseStat(t *testing.T) {
 		"20236 (vf) D 20230 20236 20230 0": {20230, true, true}, "7 (a) b) (c) T 3 7": {3, true, true}, "7 (sh) t 3": {3, true, true},
 		"7 (sh) Z 3": {3, true, true}, "7 (sh) R 3": {3, false, true}, "7 (sleep) S 12": {12, false, true}, "7 (sh)": {0, false, false}, "": {0, false, false},
 	} {
-		parent, still, ok := parseStat(text)
+		parent, still, ok := parseProcStat(text)
 		if got := [3]any{parent, still, ok}; got != want {
 			t.Errorf("%q: %v, want %v", text, got, want)
 		}

@@ -16,12 +16,12 @@ func AddGuard(*exec.Cmd) {}
 // SignalGuard sends s to the process group of the program.
 func SignalGuard(p *os.Process, s unix.Signal) { SignalGroup(p, s) }
 
-// Environment returns LOCKSTEP_RUN with the run folder dir. Only Linux shows the environment of
+// RunEnvironment returns LOCKSTEP_RUN with the run folder dir. Only Linux shows the environment of
 // other processes, so other variables would have no use.
-func Environment(dir string) []string { return []string{"LOCKSTEP_RUN=" + dir} }
+func RunEnvironment(dir string) []string { return []string{"LOCKSTEP_RUN=" + dir} }
 
-// EndLeftBehind does nothing, because it finds processes by their environment.
-func EndLeftBehind(...string) (ended []int, err error) { return nil, nil }
+// KillOrphans does nothing, because it finds processes by their environment.
+func KillOrphans(...string) (ended []int, err error) { return nil, nil }
 
 // EndWithParent does nothing, because only Linux sends a signal when the parent ends.
 func EndWithParent() {}

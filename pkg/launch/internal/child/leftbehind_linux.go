@@ -20,40 +20,40 @@ import (
 // descendants inherit it, so they can be found after the launcher and the guard were killed.
 const launcherVariable = "LOCKSTEP_LAUNCHER"
 
-// identity identifies a process of this machine, as the value of launcherVariable.
-type identity struct {
+// processIdentity identifies a process of this machine, as the value of launcherVariable.
+type processIdentity struct {
 	pid       int
 	startTime uint64
 	namespace uint64 // PID namespace
 	boot      string
 }
 
-func ownIdentity() identity {
+func ownIdentity() processIdentity {
 	start, _ := process.Stat(os.Getpid())
-	return identity{os.Getpid(), start, process.PIDNamespace(), process.BootID()}
+	return processIdentity{os.Getpid(), start, process.PIDNamespace(), process.BootID()}
 }
 
-func (i identity) String() string {
+func (i processIdentity) String() string {
 	return fmt.Sprintf("%d-%d-%d-%s", i.pid, i.startTime, i.namespace, i.boot)
 }
 
-func parseIdentity(text string) (i identity, ok bool) {
+func parseIdentity(text string) (i processIdentity, ok bool) {
 	n, _ := fmt.Sscanf(text, "%d-%d-%d-%s", &i.pid, &i.startTime, &i.namespace, &i.boot)
 	return i, n == 4
 }
 
-// Environment returns the variables by which EndLeftBehind finds a process that this process starts
+// RunEnvironment returns the variables by which KillOrphans finds a process that this process starts
 // for the run in the folder dir, and the process's descendants.
-func Environment(dir string) []string {
+func RunEnvironment(dir string) []string {
 	return []string{"LOCKSTEP_RUN=" + dir, launcherVariable + "=" + ownIdentity().String()}
 }
 
-// EndLeftBehind kills the processes of the runs in dirs whose launcher or guard has ended, waits for
+// KillOrphans kills the processes of the runs in dirs whose launcher or guard has ended, waits for
 // their ends, and returns their pids. There are such processes only if that launcher or guard was killed.
-func EndLeftBehind(dirs ...string) (ended []int, err error) {
+func KillOrphans(dirs ...string) (ended []int, err error) {
 	own := ownIdentity()
 	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
-		left := killLeftBehind(own, dirs)
+		left := killOrphansOnce(own, dirs)
 		if len(left) == 0 {
 			slices.Sort(ended)
 			return slices.Compact(ended), nil
@@ -65,9 +65,9 @@ func EndLeftBehind(dirs ...string) (ended []int, err error) {
 	}
 }
 
-// killLeftBehind is one attempt of EndLeftBehind in the process own. It returns the pids of
+// killOrphansOnce is one attempt of KillOrphans in the process own. It returns the pids of
 // processes that have not ended.
-func killLeftBehind(own identity, dirs []string) (left []int) {
+func killOrphansOnce(own processIdentity, dirs []string) (left []int) {
 	paths, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {
 		return nil
@@ -82,7 +82,7 @@ func killLeftBehind(own identity, dirs []string) (left []int) {
 			continue
 		}
 		// The environment of a process that has ended, or that belongs to another user, cannot be read.
-		if text, err := os.ReadFile(path); err == nil && isLeftBehind(text, own, dirs) {
+		if text, err := os.ReadFile(path); err == nil && isOrphan(text, own, dirs) {
 			_ = p.Kill() // it may be gone
 			left = append(left, pid)
 		}
@@ -91,9 +91,9 @@ func killLeftBehind(own identity, dirs []string) (left []int) {
 	return left
 }
 
-// isLeftBehind reports whether EndLeftBehind must kill a process with the given environment. own is
+// isOrphan reports whether KillOrphans must kill a process with the given environment. own is
 // this process.
-func isLeftBehind(environment []byte, own identity, dirs []string) bool {
+func isOrphan(environment []byte, own processIdentity, dirs []string) bool {
 	var dir, launcher string
 	for entry := range bytes.SplitSeq(environment, []byte{0}) {
 		if v, ok := bytes.CutPrefix(entry, []byte("LOCKSTEP_RUN=")); ok {
@@ -107,19 +107,19 @@ func isLeftBehind(environment []byte, own identity, dirs []string) bool {
 		return false
 	}
 	start, state := process.Stat(l.pid)
-	return start != l.startTime || !process.Exists(state)
+	return start != l.startTime || !process.IsLiveState(state)
 }
 
-// parentEnded is the signal that this process gets when its parent has ended.
-const parentEnded = unix.SIGUSR1
+// parentEndedSignal is the signal that this process gets when its parent has ended.
+const parentEndedSignal = unix.SIGUSR1
 
 // EndWithParent makes this process end by SIGKILL as soon as its parent has ended, even if the
 // parent was killed. The caller's goroutine must stay locked to its thread.
 func EndWithParent() {
 	parent := os.Getppid()
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, parentEnded)
-	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(parentEnded), 0, 0, 0); err != nil {
+	signal.Notify(signals, parentEndedSignal)
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(parentEndedSignal), 0, 0, 0); err != nil {
 		return // Linux has had it since 2.1.57
 	}
 	endIfOrphaned := func() {

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("CHILD_TEST_END_WITH_PARENT") != "" {
 		runtime.LockOSThread()
 		EndWithParent()
-		_ = unix.Kill(os.Getpid(), parentEnded) // as if only a thread of the parent had ended
+		_ = unix.Kill(os.Getpid(), parentEndedSignal) // as if only a thread of the parent had ended
 		fmt.Println(os.Getpid())
 		time.Sleep(time.Hour)
 	}
@@ -49,7 +49,7 @@ func TestEndWithParent(t *testing.T) {
 	if _, err := fmt.Sscan(line, &pid); err != nil {
 		t.Fatal(err)
 	}
-	if _, state := process.Stat(pid); !process.Exists(state) {
+	if _, state := process.Stat(pid); !process.IsLiveState(state) {
 		t.Error("the process has ended before its parent")
 	}
 	if err := parent.Process.Kill(); err != nil {
@@ -65,23 +65,23 @@ func TestEndWithParent(t *testing.T) {
 // process that has started them has ended.
 func TestIsLeftBehind(t *testing.T) {
 	own := ownIdentity()
-	change := func(f func(*identity)) identity { i := own; f(&i); return i }
+	change := func(f func(*processIdentity)) processIdentity { i := own; f(&i); return i }
 	for name, c := range map[string]struct {
 		dir      string
 		launcher string
 		want     bool
 	}{
 		"this process":      {"/a", own.String(), false},
-		"an ended process":  {"/a", change(func(i *identity) { i.startTime-- }).String(), true},
-		"no such process":   {"/b", change(func(i *identity) { i.pid = 1 << 30 }).String(), true},
-		"another run":       {"/c", change(func(i *identity) { i.pid = 1 << 30 }).String(), false},
-		"another machine":   {"/a", change(func(i *identity) { i.pid, i.boot = 1<<30, "x" }).String(), false},
-		"another container": {"/a", change(func(i *identity) { i.pid, i.namespace = 1<<30, 1 }).String(), false},
+		"an ended process":  {"/a", change(func(i *processIdentity) { i.startTime-- }).String(), true},
+		"no such process":   {"/b", change(func(i *processIdentity) { i.pid = 1 << 30 }).String(), true},
+		"another run":       {"/c", change(func(i *processIdentity) { i.pid = 1 << 30 }).String(), false},
+		"another machine":   {"/a", change(func(i *processIdentity) { i.pid, i.boot = 1<<30, "x" }).String(), false},
+		"another container": {"/a", change(func(i *processIdentity) { i.pid, i.namespace = 1<<30, 1 }).String(), false},
 		"no launcher":       {"/a", "", false},
 		"other text":        {"/a", "7", false},
 	} {
 		text := "A=b\x00LOCKSTEP_RUN=" + c.dir + "\x00" + launcherVariable + "=" + c.launcher + "\x00"
-		if got := isLeftBehind([]byte(text), own, []string{"/a", "/b"}); got != c.want {
+		if got := isOrphan([]byte(text), own, []string{"/a", "/b"}); got != c.want {
 			t.Errorf("%s: got %v", name, got)
 		}
 	}

@@ -40,8 +40,8 @@ const (
 	patience = 2 * time.Second
 )
 
-// Configured returns the folder and the time that the administrator has set. folder is "" if cores are not shared.
-func Configured() (folder string, limit time.Duration, err error) {
+// ReadConfig returns the folder and the time that the administrator has set. folder is "" if cores are not shared.
+func ReadConfig() (folder string, limit time.Duration, err error) {
 	folder, limit = os.Getenv(FolderVariable), defaultLimit
 	if text := os.Getenv(LimitVariable); folder != "" && text != "" {
 		if limit, err = time.ParseDuration(text); err != nil || limit < 0 {
@@ -51,8 +51,8 @@ func Configured() (folder string, limit time.Duration, err error) {
 	return folder, limit, nil
 }
 
-// Check returns an error if this user cannot share cores in the folder.
-func Check(folder string) error {
+// CheckFolder returns an error if this user cannot share cores in the folder.
+func CheckFolder(folder string) error {
 	uid := os.Geteuid()
 	dir, err := makeFolder(folder, uid)
 	if err == nil {
@@ -68,8 +68,8 @@ func Check(folder string) error {
 	return nil
 }
 
-// errHeld is returned by NewClaim if another sweep of this user takes part already.
-var errHeld = errors.New("another sweep of this user has cores")
+// errAlreadyClaimed is returned by NewClaim if another sweep of this user takes part already.
+var errAlreadyClaimed = errors.New("another sweep of this user has cores")
 
 // Claim is what the sweep of this user has or waits for.
 type Claim struct {
@@ -80,20 +80,20 @@ type Claim struct {
 	Until time.Time
 
 	folder, dir      string
-	machine          binding.State
+	machine          binding.CPUState
 	workers, threads int
 	limit            time.Duration
 
-	entry                       // as last written
+	userClaim                   // as last written
 	file      *os.File          // of this user, locked; nil before it is written
 	untouched map[int]time.Time // by user: since when the sweep leaves the free cores that it waits for
 }
 
 // NewClaim returns a claim for a sweep by the workers and the threads per worker of its largest run.
-func NewClaim(folder string, limit time.Duration, machine binding.State, workers, threads int) (*Claim, error) {
+func NewClaim(folder string, limit time.Duration, machine binding.CPUState, workers, threads int) (*Claim, error) {
 	c := &Claim{
 		Until: time.Now().Add(limit), folder: folder, machine: machine, workers: workers, threads: threads, limit: limit,
-		entry: entry{uid: os.Geteuid()}, untouched: map[int]time.Time{},
+		userClaim: userClaim{uid: os.Geteuid()}, untouched: map[int]time.Time{},
 	}
 	var err error
 	if c.dir, err = makeFolder(folder, c.uid); err != nil {
@@ -102,8 +102,8 @@ func NewClaim(folder string, limit time.Duration, machine binding.State, workers
 	if len(machine.Machine.CPUs) == 0 {
 		return nil, errors.New(machine.Problem)
 	}
-	if _, alive := readEntry(c.dir, c.uid); alive {
-		return nil, errHeld
+	if _, alive := readUserClaim(c.dir, c.uid); alive {
+		return nil, errAlreadyClaimed
 	}
 	left, err := filepath.Glob(filepath.Join(c.dir, newFiles)) // by a process that was killed
 	for _, path := range left {
@@ -112,16 +112,16 @@ func NewClaim(folder string, limit time.Duration, machine binding.State, workers
 	return c, err
 }
 
-func (c *Claim) write(r record) error {
+func (c *Claim) writeRecord(r claimRecord) error {
 	r.Since = time.Now()
-	f, changed, err := writeLocked(c.dir, r)
+	f, changed, err := writeLockedFile(c.dir, r)
 	if err != nil {
 		return fmt.Errorf("share the cores with other users: %w", err)
 	}
 	if c.file != nil {
 		_ = c.file.Close() // it was read by nobody but this process
 	}
-	c.file, c.record, c.changed = f, r, changed
+	c.file, c.claimRecord, c.changed = f, r, changed
 	return nil
 }
 
@@ -136,28 +136,28 @@ func (c *Claim) Close() error {
 // hasQuota reports whether a quota of CPU time limits the sweep, so that cores are only counted.
 func (c *Claim) hasQuota() bool { return c.machine.Quota < float64(len(c.machine.Machine.CPUs)) }
 
-// count returns the number of cores of m, or its number of CPUs if the sweep has more threads than
+// countCores returns the number of cores of m, or its number of CPUs if the sweep has more threads than
 // this machine has cores.
-func (c *Claim) count(m topology.Machine) int {
+func (c *Claim) countCores(m topology.Machine) int {
 	if cores := c.machine.Machine.CountParts().Cores; c.workers*c.threads <= cores {
 		return m.CountParts().Cores
 	}
 	return len(m.CPUs)
 }
 
-// total returns the number of cores for all users, and needs how many the sweep needs.
-func (c *Claim) total() int {
+// totalCores returns the number of cores for all users, and needs how many the sweep needs.
+func (c *Claim) totalCores() int {
 	if c.hasQuota() {
 		return max(1, int(c.machine.Quota))
 	}
-	return c.count(c.machine.Machine)
+	return c.countCores(c.machine.Machine)
 }
 
-func (c *Claim) needs() int { return min(c.workers*c.threads, c.total()) }
+func (c *Claim) neededCores() int { return min(c.workers*c.threads, c.totalCores()) }
 
-// free returns what the sweeps of other users have left: the CPUs of this machine, and the number
+// freeCores returns what the sweeps of other users have left: the CPUs of this machine, and the number
 // of cores. Sweeps under a quota count, but have no CPUs of their own.
-func (c *Claim) free(others []entry) (left topology.Machine, n int) {
+func (c *Claim) freeCores(others []userClaim) (left topology.Machine, n int) {
 	left = c.machine.Machine
 	all, ofQuota := 0, 0
 	for _, o := range others {
@@ -167,35 +167,35 @@ func (c *Claim) free(others []entry) (left topology.Machine, n int) {
 			ofQuota += o.Cores
 		}
 	}
-	n = c.count(left) - all
+	n = c.countCores(left) - all
 	if c.hasQuota() {
-		n = min(len(left.CPUs)-all, c.total()-ofQuota)
+		n = min(len(left.CPUs)-all, c.totalCores()-ofQuota)
 	}
 	return left, max(0, n)
 }
 
-// take claims n of the free cores; left contains their CPUs. ok is false if an earlier sweep has
+// takeCores claims n of the free cores; left contains their CPUs. ok is false if an earlier sweep has
 // claimed one of them at the same moment.
-func (c *Claim) take(left topology.Machine, n int) (ok bool, err error) {
-	r := record{Cores: n, Group: c.machine.QuotaGroup}
+func (c *Claim) takeCores(left topology.Machine, n int) (ok bool, err error) {
+	r := claimRecord{Cores: n, Group: c.machine.QuotaGroup}
 	if !c.hasQuota() {
 		quiet := left.WithoutCores(c.machine.Taken) // without cores to which other processes are bound
-		if c.count(quiet) < n {
+		if c.countCores(quiet) < n {
 			quiet = left
 		}
 		workers, threads := c.workers, c.threads
-		if n < c.needs() {
+		if n < c.neededCores() {
 			workers, threads = n, 1
 		}
-		r = record{CPUs: quiet.SelectCores(workers, threads)}
+		r = claimRecord{CPUs: quiet.SelectCores(workers, threads)}
 	}
-	if err := c.write(r); err != nil {
+	if err := c.writeRecord(r); err != nil {
 		return false, err
 	}
 	time.Sleep(settleTime) // from now on, all files that appear are later
-	others, err := readEntries(c.folder, c.uid, c.machine.Online)
+	others, err := readOtherClaims(c.folder, c.uid, c.machine.Online)
 	earlier := slices.DeleteFunc(others, c.isBefore)
-	left, free := c.free(earlier)
+	left, free := c.freeCores(earlier)
 	ids := left.CPUIDs()
 	ok = err == nil && free >= n && !slices.ContainsFunc(r.CPUs, func(id int) bool { return !slices.Contains(ids, id) })
 	if ok {
@@ -204,39 +204,39 @@ func (c *Claim) take(left topology.Machine, n int) (ok bool, err error) {
 	return ok, err
 }
 
-// Try takes the cores that the sweep needs if they are free and no earlier sweep waits for them.
+// TryTake takes the cores that the sweep needs if they are free and no earlier sweep waits for them.
 // Otherwise it returns false, and the place in which the sweep waits.
-func (c *Claim) Try() (bool, Place, error) {
-	others, err := readEntries(c.folder, c.uid, c.machine.Online)
+func (c *Claim) TryTake() (bool, QueuePlace, error) {
+	others, err := readOtherClaims(c.folder, c.uid, c.machine.Online)
 	if err != nil {
-		return false, Place{}, err
+		return false, QueuePlace{}, err
 	}
-	left, free := c.free(others)
+	left, free := c.freeCores(others)
 	before, after := c.countWaiting(others, free)
-	if before == 0 && free >= c.needs() {
-		if ok, err := c.take(left, c.needs()); ok || err != nil {
-			return ok, Place{}, err
+	if before == 0 && free >= c.neededCores() {
+		if ok, err := c.takeCores(left, c.neededCores()); ok || err != nil {
+			return ok, QueuePlace{}, err
 		}
 	}
 	if c.Needs == 0 {
-		err = c.write(record{Needs: c.needs()})
+		err = c.writeRecord(claimRecord{Needs: c.neededCores()})
 	}
-	return false, Place{c.needs(), free, c.total(), before + 1, before + 1 + after}, err
+	return false, QueuePlace{c.neededCores(), free, c.totalCores(), before + 1, before + 1 + after}, err
 }
 
-// Place describes a waiting sweep: the numbers of cores that it needs, that are free, and of the
+// QueuePlace describes a waiting sweep: the numbers of cores that it needs, that are free, and of the
 // machine, and its place among the sweeps that wait, from 1.
-type Place struct{ needs, free, total, place, waiting int }
+type QueuePlace struct{ needs, free, total, place, waiting int }
 
 // String returns a message such as "2 cores: 1 of 2 are free, place 2 of 3".
-func (p Place) String() string {
-	return fmt.Sprintf("%s: %d of %d are free, place %d of %d", english.Count(p.needs, "core"), p.free, p.total, p.place, p.waiting)
+func (p QueuePlace) String() string {
+	return fmt.Sprintf("%s: %d of %d are free, place %d of %d", english.FormatCount(p.needs, "core"), p.free, p.total, p.place, p.waiting)
 }
 
 // countWaiting returns the numbers of other users' sweeps that wait before and after this one.
 // Sweeps that should have started do not count: they have waited for the longest time, or there are
 // enough free cores for them.
-func (c *Claim) countWaiting(others []entry, free int) (before, after int) {
+func (c *Claim) countWaiting(others []userClaim, free int) (before, after int) {
 	now := time.Now()
 	for _, o := range others {
 		since, leaves := c.untouched[o.uid]
@@ -259,16 +259,16 @@ func (c *Claim) countWaiting(others []entry, free int) (before, after int) {
 
 // Wait waits until the sweep has the cores that it needs, and calls show with its place. If too few
 // are free at Until, Wait takes the free ones, and returns why other sweeps disturb this one.
-func (c *Claim) Wait(ctx context.Context, show func(Place)) (disturbed string, err error) {
+func (c *Claim) Wait(ctx context.Context, show func(QueuePlace)) (disturbed string, err error) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
-		ok, place, err := c.Try()
+		ok, place, err := c.TryTake()
 		if ok || err != nil {
 			return "", err
 		}
 		if !time.Now().Before(c.Until) {
-			return c.takeFree()
+			return c.takeFreeCores()
 		}
 		show(place)
 		select {
@@ -279,26 +279,26 @@ func (c *Claim) Wait(ctx context.Context, show func(Place)) (disturbed string, e
 	}
 }
 
-// takeFree ends the waiting without the needed cores. It takes those that are free, unless an
+// takeFreeCores ends the waiting without the needed cores. It takes those that are free, unless an
 // earlier sweep waits for them.
-func (c *Claim) takeFree() (disturbed string, err error) {
-	others, err := readEntries(c.folder, c.uid, c.machine.Online)
+func (c *Claim) takeFreeCores() (disturbed string, err error) {
+	others, err := readOtherClaims(c.folder, c.uid, c.machine.Online)
 	if err != nil {
 		return "", err
 	}
-	left, n := c.free(others)
+	left, n := c.freeCores(others)
 	before, _ := c.countWaiting(others, n)
-	if n = min(n, c.needs()); before > 0 {
+	if n = min(n, c.neededCores()); before > 0 {
 		n = 0
 	}
 	ok := false
 	if n > 0 {
-		if ok, err = c.take(left, n); err != nil {
+		if ok, err = c.takeCores(left, n); err != nil {
 			return "", err
 		}
 	}
 	if !ok {
-		n, err = 0, c.write(record{})
+		n, err = 0, c.writeRecord(claimRecord{})
 	}
-	return fmt.Sprintf("it needs %s, and sweeps of other users left %d when it started", english.Count(c.needs(), "core"), n), err
+	return fmt.Sprintf("it needs %s, and sweeps of other users left %d when it started", english.FormatCount(c.neededCores(), "core"), n), err
 }

@@ -51,7 +51,7 @@ func sweep(folder string, args []string) error {
 		return err
 	}
 	last := ""
-	disturbed, err := c.Wait(context.Background(), func(p Place) {
+	disturbed, err := c.Wait(context.Background(), func(p QueuePlace) {
 		if p.String() != last {
 			last = p.String()
 			fmt.Println("waits for", p)
@@ -63,18 +63,18 @@ func sweep(folder string, args []string) error {
 	if disturbed != "" {
 		fmt.Println("disturbed:", disturbed)
 	}
-	fmt.Println("has", topology.FormatList(c.CPUs))
+	fmt.Println("has", topology.FormatCPUList(c.CPUs))
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return c.Close()
 }
 
 // flat returns a machine whose CPUs are cores of one node.
-func flat(cpus int) binding.State {
+func flat(cpus int) binding.CPUState {
 	var ids []int
 	for id := range cpus {
 		ids = append(ids, id)
 	}
-	return binding.State{Machine: topology.NewFlatMachine(ids), Online: ids, Quota: math.Inf(1)}
+	return binding.CPUState{Machine: topology.NewFlatMachine(ids), Online: ids, Quota: math.Inf(1)}
 }
 
 // user is the sweep of another user.
@@ -147,9 +147,9 @@ func shared(t *testing.T) string {
 func TestReadEntry(t *testing.T) {
 	self := os.Getuid()
 	online := []int{0, 1, 2, 3}
-	write := func(r record) func(*testing.T, string) {
+	write := func(r claimRecord) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {
-			f, _, err := writeLocked(dir, r)
+			f, _, err := writeLockedFile(dir, r)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -158,7 +158,7 @@ func TestReadEntry(t *testing.T) {
 	}
 	content := func(text string) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {
-			write(record{})(t, dir)
+			write(claimRecord{})(t, dir)
 			if err := os.WriteFile(filepath.Join(dir, fileName), []byte(text), 0); err != nil {
 				t.Fatal(err)
 			}
@@ -184,9 +184,9 @@ func TestReadEntry(t *testing.T) {
 		make func(t *testing.T, dir string)
 		want bool
 	}{
-		"has cores":     {write(record{CPUs: []int{0, 3}}), true},
-		"waits":         {write(record{Needs: 4}), true},
-		"under a quota": {write(record{Cores: 2, Group: "g"}), true},
+		"has cores":     {write(claimRecord{CPUs: []int{0, 3}}), true},
+		"waits":         {write(claimRecord{Needs: 4}), true},
+		"under a quota": {write(claimRecord{Cores: 2, Group: "g"}), true},
 		"nothing":       {func(*testing.T, string) {}, false},
 		"dead process":  {func(t *testing.T, dir string) { unlocked(t, dir) }, false},
 		"lock of flock": {func(t *testing.T, dir string) { must(t, unix.Flock(int(unlocked(t, dir).Fd()), unix.LOCK_EX)) }, false},
@@ -195,7 +195,7 @@ func TestReadEntry(t *testing.T) {
 		}, false},
 		"link": {func(t *testing.T, dir string) {
 			other := t.TempDir()
-			write(record{CPUs: []int{0}})(t, other)
+			write(claimRecord{CPUs: []int{0}})(t, other)
 			must(t, os.Symlink(filepath.Join(other, fileName), filepath.Join(dir, fileName)))
 		}, false},
 		"pipe":   {func(t *testing.T, dir string) { must(t, unix.Mkfifo(filepath.Join(dir, fileName), 0o644)) }, false},
@@ -212,7 +212,7 @@ func TestReadEntry(t *testing.T) {
 			if self != 0 {
 				t.Skip("only root can act for several users")
 			}
-			write(record{CPUs: []int{0}})(t, dir)
+			write(claimRecord{CPUs: []int{0}})(t, dir)
 			must(t, os.Chown(filepath.Join(dir, fileName), 61001, 61001))
 		}, false},
 		"huge":               {content(strings.Repeat(" ", maxFileBytes) + `{"cpus":[0]}`), false},
@@ -230,7 +230,7 @@ func TestReadEntry(t *testing.T) {
 			dir, err := makeFolder(folder, self)
 			must(t, err)
 			c.make(t, dir)
-			all, err := readEntries(folder, -1, online)
+			all, err := readOtherClaims(folder, -1, online)
 			if err != nil || (len(all) == 1) != c.want {
 				t.Errorf("got %+v, %v, want that it counts: %t", all, err, c.want)
 			}
@@ -239,7 +239,7 @@ func TestReadEntry(t *testing.T) {
 	for _, name := range []string{"0" + strconv.Itoa(self), "+" + strconv.Itoa(self), strconv.Itoa(self + 1), "x", "link"} {
 		folder := t.TempDir()
 		must(t, os.Mkdir(filepath.Join(folder, "x"), 0o755))
-		write(record{CPUs: []int{0}})(t, filepath.Join(folder, "x"))
+		write(claimRecord{CPUs: []int{0}})(t, filepath.Join(folder, "x"))
 		switch name {
 		case "x":
 		case "link":
@@ -247,7 +247,7 @@ func TestReadEntry(t *testing.T) {
 		default:
 			must(t, os.Rename(filepath.Join(folder, "x"), filepath.Join(folder, name)))
 		}
-		if all, err := readEntries(folder, -1, online); err != nil || len(all) != 0 {
+		if all, err := readOtherClaims(folder, -1, online); err != nil || len(all) != 0 {
 			t.Errorf("%s: got %+v, %v, want that a folder with another name does not count", name, all, err)
 		}
 	}
@@ -255,7 +255,7 @@ func TestReadEntry(t *testing.T) {
 
 // TestFree: what the sweeps of other users leave, on machines with and without SMT and under quotas.
 func TestFree(t *testing.T) {
-	smt := binding.State{Quota: math.Inf(1)} // 4 cores with 2 CPUs each: 0 and 4, 1 and 5, …
+	smt := binding.CPUState{Quota: math.Inf(1)} // 4 cores with 2 CPUs each: 0 and 4, 1 and 5, …
 	for id := range 8 {
 		smt.Machine.CPUs = append(smt.Machine.CPUs, topology.CPU{ID: id, Core: id % 4})
 		smt.Online = append(smt.Online, id)
@@ -265,47 +265,49 @@ func TestFree(t *testing.T) {
 	quota.Quota, quota.QuotaGroup = 4.5, "/hub"
 	own := quota
 	own.QuotaGroup = "/hub/anna"
-	has := func(cpus ...int) entry { return entry{record: record{CPUs: cpus}} }
-	counts := func(n int, group string) entry { return entry{record: record{Cores: n, Group: group}} }
+	has := func(cpus ...int) userClaim { return userClaim{claimRecord: claimRecord{CPUs: cpus}} }
+	counts := func(n int, group string) userClaim {
+		return userClaim{claimRecord: claimRecord{Cores: n, Group: group}}
+	}
 	for name, c := range map[string]struct {
-		machine                   binding.State
-		others                    []entry
+		machine                   binding.CPUState
+		others                    []userClaim
 		workers, threads          int
 		total, needs, free, takes int
 	}{
 		"alone":                         {flat(4), nil, 2, 1, 4, 2, 4, 2},
 		"threads":                       {flat(4), nil, 2, 2, 4, 4, 4, 4},
 		"more than the machine":         {flat(4), nil, 8, 1, 4, 4, 4, 4},
-		"another sweep":                 {flat(4), []entry{has(1)}, 2, 1, 4, 2, 3, 2},
-		"waiting ones have none":        {flat(4), []entry{{record: record{Needs: 4}}}, 2, 1, 4, 2, 4, 2},
-		"counted ones":                  {flat(4), []entry{counts(3, "")}, 2, 1, 4, 2, 1, 1},
+		"another sweep":                 {flat(4), []userClaim{has(1)}, 2, 1, 4, 2, 3, 2},
+		"waiting ones have none":        {flat(4), []userClaim{{claimRecord: claimRecord{Needs: 4}}}, 2, 1, 4, 2, 4, 2},
+		"counted ones":                  {flat(4), []userClaim{counts(3, "")}, 2, 1, 4, 2, 1, 1},
 		"all siblings":                  {smt, nil, 1, 1, 4, 1, 4, 2},
-		"a core with a sibling is used": {smt, []entry{has(5)}, 4, 1, 4, 4, 3, 6},
-		"more threads than cores":       {smt, []entry{has(1, 5)}, 5, 1, 8, 5, 6, 5},
+		"a core with a sibling is used": {smt, []userClaim{has(5)}, 4, 1, 4, 4, 3, 6},
+		"more threads than cores":       {smt, []userClaim{has(1, 5)}, 5, 1, 8, 5, 6, 5},
 		"quota":                         {quota, nil, 2, 1, 4, 2, 4, 2},
-		"quota of all":                  {quota, []entry{counts(3, "/hub"), counts(9, "/other")}, 2, 1, 4, 2, 1, 1},
-		"quota of each":                 {own, []entry{counts(4, "/hub/ben")}, 4, 1, 4, 4, 4, 4},
-		"quota, but few cores":          {own, []entry{counts(4, "/hub/ben"), has(0, 1, 2, 3, 4, 5, 6, 7, 8, 9)}, 4, 1, 4, 4, 2, 2},
-		"more than there are":           {flat(2), []entry{counts(2, ""), has(0)}, 1, 1, 2, 1, 0, 0},
+		"quota of all":                  {quota, []userClaim{counts(3, "/hub"), counts(9, "/other")}, 2, 1, 4, 2, 1, 1},
+		"quota of each":                 {own, []userClaim{counts(4, "/hub/ben")}, 4, 1, 4, 4, 4, 4},
+		"quota, but few cores":          {own, []userClaim{counts(4, "/hub/ben"), has(0, 1, 2, 3, 4, 5, 6, 7, 8, 9)}, 4, 1, 4, 4, 2, 2},
+		"more than there are":           {flat(2), []userClaim{counts(2, ""), has(0)}, 1, 1, 2, 1, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c1, err := NewClaim(t.TempDir(), time.Minute, c.machine, c.workers, c.threads)
 			if err != nil {
 				t.Fatal(err)
 			}
-			left, free := c1.free(c.others)
-			if c1.total() != c.total || c1.needs() != c.needs || free != c.free {
-				t.Errorf("needs %d of %d, %d are free; want %d of %d, %d", c1.needs(), c1.total(), free, c.needs, c.total, c.free)
+			left, free := c1.freeCores(c.others)
+			if c1.totalCores() != c.total || c1.neededCores() != c.needs || free != c.free {
+				t.Errorf("needs %d of %d, %d are free; want %d of %d, %d", c1.neededCores(), c1.totalCores(), free, c.needs, c.total, c.free)
 			}
 			n := min(free, c.needs)
 			if n == 0 {
 				return
 			}
-			if ok, err := c1.take(left, n); err != nil || !ok {
+			if ok, err := c1.takeCores(left, n); err != nil || !ok {
 				t.Fatal(ok, err)
 			}
-			if len(c1.record.CPUs)+c1.record.Cores != c.takes || (c1.record.Cores > 0) == (c.machine.QuotaGroup == "") {
-				t.Errorf("takes %+v, want %d CPUs", c1.record, c.takes)
+			if len(c1.claimRecord.CPUs)+c1.claimRecord.Cores != c.takes || (c1.claimRecord.Cores > 0) == (c.machine.QuotaGroup == "") {
+				t.Errorf("takes %+v, want %d CPUs", c1.claimRecord, c.takes)
 			}
 			if err := c1.Close(); err != nil {
 				t.Error(err)
@@ -323,10 +325,10 @@ func TestQuietCores(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ok, _, err := c.Try(); err != nil || !ok || topology.FormatList(c.CPUs) != want {
+		if ok, _, err := c.TryTake(); err != nil || !ok || topology.FormatCPUList(c.CPUs) != want {
 			t.Errorf("%d workers: got %v, %v, %v, want the CPUs %s", workers, ok, c.CPUs, err, want)
 		}
-		if again, err := NewClaim(c.folder, time.Minute, m, 1, 1); !errors.Is(err, errHeld) {
+		if again, err := NewClaim(c.folder, time.Minute, m, 1, 1); !errors.Is(err, errAlreadyClaimed) {
 			t.Errorf("a second sweep of the user: got %v, %v", again, err)
 		}
 		if err := c.Close(); err != nil {
@@ -367,7 +369,7 @@ func TestEightUsers(t *testing.T) {
 			running = running[1:]
 		}
 		e := <-events
-		ids, err := topology.ParseList(e.has)
+		ids, err := topology.ParseCPUList(e.has)
 		if err != nil || len(ids) != 1+e.who%2 {
 			t.Fatalf("user %d with %d workers has %q", e.who, 1+e.who%2, e.has)
 		}
@@ -454,25 +456,25 @@ func TestWaiting(t *testing.T) {
 // TestCountWaiting: which sweeps are before another one, and which of them do not hold it up.
 func TestCountWaiting(t *testing.T) {
 	now := time.Now()
-	waits := func(uid, needs int, ago time.Duration) entry {
-		return entry{record: record{Needs: needs}, uid: uid, changed: now.Add(-ago)}
+	waits := func(uid, needs int, ago time.Duration) userClaim {
+		return userClaim{claimRecord: claimRecord{Needs: needs}, uid: uid, changed: now.Add(-ago)}
 	}
 	for name, c := range map[string]struct {
-		others        []entry
+		others        []userClaim
 		untouched     time.Duration // since when user 7 leaves free cores
 		before, after int
 	}{
 		"alone":                           {nil, 0, 0, 0},
-		"has its cores":                   {[]entry{{record: record{CPUs: []int{0}}, uid: 7, changed: now.Add(-time.Hour)}}, 0, 0, 0},
-		"before and after":                {[]entry{waits(7, 2, 20*time.Second), waits(8, 1, 5*time.Second)}, 0, 1, 1},
-		"at the same time":                {[]entry{waits(1, 2, 10*time.Second), waits(9, 2, 10*time.Second)}, 0, 1, 1},
-		"should have started":             {[]entry{waits(7, 2, time.Minute+3*time.Second)}, 0, 0, 0},
-		"too few cores for a long time":   {[]entry{waits(7, 2, 50*time.Second)}, time.Hour, 1, 0},
-		"may take its cores":              {[]entry{waits(7, 1, 50*time.Second)}, time.Second, 1, 0},
-		"leaves its cores":                {[]entry{waits(7, 1, 50*time.Second)}, 3 * time.Second, 0, 0},
-		"the second cannot take them yet": {[]entry{waits(6, 2, 50*time.Second), waits(7, 1, 40*time.Second)}, 3 * time.Second, 2, 0},
+		"has its cores":                   {[]userClaim{{claimRecord: claimRecord{CPUs: []int{0}}, uid: 7, changed: now.Add(-time.Hour)}}, 0, 0, 0},
+		"before and after":                {[]userClaim{waits(7, 2, 20*time.Second), waits(8, 1, 5*time.Second)}, 0, 1, 1},
+		"at the same time":                {[]userClaim{waits(1, 2, 10*time.Second), waits(9, 2, 10*time.Second)}, 0, 1, 1},
+		"should have started":             {[]userClaim{waits(7, 2, time.Minute+3*time.Second)}, 0, 0, 0},
+		"too few cores for a long time":   {[]userClaim{waits(7, 2, 50*time.Second)}, time.Hour, 1, 0},
+		"may take its cores":              {[]userClaim{waits(7, 1, 50*time.Second)}, time.Second, 1, 0},
+		"leaves its cores":                {[]userClaim{waits(7, 1, 50*time.Second)}, 3 * time.Second, 0, 0},
+		"the second cannot take them yet": {[]userClaim{waits(6, 2, 50*time.Second), waits(7, 1, 40*time.Second)}, 3 * time.Second, 2, 0},
 	} {
-		claim := Claim{limit: time.Minute, entry: waits(5, 1, 10*time.Second), untouched: map[int]time.Time{}}
+		claim := Claim{limit: time.Minute, userClaim: waits(5, 1, 10*time.Second), untouched: map[int]time.Time{}}
 		if c.untouched > 0 {
 			claim.untouched[7] = now.Add(-c.untouched)
 		}
@@ -490,10 +492,10 @@ func TestTakenAtTheSameMoment(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(t, 61001, folder, 2, 1, time.Hour).next(t, "has 0")
-	if ok, err := c.take(c.machine.Machine, 2); ok || err != nil { // as if it had looked before
+	if ok, err := c.takeCores(c.machine.Machine, 2); ok || err != nil { // as if it had looked before
 		t.Errorf("the later sweep keeps the core: %v", err)
 	}
-	if ok, place, err := c.Try(); ok || err != nil || place.String() != "2 cores: 1 of 2 are free, place 1 of 1" {
+	if ok, place, err := c.TryTake(); ok || err != nil || place.String() != "2 cores: 1 of 2 are free, place 1 of 1" {
 		t.Errorf("got %v, %v, %v, want that it waits", ok, place, err)
 	}
 }
@@ -508,7 +510,7 @@ func TestCheck(t *testing.T) {
 	}
 	for name, cause := range map[string]string{"none": "no such file", "file": "not a directory", "taken": "is not a folder of the user " + uid} {
 		folder := filepath.Join(parent, name)
-		err := Check(folder)
+		err := CheckFolder(folder)
 		want := "install -d -o " + uid + " " + filepath.Join(folder, uid)
 		if err == nil || !strings.Contains(err.Error(), cause) || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("got %v, want %q and %q", err, cause, want)
@@ -518,7 +520,7 @@ func TestCheck(t *testing.T) {
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := Check(folder); err != nil {
+	if err := CheckFolder(folder); err != nil {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(filepath.Join(folder, uid)); err != nil || len(left) != 0 {
@@ -527,7 +529,7 @@ func TestCheck(t *testing.T) {
 	t.Setenv(FolderVariable, folder)
 	for text, ok := range map[string]bool{"": true, "90s": true, "0": true, "soon": false, "-1m": false, "10": false} {
 		t.Setenv(LimitVariable, text)
-		if _, limit, err := Configured(); (err == nil) != ok || (ok && text == "" && limit != defaultLimit) {
+		if _, limit, err := ReadConfig(); (err == nil) != ok || (ok && text == "" && limit != defaultLimit) {
 			t.Errorf("%q: got %v, %v", text, limit, err)
 		}
 	}

@@ -24,8 +24,8 @@ const (
 	maxReads = 10
 )
 
-// record is the content of a user's file: what the sweep has, or waits for.
-type record struct {
+// claimRecord is the content of a user's file: what the sweep has, or waits for.
+type claimRecord struct {
 	CPUs  []int     `json:"cpus,omitempty"`  // that the sweep has
 	Cores int       `json:"cores,omitempty"` // number of cores that the sweep has, under a quota of CPU time
 	Group string    `json:"group,omitempty"` // folder of the control group with that quota
@@ -33,42 +33,42 @@ type record struct {
 	Since time.Time `json:"since"`
 }
 
-// isPossible reports whether a machine with the given CPUs can have such a sweep.
-func (r record) isPossible(online []int) bool {
+// fitsMachine reports whether a machine with the given CPUs can have such a sweep.
+func (r claimRecord) fitsMachine(online []int) bool {
 	isOffline := func(id int) bool { return !slices.Contains(online, id) }
 	most := len(online)
 	return len(r.CPUs) <= most && !slices.ContainsFunc(r.CPUs, isOffline) && min(r.Cores, r.Needs) >= 0 && max(r.Cores, r.Needs) <= most
 }
 
-// entry is the file of a user whose sweep is alive.
-type entry struct {
-	record
+// userClaim is the file of a user whose sweep is alive.
+type userClaim struct {
+	claimRecord
 	uid     int
 	changed time.Time // by the kernel's clock: no user can choose it
 }
 
-func (e entry) isBefore(o entry) bool {
+func (e userClaim) isBefore(o userClaim) bool {
 	return e.changed.Before(o.changed) || e.changed.Equal(o.changed) && e.uid < o.uid
 }
 
-// readEntries returns the sweeps of all users in the folder except uid, in the order in which their
+// readOtherClaims returns the sweeps of all users in the folder except uid, in the order in which their
 // files were written.
-func readEntries(folder string, uid int, online []int) ([]entry, error) {
+func readOtherClaims(folder string, uid int, online []int) ([]userClaim, error) {
 	users, err := os.ReadDir(folder)
 	if err != nil {
 		return nil, fmt.Errorf("list the sweeps of all users: %w", err)
 	}
-	var all []entry
+	var all []userClaim
 	for _, u := range users {
 		id, err := strconv.ParseUint(u.Name(), 10, 32)
 		if err != nil || strconv.FormatUint(id, 10) != u.Name() || int(id) == uid || !u.IsDir() {
 			continue
 		}
-		if e, ok := readEntry(filepath.Join(folder, u.Name()), int(id)); ok && e.isPossible(online) {
+		if e, ok := readUserClaim(filepath.Join(folder, u.Name()), int(id)); ok && e.fitsMachine(online) {
 			all = append(all, e)
 		}
 	}
-	slices.SortFunc(all, func(a, b entry) int {
+	slices.SortFunc(all, func(a, b userClaim) int {
 		if a.isBefore(b) {
 			return -1
 		}
@@ -77,17 +77,17 @@ func readEntries(folder string, uid int, online []int) ([]entry, error) {
 	return all, nil
 }
 
-// readEntry reads the file in the folder of the user uid. ok is false unless it belongs to that
+// readUserClaim reads the file in the folder of the user uid. ok is false unless it belongs to that
 // user and a living process holds its lock. Whatever a user may have put in place of the file,
-// readEntry does not block: not on a named pipe, nor on a lease (see fcntl(2)).
-func readEntry(dir string, uid int) (e entry, ok bool) {
+// readUserClaim does not block: not on a named pipe, nor on a lease (see fcntl(2)).
+func readUserClaim(dir string, uid int) (e userClaim, ok bool) {
 	path := filepath.Join(dir, fileName)
 	for range maxReads {
 		f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 		if err != nil {
 			return e, false
 		}
-		e, ok = readLocked(f, uid)
+		e, ok = readLockedFile(f, uid)
 		was, err := f.Stat()
 		_ = f.Close()
 		if ok || err != nil {
@@ -101,7 +101,7 @@ func readEntry(dir string, uid int) (e entry, ok bool) {
 	return e, false
 }
 
-func readLocked(f *os.File, uid int) (e entry, ok bool) {
+func readLockedFile(f *os.File, uid int) (e userClaim, ok bool) {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || ownerOf(info) != uid || info.Size() > maxFileBytes {
 		return e, false
@@ -111,7 +111,7 @@ func readLocked(f *os.File, uid int) (e entry, ok bool) {
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxFileBytes))
 	e.uid, e.changed = uid, changeTime(info)
-	return e, err == nil && json.Unmarshal(text, &e.record) == nil
+	return e, err == nil && json.Unmarshal(text, &e.claimRecord) == nil
 }
 
 func ownerOf(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
@@ -132,9 +132,9 @@ func makeFolder(folder string, uid int) (string, error) {
 	return dir, err
 }
 
-// writeLocked replaces the user's file in dir by a new one, which it locks and returns with the
+// writeLockedFile replaces the user's file in dir by a new one, which it locks and returns with the
 // time of its last change. Nobody else can open the new file before it is locked.
-func writeLocked(dir string, r record) (f *os.File, changed time.Time, err error) {
+func writeLockedFile(dir string, r claimRecord) (f *os.File, changed time.Time, err error) {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return nil, changed, err

@@ -18,30 +18,30 @@ import (
 // be large and slow.
 const maxRuns = 1000
 
-// Finished is a run that is done, from which the time of another run can be estimated.
-type Finished struct {
+// FinishedRun is a run that is done, from which the time of another run can be estimated.
+type FinishedRun struct {
 	dir  string
 	info runs.Info
 }
 
-// ReadFinished returns finished runs: first those of the study in the folder dir, then those of other
+// ReadFinishedRuns returns finished runs: first those of the study in the folder dir, then those of other
 // studies in the same logs folder. It leaves out folders that it cannot read, and runs of other machines.
-func ReadFinished(dir string) []Finished {
+func ReadFinishedRuns(dir string) []FinishedRun {
 	ofStudy, _ := runs.Find(dir)
 	others, _ := runs.Find(filepath.Dir(dir))
 	others = slices.DeleteFunc(others, func(dir string) bool { return slices.Contains(ofStudy, dir) })
 	dirs := slices.Concat(ofStudy, others)
-	var all []Finished
+	var all []FinishedRun
 	for _, dir := range dirs[:min(len(dirs), maxRuns)] {
 		if info, err := runs.ReadInfo(dir); err == nil && info.Status == runs.StatusDone && info.Source == "" && info.WallSeconds > 0 && info.Workers > 0 {
-			all = append(all, Finished{dir, info})
+			all = append(all, FinishedRun{dir, info})
 		}
 	}
 	return all
 }
 
-// Run is a run that has not started.
-type Run struct {
+// PendingRun is a run that has not started.
+type PendingRun struct {
 	Workers     int
 	Epochs      int            // 0 if unknown
 	Config      map[string]any // as in run.json; nil for another program
@@ -51,15 +51,15 @@ type Run struct {
 	Threads int      // of each worker of that program
 }
 
-// Time returns how long the run will probably take, and the finished run from which this was
+// EstimateDuration returns how long the run will probably take, and the finished run from which this was
 // estimated: the one with the same config, or the same command, whose number of workers is nearest.
 // Time assumes that twice as many workers need half the time, so the run may take longer. It
 // returns 0 and "" if there is no such run.
-func (r Run) Time(all []Finished) (d time.Duration, source string) {
-	var nearest *Finished
+func (r PendingRun) EstimateDuration(all []FinishedRun) (d time.Duration, source string) {
+	var nearest *FinishedRun
 	distance := math.Inf(1)
 	for i, f := range all {
-		if apart := math.Abs(math.Log(float64(f.info.Workers) / float64(r.Workers))); apart < distance && r.isLike(f.info) {
+		if apart := math.Abs(math.Log(float64(f.info.Workers) / float64(r.Workers))); apart < distance && r.trainsLike(f.info) {
 			nearest, distance = &all[i], apart
 		}
 	}
@@ -70,20 +70,20 @@ func (r Run) Time(all []Finished) (d time.Duration, source string) {
 	done := "the complete program"
 	if epochs, ok := nearest.info.Config["epochs"].(float64); ok && epochs > 0 {
 		seconds *= float64(r.Epochs) / epochs
-		done = english.Count(int(epochs), "epoch")
+		done = english.FormatCount(int(epochs), "epoch")
 	}
 	took := time.Duration(nearest.info.WallSeconds * float64(time.Second))
-	source = fmt.Sprintf("%s took %s with %s in run %s", done, roundSeconds(took), english.Count(nearest.info.Workers, "worker"),
+	source = fmt.Sprintf("%s took %s with %s in run %s", done, roundUpSeconds(took), english.FormatCount(nearest.info.Workers, "worker"),
 		filepath.Join(filepath.Base(filepath.Dir(nearest.dir)), filepath.Base(nearest.dir)))
-	return roundSeconds(time.Duration(seconds * float64(time.Second))), source
+	return roundUpSeconds(time.Duration(seconds * float64(time.Second))), source
 }
 
-func roundSeconds(d time.Duration) time.Duration {
+func roundUpSeconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
 
-// isLike reports whether f trains like r, except for the numbers of workers and epochs and the seed.
-func (r Run) isLike(f runs.Info) bool {
+// trainsLike reports whether f trains like r, except for the numbers of workers and epochs and the seed.
+func (r PendingRun) trainsLike(f runs.Info) bool {
 	if len(r.Command) > 0 || len(f.Command) > 0 {
 		return slices.Equal(f.Command, r.Command) && f.ThreadsPerWorker == r.Threads
 	}
@@ -100,16 +100,16 @@ const (
 	shortestStall = 30 * time.Second
 )
 
-// End estimates the time at which a run ends: each remaining epoch takes the mean time of the
+// EndTime estimates the time at which a run ends: each remaining epoch takes the mean time of the
 // epochs done. last is the time at which the newest epoch ended, and total the number of all
 // epochs. If the current epoch already takes longer than the mean, End assumes that it ends now.
 // The result is zero if a number is unknown, or if the run has stalled.
-func End(done []runs.Epoch, total int, last time.Time) time.Time {
-	return endAt(time.Now(), done, total, last)
+func EndTime(done []runs.Epoch, total int, last time.Time) time.Time {
+	return endTimeAt(time.Now(), done, total, last)
 }
 
-// endAt implements End at the time now.
-func endAt(now time.Time, done []runs.Epoch, total int, last time.Time) time.Time {
+// endTimeAt implements End at the time now.
+func endTimeAt(now time.Time, done []runs.Epoch, total int, last time.Time) time.Time {
 	if len(done) == 0 || total == 0 || last.IsZero() {
 		return time.Time{}
 	}

@@ -33,7 +33,7 @@ func TestEnd(t *testing.T) {
 		if tt.want < 0 {
 			want = time.Time{}
 		}
-		if got := endAt(last.Add(tt.now), tt.done, tt.total, last); !got.Equal(want) {
+		if got := endTimeAt(last.Add(tt.now), tt.done, tt.total, last); !got.Equal(want) {
 			t.Errorf("%s: got %v, want %v", tt.name, got, want)
 		}
 	}
@@ -51,7 +51,7 @@ func TestReadFinishedLeavesOutOtherMachines(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if all := ReadFinished(filepath.Join(logs, "new")); len(all) != 1 || all[0].info.Study != "ours" {
+	if all := ReadFinishedRuns(filepath.Join(logs, "new")); len(all) != 1 || all[0].info.Study != "ours" {
 		t.Errorf("got %+v, want the run of this machine", all)
 	}
 }

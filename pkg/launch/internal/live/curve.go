@@ -10,17 +10,17 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// Curve is the speed-up over the number of workers, as package scaling computes it.
-type Curve struct {
+// SpeedupCurve is the speed-up over the number of workers, as package scaling computes it.
+type SpeedupCurve struct {
 	study   *scaling.Study
 	figure  *figure.Figure // nil unless it was drawn
 	partial bool           // whether runs are in progress
 }
 
-// NewCurve returns the speed-up of a study, or nil if no series has one at two worker counts. If
+// NewSpeedupCurve returns the speed-up of a study, or nil if no series has one at two worker counts. If
 // partial is set, the title says that the curve is the speed-up so far. If withFigure is set,
-// NewCurve also draws the figure for a cell.
-func NewCurve(study *scaling.Study, partial, withFigure bool) (*Curve, error) {
+// NewSpeedupCurve also draws the figure for a cell.
+func NewSpeedupCurve(study *scaling.Study, partial, withFigure bool) (*SpeedupCurve, error) {
 	counts := map[string]int{}
 	enough := false
 	for _, p := range study.Points {
@@ -32,7 +32,7 @@ func NewCurve(study *scaling.Study, partial, withFigure bool) (*Curve, error) {
 	if !enough {
 		return nil, nil
 	}
-	c := &Curve{study: study, partial: partial}
+	c := &SpeedupCurve{study: study, partial: partial}
 	if !withFigure {
 		return c, nil
 	}
@@ -45,7 +45,7 @@ func NewCurve(study *scaling.Study, partial, withFigure bool) (*Curve, error) {
 	return c, err
 }
 
-func (c *Curve) title() string {
+func (c *SpeedupCurve) title() string {
 	title := "Speed-up"
 	if c.partial {
 		title += " so far"
@@ -57,7 +57,7 @@ func (c *Curve) title() string {
 }
 
 // HTML returns the figure with its caption for a cell.
-func (c *Curve) HTML() string {
+func (c *SpeedupCurve) HTML() string {
 	if c.figure == nil {
 		return "<pre>" + html.EscapeString(c.String()) + "</pre>"
 	}
@@ -65,10 +65,10 @@ func (c *Curve) HTML() string {
 }
 
 // String returns the numbers of the curve as text.
-func (c *Curve) String() string { return strings.Join(c.lines(), "\n") }
+func (c *SpeedupCurve) String() string { return strings.Join(c.lines(), "\n") }
 
 // lines returns a table of the numbers of the curve, with a title.
-func (c *Curve) lines() []string {
+func (c *SpeedupCurve) lines() []string {
 	rows := [][]string{{"series", "workers", c.study.ThroughputUnit(), "speed-up", "efficiency"}}
 	for _, p := range c.study.Points {
 		if math.IsNaN(p.Speedup.Value) {

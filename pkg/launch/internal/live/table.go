@@ -55,7 +55,7 @@ type column struct {
 // estimated end if all runs have ended.
 func (t Table) columns() []column {
 	all := []column{
-		{"run", true, func(r Row) string { return clean.Text(r.Run) }},
+		{"run", true, func(r Row) string { return clean.EscapeText(r.Run) }},
 		{"workers", false, func(r Row) string { return fmt.Sprint(r.Workers) }},
 	}
 	if slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Job != "" }) {
@@ -141,7 +141,7 @@ func (t Table) notes() []string {
 	}
 	var all []string
 	for _, note := range order {
-		who := english.List(names[note])
+		who := english.JoinAnd(names[note])
 		if n := len(names[note]); n > 3 {
 			who = fmt.Sprintf("%s and %d other runs", names[note][0], n-1)
 		}
@@ -149,7 +149,7 @@ func (t Table) notes() []string {
 	}
 	all = append(all, t.Notes...)
 	for i, note := range all {
-		all[i] = clean.Text(note)
+		all[i] = clean.EscapeText(note)
 	}
 	return all
 }
@@ -171,7 +171,7 @@ func (t Table) HTML() string {
 		fmt.Fprintf(&b, `<%s style="text-align: %s; white-space: nowrap; padding: 2px 8px">%s</%s>`, tag, align, content, tag)
 	}
 	if t.Heading != "" {
-		fmt.Fprintf(&b, "<div>%s</div>\n", html.EscapeString(clean.Text(t.Heading)))
+		fmt.Fprintf(&b, "<div>%s</div>\n", html.EscapeString(clean.EscapeText(t.Heading)))
 	}
 	b.WriteString("<table class=\"lockstep-runs\">\n<thead><tr>")
 	for _, c := range columns {
@@ -207,7 +207,7 @@ func (t Table) String() string { return strings.Join(t.lines(math.MaxInt), "\n")
 func (t Table) lines(height int) []string {
 	var heading []string
 	if t.Heading != "" {
-		heading = []string{clean.Text(t.Heading)}
+		heading = []string{clean.EscapeText(t.Heading)}
 	}
 	notes := t.notes()
 	shown, omitted := t.limitRows(height - len(heading) - len(notes) - 2) // the head, and the line about the omitted rows

@@ -18,7 +18,7 @@ import (
 // because a failed display must not end the sweep.
 type View interface {
 	// Show shows t, and c below it unless it is nil. last is true for the last call.
-	Show(t Table, c *Curve, last bool)
+	Show(t Table, c *SpeedupCurve, last bool)
 	// DrawsFigures reports whether the view shows the figure of a curve.
 	DrawsFigures() bool
 }
@@ -44,12 +44,12 @@ func NewView(w io.Writer) View {
 type cellView struct {
 	table, curve *notebook.Live
 	shownTable   string
-	shownCurve   *Curve
+	shownCurve   *SpeedupCurve
 }
 
 func (v *cellView) DrawsFigures() bool { return true }
 
-func (v *cellView) Show(t Table, c *Curve, _ bool) {
+func (v *cellView) Show(t Table, c *SpeedupCurve, _ bool) {
 	if text := t.HTML(); text != v.shownTable {
 		v.shownTable = text
 		_ = v.table.Show(t)
@@ -68,7 +68,7 @@ type terminalView struct {
 
 func (v *terminalView) DrawsFigures() bool { return false }
 
-func (v *terminalView) Show(t Table, c *Curve, last bool) {
+func (v *terminalView) Show(t Table, c *SpeedupCurve, last bool) {
 	width, height := v.size()
 	var curve []string
 	if c != nil {
@@ -127,7 +127,7 @@ const lineInterval = 30 * time.Second
 
 func (v *lineView) DrawsFigures() bool { return false }
 
-func (v *lineView) Show(t Table, c *Curve, last bool) {
+func (v *lineView) Show(t Table, c *SpeedupCurve, last bool) {
 	if t.Heading != v.heading {
 		v.heading = t.Heading
 		_, _ = fmt.Fprintln(v.w, t.Heading)
@@ -147,7 +147,7 @@ func (v *lineView) Show(t Table, c *Curve, last bool) {
 			continue
 		}
 		v.shown[r.Run] = shownRun{r.State, note, r.Epoch, time.Now()}
-		_, _ = fmt.Fprintln(v.w, r.line())
+		_, _ = fmt.Fprintln(v.w, r.formatLine())
 	}
 	if notes := strings.Join(t.Notes, "\n"); notes != v.notes {
 		if v.notes = notes; notes != "" {
@@ -159,7 +159,7 @@ func (v *lineView) Show(t Table, c *Curve, last bool) {
 	}
 }
 
-func (r Row) line() string {
+func (r Row) formatLine() string {
 	parts := []string{r.State}
 	if r.Epoch > 0 {
 		parts = append(parts, "epoch "+r.formatEpoch())

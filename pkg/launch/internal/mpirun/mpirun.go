@@ -28,9 +28,9 @@ const (
 
 const versionTimeout = 30 * time.Second
 
-// Records is the signal that asks the ranks to write the records of their collective operations.
+// RecordsSignal is the signal that asks the ranks to write the records of their collective operations.
 // Both implementations of mpirun forward it to the ranks.
-const Records = unix.SIGALRM
+const RecordsSignal = unix.SIGALRM
 
 // Launcher is an mpirun of this machine.
 type Launcher struct {
@@ -54,14 +54,14 @@ func Find(ctx context.Context, name string) (Launcher, error) {
 		if err != nil {
 			continue
 		}
-		kind, err := readKind(ctx, path)
+		kind, err := queryImplementation(ctx, path)
 		return Launcher{Path: path, Kind: kind}, err
 	}
 	return Launcher{}, fmt.Errorf("no %s on this machine: %s", names[0], installAdvice)
 }
 
-// readKind asks the mpirun at path for its version, and returns its implementation of MPI.
-func readKind(ctx context.Context, path string) (string, error) {
+// queryImplementation asks the mpirun at path for its version, and returns its implementation of MPI.
+func queryImplementation(ctx context.Context, path string) (string, error) {
 	ctx, cancel := process.WithTimeout(ctx, versionTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, "--version")
@@ -136,19 +136,19 @@ func (l Launcher) StopSignal() unix.Signal {
 // StopSignals returns the signals by which mpirun may ask a rank to end.
 func StopSignals() []os.Signal { return []os.Signal{unix.SIGTERM, unix.SIGUSR2} }
 
-// FirstHost returns the first host in a hostfile, on which rank 0 is started: lines are "node1
+// ReadFirstHost returns the first host in a hostfile, on which rank 0 is started: lines are "node1
 // slots=4" for Open MPI and "node1:4" for MPICH.
-func FirstHost(path string) (string, error) {
+func ReadFirstHost(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", fmt.Errorf("read hostfile: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	return firstHost(f, path)
+	return parseFirstHost(f, path)
 }
 
-// firstHost implements FirstHost for the content r of the file.
-func firstHost(r io.Reader, path string) (string, error) {
+// parseFirstHost implements ReadFirstHost for the content r of the file.
+func parseFirstHost(r io.Reader, path string) (string, error) {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		text, _, _ := strings.Cut(lines.Text(), "#")

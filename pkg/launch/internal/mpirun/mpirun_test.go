@@ -57,11 +57,11 @@ func TestFirstHost(t *testing.T) {
 		"node1:4\nnode2:4\n":                          "node1",
 		"fe80::1\n":                                   "fe80::1",
 	} {
-		if got, err := firstHost(strings.NewReader(text), "hosts"); err != nil || got != want {
+		if got, err := parseFirstHost(strings.NewReader(text), "hosts"); err != nil || got != want {
 			t.Errorf("%q: got %q, %v, want %q", text, got, err, want)
 		}
 	}
-	if _, err := firstHost(strings.NewReader("#\n"), "hosts"); err == nil || !strings.Contains(err.Error(), "read hostfile hosts: it names no host") {
+	if _, err := parseFirstHost(strings.NewReader("#\n"), "hosts"); err == nil || !strings.Contains(err.Error(), "read hostfile hosts: it names no host") {
 		t.Errorf("got error %v, want that there is no host", err)
 	}
 }

@@ -9,14 +9,14 @@ import (
 // the stacks of all its goroutines, which can be hundreds of MB.
 const maxDumpBytes = 1 << 20
 
-// dumpCut is the line in place of the rest of a dump.
-const dumpCut = "[the stacks of the other goroutines are left out]\n"
+// omittedStacksLine is the line in place of the rest of a dump.
+const omittedStacksLine = "[the stacks of the other goroutines are left out]\n"
 
-// stackLine matches a line of a dump: the header of a goroutine, a call, a place in a file, or a
+// stackLinePattern matches a line of a dump: the header of a goroutine, a call, a place in a file, or a
 // note of the runtime. Other lines hardly match, and a match means nothing outside of a dump.
-var stackLine = regexp.MustCompile(`^(goroutine \d+ .*\]:|\t.*|[^\s(]+\(.*\)|panic\(.*\)|created by .*|\.\.\.\d* ?.*frames elided\.\.\.|runtime stack:|)\r?\n$`)
+var stackLinePattern = regexp.MustCompile(`^(goroutine \d+ .*\]:|\t.*|[^\s(]+\(.*\)|panic\(.*\)|created by .*|\.\.\.\d* ?.*frames elided\.\.\.|runtime stack:|)\r?\n$`)
 
-var stackHeader = []byte("goroutine ")
+var goroutineHeader = []byte("goroutine ")
 
 // dumpLimiter removes what exceeds maxDumpBytes in a dump of goroutines.
 type dumpLimiter struct {
@@ -27,7 +27,7 @@ type dumpLimiter struct {
 
 // limit returns the part of the output p that is to be kept. It holds back an incomplete line of a dump.
 func (d *dumpLimiter) limit(p []byte) []byte {
-	if d.dumped == 0 && !bytes.Contains(p, stackHeader) { // the usual case
+	if d.dumped == 0 && !bytes.Contains(p, goroutineHeader) { // the usual case
 		d.midOfLine = len(p) > 0 && p[len(p)-1] != '\n' || len(p) == 0 && d.midOfLine
 		return p
 	}
@@ -46,9 +46,9 @@ func (d *dumpLimiter) limit(p []byte) []byte {
 		}
 		line := p[:end]
 		p = p[end:]
-		inDump := d.dumped > 0 || !d.midOfLine && bytes.HasPrefix(line, stackHeader)
+		inDump := d.dumped > 0 || !d.midOfLine && bytes.HasPrefix(line, goroutineHeader)
 		d.midOfLine = false
-		if !inDump || !stackLine.Match(line) {
+		if !inDump || !stackLinePattern.Match(line) {
 			kept, d.dumped = append(kept, line...), 0
 			continue
 		}
@@ -56,7 +56,7 @@ func (d *dumpLimiter) limit(p []byte) []byte {
 		if d.dumped += len(line); d.dumped <= maxDumpBytes {
 			kept = append(kept, line...)
 		} else if before <= maxDumpBytes {
-			kept = append(kept, dumpCut...)
+			kept = append(kept, omittedStacksLine...)
 		}
 	}
 	return kept

@@ -39,10 +39,10 @@ func TestDumpIsLimited(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := log.String()
-		if !strings.HasPrefix(got, start+oneGoroutine) || !strings.HasSuffix(got, "\n"+dumpCut+after+oneGoroutine+"no end of line") {
+		if !strings.HasPrefix(got, start+oneGoroutine) || !strings.HasSuffix(got, "\n"+omittedStacksLine+after+oneGoroutine+"no end of line") {
 			t.Errorf("writes of %d bytes: got %.300s … %s", size, got, got[max(0, len(got)-700):])
 		}
-		if most := maxDumpBytes + len(start) + len(dumpCut) + len(after) + len(oneGoroutine) + 20; len(got) > most || len(got) < maxDumpBytes {
+		if most := maxDumpBytes + len(start) + len(omittedStacksLine) + len(after) + len(oneGoroutine) + 20; len(got) > most || len(got) < maxDumpBytes {
 			t.Errorf("writes of %d bytes: got %d bytes, want at most %d", size, len(got), most)
 		}
 		if shared.String() != got+"\n" {

@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// KeptLines is the number of last lines of each worker kept for errors.
-const KeptLines = 8
+// MaxKeptLines is the number of last lines of each worker kept for errors.
+const MaxKeptLines = 8
 
 // maxLineBytes limits the size of a line. Longer lines are split.
 const maxLineBytes = 8 << 10
@@ -91,7 +91,7 @@ func (l *Writer) addLine(text string) {
 	text = strings.TrimRight(text, "\r")
 	// A progress bar overwrites its line: only the last version counts.
 	text = text[strings.LastIndexByte(text, '\r')+1:]
-	if l.last = append(l.last, text); len(l.last) > KeptLines {
+	if l.last = append(l.last, text); len(l.last) > MaxKeptLines {
 		l.last = slices.Delete(l.last, 0, 1)
 	}
 	l.count++
@@ -146,22 +146,22 @@ func ReadLastLines(path string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n    ")
 }
 
-// LastLinesFollow is the part of an error before the last lines of a worker.
-const LastLinesFollow = "its last lines:\n    "
+// LastLinesIntro is the part of an error before the last lines of a worker.
+const LastLinesIntro = "its last lines:\n    "
 
-// KernelEnded is the text of the error of a sweep that ended because its notebook's kernel did.
-const KernelEnded = "ended with the notebook's kernel"
+// KernelEndedText is the text of the error of a sweep that ended because its notebook's kernel did.
+const KernelEndedText = "ended with the notebook's kernel"
 
-// Summarize returns the first line of an error for a table, which has no room for a worker's last
+// SummarizeError returns the first line of an error for a table, which has no room for a worker's last
 // lines. It says in plain words that a user or the end of the kernel has stopped the sweep, and if
 // resumable is set, how to continue it.
-func Summarize(text string, resumable bool) string {
+func SummarizeError(text string, resumable bool) string {
 	text, _, _ = strings.Cut(text, "\n")
-	announcement, _, _ := strings.Cut(LastLinesFollow, "\n")
+	announcement, _, _ := strings.Cut(LastLinesIntro, "\n")
 	text = strings.TrimSuffix(text, "; "+announcement)
 	if before, ok := strings.CutSuffix(text, context.Canceled.Error()); ok {
 		text = before + "stopped before its end"
-	} else if !strings.HasSuffix(text, KernelEnded) {
+	} else if !strings.HasSuffix(text, KernelEndedText) {
 		return text
 	}
 	if resumable {

@@ -37,11 +37,11 @@ func TestSummarize(t *testing.T) {
 		"run a: ended with the notebook's kernel": "run a: ended with the notebook's kernel; the same launch with Resume (--resume) continues it",
 		"job 7: canceled by you":                  "job 7: canceled by you",
 	} {
-		if got := Summarize(text, true); got != want {
+		if got := SummarizeError(text, true); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
-	if got := Summarize("run a: context canceled", false); got != "run a: stopped before its end" {
+	if got := SummarizeError("run a: context canceled", false); got != "run a: stopped before its end" {
 		t.Errorf("got %q for a program, which cannot be continued", got)
 	}
 }

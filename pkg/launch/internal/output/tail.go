@@ -24,15 +24,15 @@ func NewTail(path, prefix string, out *LineWriter) *Tail {
 // Path returns the path of the log.
 func (t *Tail) Path() string { return t.path }
 
-// Skip leaves out what the log contains already.
-func (t *Tail) Skip() {
+// SkipExisting leaves out what the log contains already.
+func (t *Tail) SkipExisting() {
 	if stat, err := os.Stat(t.path); err == nil {
 		t.offset = stat.Size()
 	}
 }
 
-// Copy copies to Out what was appended to the log, which need not exist, since the last call.
-func (t *Tail) Copy() {
+// CopyNew copies to Out what was appended to the log, which need not exist, since the last call.
+func (t *Tail) CopyNew() {
 	f, err := os.Open(t.path)
 	if err != nil {
 		return

@@ -20,9 +20,9 @@ type Values struct {
 	Run     string // path of the run folder
 }
 
-// pattern matches what may be a placeholder: braces around a word or a calculation with words and numbers,
+// placeholderPattern matches what may be a placeholder: braces around a word or a calculation with words and numbers,
 // and a dollar sign before it. JSON, regular expressions ({2}) and shells' brace expansions do not match.
-var pattern = regexp.MustCompile(`\$?\{+([A-Za-z_]\w*|\w+( *[-+*/%] *\w+)+)\}+`)
+var placeholderPattern = regexp.MustCompile(`\$?\{+([A-Za-z_]\w*|\w+( *[-+*/%] *\w+)+)\}+`)
 
 // Expand returns args with the values of a run in place of the placeholders {workers}, {gpus},
 // {seed} and {run}. {gpus} is an error if the run has no GPUs. {16*workers} is a product, and
@@ -33,7 +33,7 @@ func Expand(args []string, v Values) ([]string, error) {
 	var failed error
 	all := make([]string, len(args))
 	for i, arg := range args {
-		all[i] = pattern.ReplaceAllStringFunc(arg, func(text string) string {
+		all[i] = placeholderPattern.ReplaceAllStringFunc(arg, func(text string) string {
 			inner := strings.Trim(text, "{}")
 			opening, closing := strings.Count(text, "{"), strings.Count(text, "}")
 			switch {
@@ -52,7 +52,7 @@ func Expand(args []string, v Values) ([]string, error) {
 	return all, failed
 }
 
-func names() []string { return []string{"workers", "gpus", "seed", "run"} }
+func placeholderNames() []string { return []string{"workers", "gpus", "seed", "run"} }
 
 // evaluate returns the value of a placeholder, given without its braces.
 func (v Values) evaluate(text string) (string, error) {
@@ -83,7 +83,7 @@ func (v Values) evaluate(text string) (string, error) {
 		}
 		return strconv.Itoa(n / v.Workers), err
 	}
-	return "", fmt.Errorf("unknown placeholder {%s}%s: use {workers}, {gpus}, {seed}, {run}, {16*workers} or {64/workers}; {{%s}} stands for the text {%s}", text, nearest.Hint(text, names()), text, text)
+	return "", fmt.Errorf("unknown placeholder {%s}%s: use {workers}, {gpus}, {seed}, {run}, {16*workers} or {64/workers}; {{%s}} stands for the text {%s}", text, nearest.Hint(text, placeholderNames()), text, text)
 }
 
 // multiply returns the number of workers times factor, a number in the placeholder text.

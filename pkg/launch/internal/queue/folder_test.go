@@ -54,13 +54,13 @@ func TestFolder(t *testing.T) {
 				return ""
 			}
 			for range 2 { // another process finds the same folder
-				if got, err := findFolder(getenv, filepath.Join(base, "tmp")); err != nil || got != filepath.Join(base, c.want) {
+				if got, err := findLocksFolder(getenv, filepath.Join(base, "tmp")); err != nil || got != filepath.Join(base, c.want) {
 					t.Errorf("got %s, %v, want %s", got, err, c.want)
 				}
 			}
 		})
 	}
-	if _, err := findFolder(func(string) string { return "" }, filepath.Join(t.TempDir(), "none")); err == nil {
+	if _, err := findLocksFolder(func(string) string { return "" }, filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("got no error without any folder")
 	}
 }

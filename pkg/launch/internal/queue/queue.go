@@ -39,7 +39,7 @@ const (
 	Kept = 50
 )
 
-// Folder returns the path of this user's locks folder on this machine, which it creates if necessary:
+// LocksFolder returns the path of this user's locks folder on this machine, which it creates if necessary:
 // $LOCKSTEP_LOCKS, else the first of these folders that is or can be private to this user, and whose
 // file system has locks:
 //   - lockstep in $XDG_RUNTIME_DIR, if that is private too
@@ -49,10 +49,10 @@ const (
 //
 // If another user has taken the name of the folder, the folder has the name that
 // safeopen.CreatePrivateFolder chooses.
-func Folder() (string, error) { return findFolder(os.Getenv, os.TempDir()) }
+func LocksFolder() (string, error) { return findLocksFolder(os.Getenv, os.TempDir()) }
 
-// findFolder implements Folder for the environment getenv and the temporary directory temporary.
-func findFolder(getenv func(string) string, temporary string) (string, error) {
+// findLocksFolder implements Folder for the environment getenv and the temporary directory temporary.
+func findLocksFolder(getenv func(string) string, temporary string) (string, error) {
 	if dir := getenv(FolderVariable); dir != "" {
 		dir, err := filepath.Abs(dir)
 		if err == nil {
@@ -67,7 +67,7 @@ func findFolder(getenv func(string) string, temporary string) (string, error) {
 	use := func(parent, name string) string {
 		dir, err := safeopen.CreatePrivateFolder(parent, name)
 		if err == nil {
-			err = checkLocks(dir)
+			err = checkLocking(dir)
 		}
 		errs = append(errs, err)
 		if err != nil {
@@ -102,8 +102,8 @@ func hostName() string {
 	return host
 }
 
-// checkLocks returns an error if files in dir cannot be locked, as on some network file systems.
-func checkLocks(dir string) error {
+// checkLocking returns an error if files in dir cannot be locked, as on some network file systems.
+func checkLocking(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, queueFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
@@ -127,8 +127,8 @@ type Entry struct {
 
 func (e Entry) path() string { return filepath.Join(e.Folder, e.ID+e.State) }
 
-// List returns the sweeps in the locks folder, in the order in which they were launched.
-func List(folder string) ([]Entry, error) {
+// ListEntries returns the sweeps in the locks folder, in the order in which they were launched.
+func ListEntries(folder string) ([]Entry, error) {
 	files, err := os.ReadDir(folder)
 	if err != nil {
 		return nil, fmt.Errorf("list sweeps: %w", err)
@@ -196,9 +196,9 @@ type LockedEntry struct {
 	lock *os.File
 }
 
-// Add adds a sweep with the given id to the locks folder. record is the path of its record. The
+// AddEntry adds a sweep with the given id to the locks folder. record is the path of its record. The
 // caller has the queue's lock.
-func Add(folder, id, record, state string) (*LockedEntry, error) {
+func AddEntry(folder, id, record, state string) (*LockedEntry, error) {
 	p := &LockedEntry{Entry: Entry{Folder: folder, ID: id, State: state, Record: record}}
 	text, err := json.Marshal(p.Entry)
 	if err != nil {
@@ -265,7 +265,7 @@ func WithLock(ctx context.Context, folder string, do func() error) (err error) {
 // FindPredecessor returns the sweep that p waits for: a running sweep, else the first waiting one
 // that was launched earlier, or nil if p may start. The caller has the queue's lock.
 func (p *LockedEntry) FindPredecessor() (*Record, error) {
-	all, err := List(p.Folder)
+	all, err := ListEntries(p.Folder)
 	if err != nil {
 		return nil, err
 	}
@@ -300,10 +300,10 @@ func (p *LockedEntry) TryRun(ctx context.Context) (first *Record, err error) {
 	return first, err
 }
 
-// RemoveOld removes the oldest entries of ended sweeps, so that Kept remain. The caller has the
+// RemoveOldEntries removes the oldest entries of ended sweeps, so that Kept remain. The caller has the
 // queue's lock.
-func RemoveOld(folder string) error {
-	all, err := List(folder)
+func RemoveOldEntries(folder string) error {
+	all, err := ListEntries(folder)
 	if err != nil {
 		return err
 	}
@@ -322,7 +322,7 @@ var ErrKernelEnded error = kernelEndedError{}
 
 type kernelEndedError struct{}
 
-func (kernelEndedError) Error() string        { return output.KernelEnded }
+func (kernelEndedError) Error() string        { return output.KernelEndedText }
 func (kernelEndedError) Is(target error) bool { return target == context.Canceled }
 
 // EndCause returns the error to report after ctx has ended: ErrKernelEnded or a time-out's error,

@@ -26,9 +26,9 @@ const StateWaiting = "waiting"
 // the logs of the processes that run sweeps of notebooks.
 const RecordsFolder = ".launch"
 
-// Schema is the version of the records that this program writes. Records without a version have 0
+// RecordSchema is the version of the records that this program writes. Records without a version have 0
 // and are understood too.
-const Schema = 1
+const RecordSchema = 1
 
 // Record is the state of a sweep. Its process writes it to a file for other processes after each change.
 type Record struct {
@@ -43,13 +43,13 @@ type Record struct {
 	Ended   time.Time `json:"ended,omitzero"`
 	State   string    `json:"state"`
 	// WaitsFor describes the sweep or the cores that this sweep waits for.
-	WaitsFor string `json:"waits_for,omitempty"`
-	Error    string `json:"error,omitempty"`
-	Detach   bool   `json:"detach,omitempty"`
-	Kernel   int    `json:"kernel,omitempty"` // pid of the notebook's kernel that launched it; 0 if none
-	Orphan   bool   `json:"orphan,omitempty"` // whether that kernel has ended
-	Site     string `json:"site,omitempty"`   // the site profile, if the runs are jobs of Slurm; then PID is 0
-	Runs     []Run  `json:"runs"`
+	WaitsFor string      `json:"waits_for,omitempty"`
+	Error    string      `json:"error,omitempty"`
+	Detach   bool        `json:"detach,omitempty"`
+	Kernel   int         `json:"kernel,omitempty"` // pid of the notebook's kernel that launched it; 0 if none
+	Orphan   bool        `json:"orphan,omitempty"` // whether that kernel has ended
+	Site     string      `json:"site,omitempty"`   // the site profile, if the runs are jobs of Slurm; then PID is 0
+	Runs     []RunRecord `json:"runs"`
 
 	Starting bool     `json:"starting,omitempty"` // whether its process may still refuse to start it
 	Refusal  *Refusal `json:"refusal,omitempty"`  // why its process did not start it; nil if it did
@@ -59,21 +59,21 @@ type Record struct {
 
 // Refusal is the answer of a process that has not started a notebook's sweep.
 type Refusal struct {
-	Error string `json:"error"`
-	Owned bool   `json:"owned,omitempty"` // whether another process trains the runs by now
-	Busy  *Busy  `json:"busy,omitempty"`  // the sweep that it would have to wait for; nil if that is not the reason
+	Error string     `json:"error"`
+	Owned bool       `json:"owned,omitempty"` // whether another process trains the runs by now
+	Busy  *BusySweep `json:"busy,omitempty"`  // the sweep that it would have to wait for; nil if that is not the reason
 }
 
-// Busy describes a running sweep.
-type Busy struct {
+// BusySweep describes a running sweep.
+type BusySweep struct {
 	Study string    `json:"study"`
 	PID   int       `json:"pid"`
 	Since time.Time `json:"since"`
 	Cores string    `json:"cores,omitempty"` // that other users' sweeps have
 }
 
-// Run is the state of one run in a record.
-type Run struct {
+// RunRecord is the state of one run in a record.
+type RunRecord struct {
 	Name      string `json:"name"`
 	Dir       string `json:"dir"`
 	Label     string `json:"label,omitempty"` // of its series, in the workers' lines
@@ -93,8 +93,8 @@ type Run struct {
 	StudyLogs string `json:"study_logs,omitempty"`
 }
 
-// NewID returns an id for a sweep. The ids sort by the time of the launch.
-func NewID(now time.Time) string {
+// NewSweepID returns an id for a sweep. The ids sort by the time of the launch.
+func NewSweepID(now time.Time) string {
 	return fmt.Sprintf("%s-%d", now.UTC().Format("20060102T150405.000000"), os.Getpid())
 }
 
@@ -123,10 +123,10 @@ func ReadRecord(path string) (*Record, error) {
 
 // CheckSchema returns an error if the record has a version that this program does not understand.
 func (r *Record) CheckSchema() error {
-	if r.Schema >= 0 && r.Schema <= Schema {
+	if r.Schema >= 0 && r.Schema <= RecordSchema {
 		return nil
 	}
-	return fmt.Errorf("read record of sweep %s: got version %d (build %s of lockstep), want at most %d: use the lockstep that launched the sweep, or a newer one", r.Path, r.Schema, r.Build, Schema)
+	return fmt.Errorf("read record of sweep %s: got version %d (build %s of lockstep), want at most %d: use the lockstep that launched the sweep, or a newer one", r.Path, r.Schema, r.Build, RecordSchema)
 }
 
 // Write writes the record to its file.
@@ -165,12 +165,12 @@ func (r *Record) HasEnded() bool { return r.State != StateWaiting && r.State != 
 
 // IsAlive reports whether the process of the sweep is alive.
 func (r *Record) IsAlive() bool {
-	folder, err := Folder()
+	folder, err := LocksFolder()
 	return err == nil && Entry{Folder: folder, ID: r.ID, State: EntryWaiting}.IsAlive()
 }
 
-// Describe says that the sweep is running, with the pid and the start time if they are known.
-func (r *Record) Describe() string {
+// DescribeRunning says that the sweep is running, with the pid and the start time if they are known.
+func (r *Record) DescribeRunning() string {
 	if r.PID == 0 {
 		return r.Study + " is running"
 	}

@@ -67,8 +67,8 @@ func listSlurmFiles(folder string) ([]string, error) {
 	return names, nil
 }
 
-// ListSlurm returns the records of the listed sweeps on Slurm, the oldest first, without deleted studies.
-func ListSlurm() ([]*Record, error) {
+// ListSlurmSweeps returns the records of the listed sweeps on Slurm, the oldest first, without deleted studies.
+func ListSlurmSweeps() ([]*Record, error) {
 	folder, err := slurmListFolder()
 	if err != nil {
 		return nil, nil //nolint:nilerr // without a home folder, no sweep can have been submitted

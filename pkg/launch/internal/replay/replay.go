@@ -21,27 +21,27 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Find returns the runs of a sweep in the order of execution. name is a published table or a
+// FindRuns returns the runs of a sweep in the order of execution. name is a published table or a
 // recorded study, such as "unet2d-cells" or "recorded/unet2d-cells". It is an error if the logs
 // lack what a replay needs; see findLack.
-func Find(ctx context.Context, name string) ([]runs.Run, error) {
+func FindRuns(ctx context.Context, name string) ([]runs.Run, error) {
 	var names []string
 	for _, logs := range runs.ShippedLogs() {
-		short := ShortName(logs)
+		short := LogsName(logs)
 		if slices.Contains([]string{short, logs, strings.TrimSuffix(logs, ".csv")}, strings.TrimPrefix(filepath.ToSlash(name), "logs/")) {
-			return read(ctx, logs)
+			return readRuns(ctx, logs)
 		}
-		if _, err := read(ctx, logs); err == nil {
+		if _, err := readRuns(ctx, logs); err == nil {
 			names = append(names, short)
 		}
 	}
-	return nil, fmt.Errorf("unknown name %q%s: use %s", name, nearest.Hint(name, names), english.Either(names))
+	return nil, fmt.Errorf("unknown name %q%s: use %s", name, nearest.Hint(name, names), english.JoinOr(names))
 }
 
-// ShortName returns the name of logs without their folder and extension, such as "unet2d-cells".
-func ShortName(logs string) string { return strings.TrimSuffix(path.Base(logs), ".csv") }
+// LogsName returns the name of logs without their folder and extension, such as "unet2d-cells".
+func LogsName(logs string) string { return strings.TrimSuffix(path.Base(logs), ".csv") }
 
-func read(ctx context.Context, logs string) ([]runs.Run, error) {
+func readRuns(ctx context.Context, logs string) ([]runs.Run, error) {
 	place, err := runs.LocateLogs(logs)
 	if err != nil {
 		return nil, err
@@ -52,8 +52,8 @@ func read(ctx context.Context, logs string) ([]runs.Run, error) {
 	}
 	for i := range found.Runs {
 		info := &found.Runs[i].Info
-		info.Study, info.Source = cmp.Or(info.Study, ShortName(logs)), cmp.Or(info.Source, "read from "+place)
-		if lack := findLack(found.Runs[i].Epochs); lack != "" {
+		info.Study, info.Source = cmp.Or(info.Study, LogsName(logs)), cmp.Or(info.Source, "read from "+place)
+		if lack := describeMissing(found.Runs[i].Epochs); lack != "" {
 			return nil, fmt.Errorf("%s has %s; a replay needs at least two consecutive epochs", logs, lack)
 		}
 	}
@@ -63,9 +63,9 @@ func read(ctx context.Context, logs string) ([]runs.Run, error) {
 	return found.Runs, nil
 }
 
-// findLack describes what a run has instead of the seconds of at least two consecutive epochs, or
+// describeMissing describes what a run has instead of the seconds of at least two consecutive epochs, or
 // returns "".
-func findLack(epochs []runs.Epoch) string {
+func describeMissing(epochs []runs.Epoch) string {
 	n := 0
 	for n < len(epochs) && epochs[n].Seconds > 0 && epochs[n].Epoch == epochs[0].Epoch+n {
 		n++
@@ -81,18 +81,18 @@ func findLack(epochs []runs.Epoch) string {
 	return ""
 }
 
-// Seconds returns the duration of an epoch with its validation.
-func Seconds(e runs.Epoch) float64 {
+// EpochSeconds returns the duration of an epoch with its validation.
+func EpochSeconds(e runs.Epoch) float64 {
 	if math.IsNaN(e.ValSeconds) {
 		return e.Seconds
 	}
 	return e.Seconds + e.ValSeconds
 }
 
-// Write writes the run folder dir as if r were being trained. It calls wait before it writes an
+// WriteRun writes the run folder dir as if r were being trained. It calls wait before it writes an
 // epoch; if wait returns an error, the run ends with it. The lines about epochs go to out.log and
 // to rank0, the output of rank 0.
-func Write(r runs.Run, dir string, rank0 io.Writer, wait func(runs.Epoch) error) error {
+func WriteRun(r runs.Run, dir string, rank0 io.Writer, wait func(runs.Epoch) error) error {
 	info := r.Info
 	info.Status, info.Error, info.Started, info.Ended = "", "", time.Time{}, time.Time{}
 	info.WallSeconds, info.EnergyJoules, info.Test, info.Load = 0, 0, nil, nil // known at the end

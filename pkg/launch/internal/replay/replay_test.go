@@ -21,7 +21,7 @@ func TestFindLack(t *testing.T) {
 		{"time missing", []runs.Epoch{{Epoch: 1, Seconds: 3}, {Epoch: 2, Seconds: 3}, {Epoch: 3, Seconds: nan}}, "the seconds of 2 of 3 epochs of a run"},
 		{"from epoch 2", []runs.Epoch{{Epoch: 2, Seconds: 3}, {Epoch: 3, Seconds: 3}}, ""},
 	} {
-		if got := findLack(c.epochs); got != c.want {
+		if got := describeMissing(c.epochs); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
 	}

@@ -64,7 +64,7 @@ func (r *Reader) rereadLogs(dir string, running bool) {
 	if running && now.Before(r.next) {
 		return
 	}
-	stamp, err := stampFiles(dir)
+	stamp, err := fingerprintFiles(dir)
 	if err != nil || stamp == r.stamp {
 		return
 	}
@@ -97,8 +97,8 @@ func ReadWithLogs(dir string) (runs.Run, error) {
 	return runs.Run{}, fmt.Errorf("read run %s: %w", dir, fs.ErrNotExist)
 }
 
-// stampFiles returns a string that changes whenever a file in dir is created or modified.
-func stampFiles(dir string) (string, error) {
+// fingerprintFiles returns a string that changes whenever a file in dir is created or modified.
+func fingerprintFiles(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return "", err

@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Make creates the folder dir and its parents if necessary.
-func Make(dir string) error { return WrapWriteError("create folder", os.MkdirAll(dir, 0o755)) }
+// MakeDir creates the folder dir and its parents if necessary.
+func MakeDir(dir string) error { return WrapWriteError("create folder", os.MkdirAll(dir, 0o755)) }
 
 // WrapWriteError adds the action that failed to err, unless it is nil. If the folder cannot be
 // written to, the result also says how to choose another folder.

@@ -33,7 +33,7 @@ func forgetJobs(t *testing.T) {
 // TestReasonsWithAccounting ends jobs in different ways at the same time, and reads the reasons once
 // the controller has forgotten the jobs.
 func TestReasonsWithAccounting(t *testing.T) {
-	accounting.Use(t)
+	accounting.StartForTest(t)
 	me, err := user.Current()
 	if err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ func TaskID(array string, task int) string { return array + "_" + strconv.Itoa(t
 // IsArrayTask reports whether id is the id of a task of a job array.
 func IsArrayTask(id string) bool { return strings.Contains(id, "_") }
 
-// jobsOf returns the jobs and job arrays to which the ids belong, each once.
-func jobsOf(ids []string) []string {
+// parentJobIDs returns the jobs and job arrays to which the ids belong, each once.
+func parentJobIDs(ids []string) []string {
 	var all []string
 	seen := map[string]bool{}
 	for _, id := range ids {
@@ -39,14 +39,14 @@ func ShortenIDs(ids []string) []string {
 			tasks[job] = append(tasks[job], n)
 		}
 	}
-	all := jobsOf(ids)
+	all := parentJobIDs(ids)
 	for i, job := range all {
 		switch list := tasks[job]; len(list) {
 		case 0:
 		case 1:
 			all[i] = TaskID(job, list[0])
 		default:
-			all[i] = fmt.Sprintf("%s_[%s]", job, topology.FormatList(slices.Compact(slices.Sorted(slices.Values(list)))))
+			all[i] = fmt.Sprintf("%s_[%s]", job, topology.FormatCPUList(slices.Compact(slices.Sorted(slices.Values(list)))))
 		}
 	}
 	return all
@@ -68,7 +68,7 @@ func expandID(id string) []string {
 		}
 		first, err := strconv.Atoi(from)
 		last, err2 := strconv.Atoi(to)
-		if err != nil || err2 != nil || last-first > maxTasks { // such as ..., if the list is too long
+		if err != nil || err2 != nil || last-first > maxArrayTasks { // such as ..., if the list is too long
 			return []string{id}
 		}
 		for task := first; task <= last; task++ {
@@ -78,4 +78,4 @@ func expandID(id string) []string {
 	return all
 }
 
-const maxTasks = 4_000_001
+const maxArrayTasks = 4_000_001

@@ -15,8 +15,8 @@ import (
 // partition with * if it is the default, and memory.
 const sinfoFields = "%R|%a|%D|%c|%G|%l|%P|%m"
 
-// Cluster returns the partitions and reservations of the cluster.
-func (c Client) Cluster(ctx context.Context) (*site.Cluster, error) {
+// ReadCluster returns the partitions and reservations of the cluster.
+func (c Client) ReadCluster(ctx context.Context) (*site.Cluster, error) {
 	text, err := c.run(ctx, "sinfo", "--noheader", "--format="+sinfoFields)
 	if err != nil {
 		return nil, err
@@ -43,15 +43,15 @@ func parseSinfo(text string) ([]site.Partition, error) {
 		if line == "" {
 			continue
 		}
-		f := strings.Split(line, separator)
-		if len(f) != strings.Count(sinfoFields, separator)+1 {
+		f := strings.Split(line, fieldSeparator)
+		if len(f) != strings.Count(sinfoFields, fieldSeparator)+1 {
 			return nil, fmt.Errorf("read output of sinfo: got %q, want the fields %s", line, sinfoFields)
 		}
 		i, known := index[f[0]]
 		if !known {
 			i = len(all)
 			index[f[0]] = i
-			all = append(all, site.Partition{Name: f[0], State: f[1], TimeLimit: parseLimit(f[5]), Default: strings.HasSuffix(f[6], "*"), NoGPUs: true})
+			all = append(all, site.Partition{Name: f[0], State: f[1], TimeLimit: parseTimeLimit(f[5]), Default: strings.HasSuffix(f[6], "*"), NoGPUs: true})
 		}
 		p := &all[i]
 		nodes, _ := strconv.Atoi(f[2])
@@ -92,7 +92,7 @@ func parseReservations(text string) []site.Reservation {
 	return all
 }
 
-func parseLimit(text string) time.Duration {
+func parseTimeLimit(text string) time.Duration {
 	days, clock, ok := strings.Cut(text, "-")
 	if !ok {
 		days, clock = "0", text

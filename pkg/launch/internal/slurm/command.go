@@ -58,7 +58,7 @@ func (c Client) run(ctx context.Context, name string, args ...string) (string, e
 		return "", fmt.Errorf("run %s: %w (Lockstep waited for %v); %s", name, ErrNoAnswer, timeout, noAnswerAdvice)
 	case strings.Contains(message, "Could not establish a configuration source"):
 		return "", fmt.Errorf("run %s: %w: SLURM_CONF is not set, and there is no /etc/slurm/slurm.conf: use a login node of the cluster, or start Jupyter, or this command, from a shell in which SLURM_CONF is set", name, ErrNoAnswer)
-	case isNoAnswer(message):
+	case isControllerUnreachable(message):
 		return "", fmt.Errorf("run %s: %w: %s; %s", name, ErrNoAnswer, firstLine(message), noAnswerAdvice)
 	case message != "":
 		return "", &CommandError{Name: name, Message: message}
@@ -82,8 +82,8 @@ func (e *CommandError) Error() string {
 	return fmt.Sprintf("%s: %s", e.Name, strings.Join(lines, "; "))
 }
 
-// isNoAnswer reports whether a command's error output means that it could not reach the controller.
-func isNoAnswer(message string) bool {
+// isControllerUnreachable reports whether a command's error output means that it could not reach the controller.
+func isControllerUnreachable(message string) bool {
 	return slices.ContainsFunc([]string{"Unable to contact slurm controller", "Socket timed out", "Connection refused", "Communication connection failure"},
 		func(text string) bool { return strings.Contains(message, text) })
 }

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// HostNames returns the names in a list in Slurm's notation, such as n[1-3,7]. It does not ask the
+// ExpandHostNames returns the names in a list in Slurm's notation, such as n[1-3,7]. It does not ask the
 // controller.
-func (c Client) HostNames(ctx context.Context, list string) ([]string, error) {
+func (c Client) ExpandHostNames(ctx context.Context, list string) ([]string, error) {
 	if list == "" {
 		return nil, nil
 	}

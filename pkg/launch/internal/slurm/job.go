@@ -84,11 +84,11 @@ func (j Job) DescribeEnd(output string) string {
 	case state == "PREEMPTED" || strings.Contains(output, "DUE TO PREEMPTION"):
 		return "it was preempted by a job of higher priority: resume the run (Resume, --resume)"
 	case state == stateCanceled && j.By != "":
-		return "canceled by " + userName(j.By)
+		return "canceled by " + lookUpUserName(j.By)
 	case state == stateCanceled:
 		return "canceled by scancel; this cluster does not record by whom"
-	case state == stateFailed && firstFailedTask(output) != nil:
-		return firstFailedTask(output).String()
+	case state == stateFailed && findTaskFailure(output) != nil:
+		return findTaskFailure(output).String()
 	case state == stateFailed && j.Signal != 0:
 		return fmt.Sprintf("its script was ended by signal %d", j.Signal)
 	case state == stateFailed:
@@ -112,19 +112,19 @@ func (f *taskFailure) String() string {
 		name = "tasks "
 	}
 	text := fmt.Sprintf("%s%s ended with exit code %d on %s", name, f.tasks, f.code, f.node)
-	if f.code == killedCode {
+	if f.code == killedExitCode {
 		text += " (killed by signal 9: by a user's kill -9, or because memory ran out)"
 	}
 	return text
 }
 
-const killedCode = 128 + 9
+const killedExitCode = 128 + 9
 
 var taskFailurePattern = regexp.MustCompile(`srun: error: ([^:\s]+): tasks? ([0-9,-]+): Exited with exit code ([0-9]+)`)
 
-// firstFailedTask returns the first failure of tasks in the output of a job script, or nil. If one
+// findTaskFailure returns the first failure of tasks in the output of a job script, or nil. If one
 // task fails, srun ends the others, whose failures have no exit code.
-func firstFailedTask(output string) *taskFailure {
+func findTaskFailure(output string) *taskFailure {
 	m := taskFailurePattern.FindStringSubmatch(output)
 	if m == nil {
 		return nil
@@ -136,7 +136,7 @@ func firstFailedTask(output string) *taskFailure {
 // FirstFailedTask returns the number of the first task in the job script's output that ended with
 // an exit code other than 0, or 0.
 func FirstFailedTask(output string) int {
-	f := firstFailedTask(output)
+	f := findTaskFailure(output)
 	if f == nil {
 		return 0
 	}
@@ -178,8 +178,8 @@ func (j Job) DescribeWait() string {
 	return j.Reason
 }
 
-// userName returns the name of a user, given as a name or a number.
-func userName(id string) string {
+// lookUpUserName returns the name of a user, given as a name or a number.
+func lookUpUserName(id string) string {
 	if u, err := user.LookupId(id); err == nil {
 		return u.Username
 	}

@@ -68,8 +68,8 @@ func configValue(text, name string) string {
 	return ""
 }
 
-// sacctmgr runs sacctmgr show and returns its rows, each of which has the given columns.
-func (c Client) sacctmgr(ctx context.Context, columns string, args ...string) ([][]string, error) {
+// runSacctmgr runs sacctmgr show and returns its rows, each of which has the given columns.
+func (c Client) runSacctmgr(ctx context.Context, columns string, args ...string) ([][]string, error) {
 	text, err := c.run(ctx, "sacctmgr", append(append([]string{"--noheader", "--parsable2", "show"}, args...), "format="+columns)...)
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (c Client) sacctmgr(ctx context.Context, columns string, args ...string) ([
 func parseRows(command, text, columns string) ([][]string, error) {
 	var rows [][]string
 	for line := range strings.Lines(text) {
-		row := strings.Split(strings.TrimRight(line, "\n"), separator)
+		row := strings.Split(strings.TrimRight(line, "\n"), fieldSeparator)
 		if len(row) != strings.Count(columns, ",")+1 {
 			return nil, fmt.Errorf("read output of %s: got %q, want the columns %s", command, line, columns)
 		}
@@ -93,7 +93,7 @@ func parseRows(command, text, columns string) ([][]string, error) {
 // readAccounts returns the accounts of a user with the limits of the user's associations, and the
 // default QOS of each account, or "".
 func (c Client) readAccounts(ctx context.Context, name string) (accounts []site.Account, qos []string, err error) {
-	rows, err := c.sacctmgr(ctx, userColumns, "user", "where", "name="+name, "withassoc")
+	rows, err := c.runSacctmgr(ctx, userColumns, "user", "where", "name="+name, "withassoc")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -114,7 +114,7 @@ func parseAccounts(rows [][]string) (accounts []site.Account, qos []string) {
 		}
 		owner := "your account " + a.Name
 		a.Limits = slices.Concat(
-			tresLimits(owner, site.PerJob, f[5]), timeLimit(owner, f[6]), jobLimit(owner, site.PerUser, f[7]),
+			parseTRESLimits(owner, site.PerJob, f[5]), timeLimit(owner, f[6]), parseJobLimit(owner, site.PerUser, f[7]),
 			groupLimits(owner, site.PerUser, f[8], f[9]),
 		)
 		accounts, qos = append(accounts, a), append(qos, defaultQOS(f[3], strings.Split(f[4], ",")))
@@ -147,7 +147,7 @@ func (c Client) addLimits(ctx context.Context, cluster *site.Cluster, accounts [
 	ofQOS := make([][]site.Limit, len(accounts))
 	names := slices.AppendSeq(slices.Clone(qos), maps.Values(ofPartition))
 	if names = slices.DeleteFunc(names, func(q string) bool { return q == "" }); len(names) > 0 {
-		rows, err := c.sacctmgr(ctx, qosColumns, "qos", "where", "name="+strings.Join(names, ","))
+		rows, err := c.runSacctmgr(ctx, qosColumns, "qos", "where", "name="+strings.Join(names, ","))
 		if err != nil {
 			return err
 		}
@@ -206,7 +206,7 @@ func (c Client) readGroups(ctx context.Context, accounts []site.Account) (map[st
 	}
 	groups := map[string][]string{}
 	for len(missing) > 0 {
-		rows, err := c.sacctmgr(ctx, groupColumns, "assoc", "where", "account="+strings.Join(missing, ","), "user=")
+		rows, err := c.runSacctmgr(ctx, groupColumns, "assoc", "where", "account="+strings.Join(missing, ","), "user=")
 		if err != nil {
 			return nil, err
 		}
@@ -251,22 +251,22 @@ func qosLimits(owner, qos string, rows [][]string) []site.Limit {
 	}
 	f := rows[i]
 	return slices.Concat(
-		tresLimits(owner, site.PerJob, f[1]), tresLimits(owner, site.PerUser, f[2]), tresLimits(owner, site.ForAll, f[3]),
-		timeLimit(owner, f[4]), jobLimit(owner, site.PerUser, f[5]), jobLimit(owner, site.ForAll, f[6]),
+		parseTRESLimits(owner, site.PerJob, f[1]), parseTRESLimits(owner, site.PerUser, f[2]), parseTRESLimits(owner, site.ForAll, f[3]),
+		timeLimit(owner, f[4]), parseJobLimit(owner, site.PerUser, f[5]), parseJobLimit(owner, site.ForAll, f[6]),
 		groupLimits(owner, site.ForAll, f[7], f[8]),
 	)
 }
 
 func groupLimits(owner string, scope site.Scope, tres, jobs string) []site.Limit {
-	all := append(tresLimits(owner, scope, tres), jobLimit(owner, scope, jobs)...)
+	all := append(parseTRESLimits(owner, scope, tres), parseJobLimit(owner, scope, jobs)...)
 	for i := range all {
 		all[i].Group = true
 	}
 	return all
 }
 
-// tresLimits parses limits such as cpu=8,gres/gpu=2,node=2. Other resources are left out.
-func tresLimits(owner string, scope site.Scope, text string) []site.Limit {
+// parseTRESLimits parses limits such as cpu=8,gres/gpu=2,node=2. Other resources are left out.
+func parseTRESLimits(owner string, scope site.Scope, text string) []site.Limit {
 	resources := map[string]site.Resource{"cpu": site.ResourceCPU, "gres/gpu": site.ResourceGPU, "node": site.ResourceNode}
 	var all []site.Limit
 	for field := range strings.SplitSeq(text, ",") {
@@ -278,8 +278,8 @@ func tresLimits(owner string, scope site.Scope, text string) []site.Limit {
 	return all
 }
 
-// jobLimit parses a limit on the number of jobs. It returns nil if text is empty.
-func jobLimit(owner string, scope site.Scope, text string) []site.Limit {
+// parseJobLimit parses a limit on the number of jobs. It returns nil if text is empty.
+func parseJobLimit(owner string, scope site.Scope, text string) []site.Limit {
 	n, err := strconv.Atoi(text)
 	if err != nil {
 		return nil
@@ -289,7 +289,7 @@ func jobLimit(owner string, scope site.Scope, text string) []site.Limit {
 
 // timeLimit parses the longest time limit of a job of owner. It returns nil if text is empty.
 func timeLimit(owner, text string) []site.Limit {
-	limit := parseLimit(text)
+	limit := parseTimeLimit(text)
 	if limit == 0 {
 		return nil
 	}

@@ -70,7 +70,7 @@ func TestParseLimits(t *testing.T) {
 
 // TestWithoutAccounting: Slurm without accounting has no accounts and no limits.
 func TestWithoutAccounting(t *testing.T) {
-	cluster.Use(t)
+	cluster.StartForTest(t)
 	var c site.Cluster
 	if err := (Client{}).AddAccounts(t.Context(), &c); err != nil || c.NeedsAccount || c.Accounts != nil {
 		t.Errorf("got %+v, %v, want no accounts", c, err)

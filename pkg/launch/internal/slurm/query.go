@@ -17,12 +17,12 @@ var squeueFields = []string{"JobArrayID", "State", "Reason", "NodeList", "Restar
 // sacctFields are the fields for Jobs, in this order.
 var sacctFields = []string{"JobID", "State", "ExitCode", "NodeList", "Timelimit", "Start", "End"}
 
-const separator = "|"
+const fieldSeparator = "|"
 
-// Jobs returns the states of the jobs with the given ids, by id. It asks squeue, and then sacct for
+// QueryJobs returns the states of the jobs with the given ids, by id. It asks squeue, and then sacct for
 // the jobs that have ended, because sacct knows more about them. A job that is unknown to both has
 // the state "".
-func (c Client) Jobs(ctx context.Context, ids []string) (map[string]Job, error) {
+func (c Client) QueryJobs(ctx context.Context, ids []string) (map[string]Job, error) {
 	jobs := map[string]Job{}
 	for _, id := range ids {
 		jobs[id] = Job{ID: id}
@@ -32,10 +32,10 @@ func (c Client) Jobs(ctx context.Context, ids []string) (map[string]Job, error) 
 	}
 	var format []string
 	for _, f := range squeueFields {
-		format = append(format, f+":"+separator)
+		format = append(format, f+":"+fieldSeparator)
 	}
 	// --array prints a line for each task of an array, also for tasks that wait.
-	text, err := c.run(ctx, "squeue", "--noheader", "--states=all", "--array", "--jobs="+strings.Join(jobsOf(ids), ","), "--Format="+strings.Join(format, ","))
+	text, err := c.run(ctx, "squeue", "--noheader", "--states=all", "--array", "--jobs="+strings.Join(parentJobIDs(ids), ","), "--Format="+strings.Join(format, ","))
 	var refused *CommandError
 	if err != nil && !(errors.As(err, &refused) && strings.Contains(refused.Message, "Invalid job id")) {
 		return nil, err
@@ -58,7 +58,7 @@ func (c Client) Jobs(ctx context.Context, ids []string) (map[string]Job, error) 
 	if len(ended) == 0 {
 		return jobs, nil
 	}
-	text, err = c.run(ctx, "sacct", "--noheader", "--parsable2", "--allocations", "--jobs="+strings.Join(jobsOf(ended), ","), "--format="+strings.Join(sacctFields, ","))
+	text, err = c.run(ctx, "sacct", "--noheader", "--parsable2", "--allocations", "--jobs="+strings.Join(parentJobIDs(ended), ","), "--format="+strings.Join(sacctFields, ","))
 	if err != nil {
 		return jobs, nil // accounting is disabled, or does not answer: squeue's answer counts
 	}
@@ -82,7 +82,7 @@ func parseSqueue(text string) ([]Job, error) {
 		if line == "" {
 			continue
 		}
-		f := strings.Split(strings.TrimSuffix(line, separator), separator)
+		f := strings.Split(strings.TrimSuffix(line, fieldSeparator), fieldSeparator)
 		if len(f) != len(squeueFields) {
 			return nil, fmt.Errorf("read output of squeue: got %q, want %d fields: %s", line, len(squeueFields), strings.Join(squeueFields, ", "))
 		}
@@ -106,7 +106,7 @@ func parseSacct(text string) ([]Job, error) {
 		if line == "" {
 			continue
 		}
-		f := strings.Split(line, separator)
+		f := strings.Split(line, fieldSeparator)
 		if len(f) != len(sacctFields) {
 			return nil, fmt.Errorf("read output of sacct: got %q, want %d fields: %s", line, len(sacctFields), strings.Join(sacctFields, ", "))
 		}

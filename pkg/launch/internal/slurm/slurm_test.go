@@ -52,7 +52,7 @@ func submit(t *testing.T, options, commands string) string {
 func await(t *testing.T, id string, condition func(Job) bool) Job {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; {
-		jobs, err := Client{}.Jobs(t.Context(), []string{id})
+		jobs, err := Client{}.QueryJobs(t.Context(), []string{id})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func await(t *testing.T, id string, condition func(Job) bool) Job {
 }
 
 func TestEndOfJobs(t *testing.T) {
-	cluster.Use(t)
+	cluster.StartForTest(t)
 	tests := []struct{ name, commands, want string }{
 		{"failed", "exit 3", "its script ended with exit code 3"},
 		{"signal", "kill -ABRT $$", "its script was ended by signal 6"},
@@ -87,7 +87,7 @@ func TestEndOfJobs(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
-	cluster.Use(t)
+	cluster.StartForTest(t)
 	id := submit(t, "", "sleep 600")
 	await(t, id, func(j Job) bool { return j.State == "RUNNING" })
 	if err := (Client{}).Cancel(t.Context(), []string{id}, false); err != nil {
@@ -104,7 +104,7 @@ func TestCancel(t *testing.T) {
 
 // TestPendingForever: Slurm accepts a job that asks for more than the cluster has.
 func TestPendingForever(t *testing.T) {
-	cluster.Use(t)
+	cluster.StartForTest(t)
 	j := await(t, submit(t, "--partition=devel --ntasks=64", "true"), func(j Job) bool { return j.Reason != "" && j.Reason != "None" })
 	if !j.IsPending() || j.DescribeWait() == "" {
 		t.Errorf("got %+v, want a pending job", j)
@@ -112,7 +112,7 @@ func TestPendingForever(t *testing.T) {
 }
 
 func TestRejectedSubmission(t *testing.T) {
-	cluster.Use(t)
+	cluster.StartForTest(t)
 	path := filepath.Join(t.TempDir(), "job.sh")
 	if err := os.WriteFile(path, []byte("#!/bin/sh\n#SBATCH --partition=nowhere\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestRejectedSubmission(t *testing.T) {
 
 // TestRefusedDependency: sbatch only says that there is a dependency problem.
 func TestRefusedDependency(t *testing.T) {
-	cluster.Use(t)
+	cluster.StartForTest(t)
 	path := filepath.Join(t.TempDir(), "job.sh")
 	if err := os.WriteFile(path, []byte("#!/bin/sh\n#SBATCH --dependency=after17\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -139,14 +139,14 @@ func TestRefusedDependency(t *testing.T) {
 // TestSubmissionIsNotInterrupted: a submission that has begun returns the id of the job, although
 // the context has ended.
 func TestSubmissionIsNotInterrupted(t *testing.T) {
-	cluster.Use(t)
+	cluster.StartForTest(t)
 	path := filepath.Join(t.TempDir(), "job.sh")
 	if err := os.WriteFile(path, []byte("#!/bin/sh\n#SBATCH --output=/dev/null\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if id, err := (Client{}).Submit(ctx, path); err != nil || !jobID.MatchString(id) {
+	if id, err := (Client{}).Submit(ctx, path); err != nil || !jobIDPattern.MatchString(id) {
 		t.Errorf("got id %q, %v, want that of a job", id, err)
 	}
 }
@@ -168,21 +168,21 @@ func TestDescribeWait(t *testing.T) {
 }
 
 func TestUnknownJob(t *testing.T) {
-	cluster.Use(t)
+	cluster.StartForTest(t)
 	id := submit(t, "", "true")
-	jobs, err := Client{}.Jobs(t.Context(), []string{"99999", id})
+	jobs, err := Client{}.QueryJobs(t.Context(), []string{"99999", id})
 	if err != nil || jobs["99999"].IsKnown() || !jobs[id].IsKnown() {
 		t.Errorf("got %+v, %v, want only job %s", jobs, err, id)
 	}
-	jobs, err = Client{}.Jobs(t.Context(), []string{"99999"})
+	jobs, err = Client{}.QueryJobs(t.Context(), []string{"99999"})
 	if err != nil || jobs["99999"].IsKnown() {
 		t.Errorf("got %+v, %v, want an unknown job", jobs, err)
 	}
 }
 
 func TestControllerDoesNotAnswer(t *testing.T) {
-	cluster.Use(t)
-	pid := cluster.PID(t, "slurmctld")
+	cluster.StartForTest(t)
+	pid := cluster.DaemonPID(t, "slurmctld")
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestControllerDoesNotAnswer(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	_, err := Client{Timeout: time.Second}.Jobs(t.Context(), []string{"1"})
+	_, err := Client{Timeout: time.Second}.QueryJobs(t.Context(), []string{"1"})
 	if !errors.Is(err, ErrNoAnswer) || !strings.Contains(err.Error(), "does not answer (Lockstep waited for 1s); jobs that are waiting or running continue: repeat this in some minutes") {
 		t.Errorf("got error %v, want that the controller does not answer", err)
 	}
@@ -199,7 +199,7 @@ func TestControllerDoesNotAnswer(t *testing.T) {
 
 // TestNoConfig runs a command of Slurm where SLURM_CONF is not set, or names no file.
 func TestNoConfig(t *testing.T) {
-	cluster.Use(t)
+	cluster.StartForTest(t)
 	missing := filepath.Join(t.TempDir(), "slurm.conf")
 	tests := map[string]string{missing: "SLURM_CONF is set to " + missing + ", and there is no such file"}
 	if _, err := os.Stat("/etc/slurm/slurm.conf"); err != nil {
@@ -210,7 +210,7 @@ func TestNoConfig(t *testing.T) {
 		if path == "" {
 			_ = os.Unsetenv("SLURM_CONF") // t.Setenv restores it
 		}
-		_, err := Client{}.Cluster(t.Context())
+		_, err := Client{}.ReadCluster(t.Context())
 		if !errors.Is(err, ErrNoAnswer) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "Lockstep waited") {
 			t.Errorf("SLURM_CONF=%s: got error %v, want %q", path, err, want)
 		}
@@ -322,8 +322,8 @@ func TestSubmissionEnvironment(t *testing.T) {
 
 // TestCluster compares what sinfo says with the configuration in environment/cluster.
 func TestCluster(t *testing.T) {
-	cluster.Use(t)
-	c, err := Client{}.Cluster(t.Context())
+	cluster.StartForTest(t)
+	c, err := Client{}.ReadCluster(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-var jobID = regexp.MustCompile(`^[0-9]+$`)
+var jobIDPattern = regexp.MustCompile(`^[0-9]+$`)
 
 // SubmitCommand returns the command that submits the job script at path. A requeued job appends to
 // its output.
@@ -29,7 +29,7 @@ func (c Client) Submit(ctx context.Context, path string) (id string, err error) 
 		return "", fmt.Errorf("submit %s: %w", path, err)
 	}
 	id, _, _ = strings.Cut(strings.TrimSpace(text), ";") // the name of the cluster follows, if there are several
-	if !jobID.MatchString(id) {
+	if !jobIDPattern.MatchString(id) {
 		return "", fmt.Errorf("submit %s: got answer %q of sbatch, want the id of a job", path, text)
 	}
 	return id, nil

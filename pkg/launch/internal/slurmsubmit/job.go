@@ -25,8 +25,8 @@ const (
 	exitName        = "job.exit" // exit code of the job script, if the job executes several runs
 )
 
-// Batch describes the jobs of one sweep.
-type Batch struct {
+// JobSet describes the jobs of one sweep.
+type JobSet struct {
 	ID      string // of the submission; the same as that of the sweep's record
 	Site    string // name of the site profile
 	Profile *site.Profile
@@ -59,19 +59,19 @@ type Run struct {
 
 // CompleteJob returns j, the job of r with the command of a worker process, with the workers'
 // environment variables and logs and the withdrawal check.
-func (b *Batch) CompleteJob(j site.Job, r *Run) site.Job {
+func (b *JobSet) CompleteJob(j site.Job, r *Run) site.Job {
 	j.Environment = []string{"LOCKSTEP_RUN=" + r.Dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.Seed, 10)}
 	if len(r.Command) > 0 {
 		// Makes srun end the other tasks if one fails. Lockstep's own workers notice it themselves.
 		j.Environment = append(j.Environment, "SLURM_KILL_BAD_EXIT=1")
 	}
-	b.writeWorkerLogs(&j, r)
+	b.setWorkerLogs(&j, r)
 	j.Begin = b.withdrawalCheck(r)
 	return j
 }
 
-// MakeScript sets the job script of r from the result of CompleteJob. It writes no file.
-func (b *Batch) MakeScript(j site.Job, r *Run) (err error) {
+// SetScript sets the job script of r from the result of CompleteJob. It writes no file.
+func (b *JobSet) SetScript(j site.Job, r *Run) (err error) {
 	r.job = j
 	if r.script, err = b.Profile.Script(j); err == nil {
 		r.script += requeueCommands
@@ -82,7 +82,7 @@ func (b *Batch) MakeScript(j site.Job, r *Run) (err error) {
 // withdrawalCheck returns the first lines of a job script, which end the job if its submission was
 // withdrawn: the controller may accept a job after sbatch has stopped waiting for the answer, when
 // the run may have been submitted again.
-func (b *Batch) withdrawalCheck(r *Run) string {
+func (b *JobSet) withdrawalCheck(r *Run) string {
 	return fmt.Sprintf(`if ! grep -qF %s %s; then
   echo "nothing to do: the submission of this job was withdrawn, and the run has no job or a later one"
   exit 1
@@ -116,8 +116,8 @@ func OutputPath(dir, id string) string {
 // pattern for it: %j, or %A_%a for a task of an array.
 func OutputName(id string) string { return "slurm-" + id + ".out" }
 
-// description describes the job of a run, in the run folder.
-type description struct {
+// jobDescription describes the job of a run, in the run folder.
+type jobDescription struct {
 	Job     string   `json:"job,omitempty"` // id; "" until it was submitted
 	Site    string   `json:"site"`
 	Study   string   `json:"study"`
@@ -138,9 +138,9 @@ type description struct {
 	Submission string `json:"submission"`
 }
 
-// ReadJob returns the id of the job that an earlier sweep has submitted for the run in the folder
+// ReadJobID returns the id of the job that an earlier sweep has submitted for the run in the folder
 // dir, or "".
-func ReadJob(dir string) (id string) {
+func ReadJobID(dir string) (id string) {
 	f, err := readDescription(dir)
 	if err != nil {
 		return ""
@@ -148,9 +148,9 @@ func ReadJob(dir string) (id string) {
 	return f.Job
 }
 
-// ReadExit returns the exit code of the run in the folder dir, of a job that executes several runs.
+// ReadExitCode returns the exit code of the run in the folder dir, of a job that executes several runs.
 // ok is false if the run has not ended.
-func ReadExit(dir string) (code int, ok bool) {
+func ReadExitCode(dir string) (code int, ok bool) {
 	text, err := safeopen.ReadFile(dir, filepath.Join(dir, exitName), queue.MaxRecordBytes)
 	if err != nil {
 		return 0, false
@@ -159,20 +159,20 @@ func ReadExit(dir string) (code int, ok bool) {
 	return code, err == nil
 }
 
-func readDescription(dir string) (description, error) {
-	var f description
+func readDescription(dir string) (jobDescription, error) {
+	var f jobDescription
 	text, err := safeopen.ReadFile(dir, filepath.Join(dir, descriptionName), queue.MaxRecordBytes)
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}
 	if err != nil {
-		return description{}, fmt.Errorf("read description of job: %w", err)
+		return jobDescription{}, fmt.Errorf("read description of job: %w", err)
 	}
 	return f, nil
 }
 
-func (b *Batch) writeDescription(r *Run) error {
-	text, err := json.MarshalIndent(description{
+func (b *JobSet) writeDescription(r *Run) error {
+	text, err := json.MarshalIndent(jobDescription{
 		Job: r.ID, Site: b.Site, Study: b.Study, Series: r.Series, Workers: r.Workers, Nodes: r.job.Nodes, Seed: r.Seed,
 		Threads: b.Threads, Command: r.Command, GPUs: r.GPUs, OneProcess: r.IsOneProcess, TFConfig: r.TFConfig, Profiler: r.Profiler, Submission: b.ID,
 	}, "", "  ")

@@ -16,10 +16,10 @@ const workerLogPattern = "worker-%t.log"
 // arguments, which replaces the shell (exec), so that signals reach it.
 const workerLogCommand = `r=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-0}}}; log=$0/worker-$((r * $1)).log; shift; exec "$@" >>"$log" 2>&1`
 
-// writeWorkerLogs gives each worker process of j, the job of r, its own log, named after the first
+// setWorkerLogs gives each worker process of j, the job of r, its own log, named after the first
 // rank of the process. srun can write these logs itself; for other commands, such as mpirun,
 // workerLogCommand does.
-func (b *Batch) writeWorkerLogs(j *site.Job, r *Run) {
+func (b *JobSet) setWorkerLogs(j *site.Job, r *Run) {
 	if r.Ranks > 1 || !b.Profile.StartsBySrun(*j) {
 		j.Command = append([]string{"bash", "-c", workerLogCommand, r.Dir, strconv.Itoa(r.Ranks)}, j.Command...)
 		return

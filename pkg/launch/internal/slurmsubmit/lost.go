@@ -23,7 +23,7 @@ func FindLostJobs(ctx context.Context, client slurm.Client, dirs []string) (map[
 	if len(submissions) == 0 {
 		return nil, nil
 	}
-	scripts, err := client.Scripts(ctx)
+	scripts, err := client.JobsByScript(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func FindLostJobs(ctx context.Context, client slurm.Client, dirs []string) (map[
 			}
 			list, err := os.ReadFile(name + ".txt")
 			if task := slices.Index(strings.Split(string(list), "\n"), dir); err == nil && task >= 0 {
-				if found[dir] = id; strings.HasPrefix(path, prefix+arrayName) {
+				if found[dir] = id; strings.HasPrefix(path, prefix+arrayPrefix) {
 					found[dir] = slurm.TaskID(id, task)
 				}
 			}

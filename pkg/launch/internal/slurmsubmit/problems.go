@@ -38,7 +38,7 @@ func (p *Problems) Lines() []string {
 		case n == 1:
 			lines = append(lines, fmt.Sprintf("run %s: %s", names[0], text))
 		case n <= maxProblemRuns:
-			lines = append(lines, fmt.Sprintf("runs %s: %s", english.List(names), text))
+			lines = append(lines, fmt.Sprintf("runs %s: %s", english.JoinAnd(names), text))
 		default:
 			lines = append(lines, fmt.Sprintf("runs %s and %d more: %s", strings.Join(names[:maxProblemRuns-1], ", "), n-maxProblemRuns+1, text))
 		}

@@ -24,7 +24,7 @@ import (
 // configuration allows 1001.
 const defaultArraySize = 1000
 
-const arrayName = "array-"
+const arrayPrefix = "array-"
 
 // Submission is what one call of sbatch submits: the job script of one run, a job array of runs
 // that need the same resources, or one job that executes all runs one after another.
@@ -93,7 +93,7 @@ func (n Submission) String() string {
 // PlanSubmissions groups the given runs, which have job scripts, into submissions. Runs that need
 // the same resources become one job array of at most size tasks (0 means defaultArraySize), even if
 // other runs are between them.
-func (b *Batch) PlanSubmissions(given []*Run, size int) (Submissions, error) {
+func (b *JobSet) PlanSubmissions(given []*Run, size int) (Submissions, error) {
 	size = cmp.Or(size, defaultArraySize)
 	var all Submissions
 	var resources []site.Job // of each submission
@@ -119,18 +119,18 @@ func (b *Batch) PlanSubmissions(given []*Run, size int) (Submissions, error) {
 			continue
 		}
 		number++
-		if err := b.planArray(&all[i], number, resources[i]); err != nil {
+		if err := b.makeArray(&all[i], number, resources[i]); err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
 }
 
-// planArray turns n into a job array. number is the number of the array in the sweep, and j the job
+// makeArray turns n into a job array. number is the number of the array in the sweep, and j the job
 // of its runs without the fields that differ.
-func (b *Batch) planArray(n *Submission, number int, j site.Job) (err error) {
+func (b *JobSet) makeArray(n *Submission, number int, j site.Job) (err error) {
 	folder := filepath.Join(b.Dir, queue.RecordsFolder)
-	name := filepath.Join(folder, fmt.Sprintf("%s-%s%d", b.ID, arrayName, number))
+	name := filepath.Join(folder, fmt.Sprintf("%s-%s%d", b.ID, arrayPrefix, number))
 	n.script, n.list, n.isArray = name+".sh", name+".txt", true
 	j.Name = fmt.Sprintf("%s-n%d", b.Study, n.Runs[0].Workers)
 	j.Folder, j.Output, j.Array = folder, OutputName("%A_%a"), fmt.Sprintf("0-%d", len(n.Runs)-1)
@@ -140,7 +140,7 @@ func (b *Batch) planArray(n *Submission, number int, j site.Job) (err error) {
 
 // PlanOneJob returns the submission of one job that executes the given runs, which have job
 // scripts, one after another. j is the job, with the resources of the largest run.
-func (b *Batch) PlanOneJob(given []*Run, j site.Job) (Submissions, error) {
+func (b *JobSet) PlanOneJob(given []*Run, j site.Job) (Submissions, error) {
 	if len(given) == 0 {
 		return nil, nil
 	}
@@ -155,13 +155,13 @@ func (b *Batch) PlanOneJob(given []*Run, j site.Job) (Submissions, error) {
 
 // Submit submits all. On failure, it cancels the jobs that it has submitted and removes the files
 // that it has written.
-func (b *Batch) Submit(ctx context.Context, client slurm.Client, all Submissions) error {
+func (b *JobSet) Submit(ctx context.Context, client slurm.Client, all Submissions) error {
 	for i, n := range all {
 		err := context.Cause(ctx)
 		if err != nil {
 			err = fmt.Errorf("interrupted before %s was submitted; jobs submitted before were canceled: %w", n, err)
 		} else {
-			err = b.submit(ctx, client, n)
+			err = b.submitOne(ctx, client, n)
 		}
 		if err != nil {
 			return errors.Join(err, b.Withdraw(ctx, client, all[:i+1]))
@@ -170,8 +170,8 @@ func (b *Batch) Submit(ctx context.Context, client slurm.Client, all Submissions
 	return nil
 }
 
-func (b *Batch) submit(ctx context.Context, client slurm.Client, n Submission) error {
-	err := b.writeFiles(n)
+func (b *JobSet) submitOne(ctx context.Context, client slurm.Client, n Submission) error {
+	err := b.writeSubmissionFiles(n)
 	if err != nil {
 		return fmt.Errorf("%s: %w", n, err)
 	}
@@ -192,9 +192,9 @@ func (b *Batch) submit(ctx context.Context, client slurm.Client, n Submission) e
 	return nil
 }
 
-// Withdraw cancels the jobs of all, and removes the files of writeFiles, so that a job that the
+// Withdraw cancels the jobs of all, and removes the files of writeSubmissionFiles, so that a job that the
 // controller accepts later does nothing.
-func (b *Batch) Withdraw(ctx context.Context, client slurm.Client, all Submissions) error {
+func (b *JobSet) Withdraw(ctx context.Context, client slurm.Client, all Submissions) error {
 	var ids []string
 	var errs []error
 	for _, n := range all {
@@ -203,7 +203,7 @@ func (b *Batch) Withdraw(ctx context.Context, client slurm.Client, all Submissio
 				ids = append(ids, r.ID)
 			}
 		}
-		errs = append(errs, b.removeFiles(n))
+		errs = append(errs, b.removeSubmissionFiles(n))
 	}
 	errs = append(errs, client.Cancel(context.WithoutCancel(ctx), ids, false))
 	_ = os.Remove(filepath.Join(b.Dir, queue.RecordsFolder)) // unless it has other files
@@ -211,12 +211,12 @@ func (b *Batch) Withdraw(ctx context.Context, client slurm.Client, all Submissio
 	return errors.Join(errs...)
 }
 
-// writeFiles writes the job scripts of a submission, and the descriptions of the jobs without their
+// writeSubmissionFiles writes the job scripts of a submission, and the descriptions of the jobs without their
 // ids. For several runs it also writes the script of the submission and the list of the run folders.
-func (b *Batch) writeFiles(n Submission) error {
+func (b *JobSet) writeSubmissionFiles(n Submission) error {
 	var list strings.Builder
 	for _, r := range n.Runs {
-		if err := runfolder.Make(r.Dir); err != nil {
+		if err := runfolder.MakeDir(r.Dir); err != nil {
 			return err
 		}
 		if err := runs.RemoveTemporary(r.Dir); err != nil {
@@ -236,7 +236,7 @@ func (b *Batch) writeFiles(n Submission) error {
 	if n.list == "" {
 		return nil
 	}
-	if err := runfolder.Make(filepath.Dir(n.list)); err != nil {
+	if err := runfolder.MakeDir(filepath.Dir(n.list)); err != nil {
 		return err
 	}
 	if err := wholefile.WriteBytes(n.list, []byte(list.String()), 0o644); err != nil {
@@ -249,8 +249,8 @@ func writeScript(path, text string) error {
 	return runfolder.WrapWriteError("write job script", wholefile.WriteBytes(path, []byte(text), 0o755))
 }
 
-// removeFiles removes the files of writeFiles, and the folders that become empty.
-func (b *Batch) removeFiles(n Submission) error {
+// removeSubmissionFiles removes the files of writeSubmissionFiles, and the folders that become empty.
+func (b *JobSet) removeSubmissionFiles(n Submission) error {
 	var errs []error
 	remove := func(path string) {
 		if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {

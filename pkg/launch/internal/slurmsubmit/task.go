@@ -65,17 +65,17 @@ func RunTask(ctx context.Context, dir string, command []string) (code int, err e
 	if env.Rank == 0 {
 		return f.runRank0(dir, cmd)
 	}
-	code, err = runTask(dir, env.Rank, cmd)
+	code, err = runRankProgram(dir, env.Rank, cmd)
 	if code == ExitRequeue { // rank 0 decides; a failed task would end it while it saves the run
 		code = 0
 	}
 	return code, err
 }
 
-// runTask runs the program of a rank, and records its CPU, memory and network usage in the run
+// runRankProgram runs the program of a rank, and records its CPU, memory and network usage in the run
 // folder dir. code is its exit code, or 128 plus the number of the signal that ended it. err is not
 // nil if the program could not be run.
-func runTask(dir string, rank int, cmd *exec.Cmd) (code int, err error) {
+func runRankProgram(dir string, rank int, cmd *exec.Cmd) (code int, err error) {
 	stop := runfolder.RecordUsage(dir, map[int]int{rank: os.Getpid()}, func(err error) { fmt.Fprintf(os.Stderr, "lockstep: note: %v\n", err) })
 	defer stop()
 	var exit *exec.ExitError
@@ -93,18 +93,18 @@ func runTask(dir string, rank int, cmd *exec.Cmd) (code int, err error) {
 	return exit.ExitCode(), nil
 }
 
-func (f description) runRank0(dir string, cmd *exec.Cmd) (code int, err error) {
-	w, err := f.openRun(dir)
+func (f jobDescription) runRank0(dir string, cmd *exec.Cmd) (code int, err error) {
+	w, err := f.openRunWriter(dir)
 	if err != nil {
 		return 0, err
 	}
 	begin := time.Now()
 	load := monitor.NewLoadMeter(os.Getpid())
 	load.Begin()
-	err = w.Log("start %s with %s, %s each, as job %s", strings.Join(f.Command, " "), english.Count(f.Workers, "worker"),
-		english.Count(f.Threads, "thread"), taskJobID())
+	err = w.Log("start %s with %s, %s each, as job %s", strings.Join(f.Command, " "), english.FormatCount(f.Workers, "worker"),
+		english.FormatCount(f.Threads, "thread"), taskJobID())
 	if err == nil {
-		code, err = runTask(dir, 0, cmd)
+		code, err = runRankProgram(dir, 0, cmd)
 	}
 	seconds := time.Since(begin).Seconds()
 	if measured, ok := load.End(1); ok && err == nil && code == 0 {
@@ -129,7 +129,7 @@ func taskJobID() string {
 	return os.Getenv("SLURM_JOB_ID")
 }
 
-func (f description) openRun(dir string) (*runs.Writer, error) {
+func (f jobDescription) openRunWriter(dir string) (*runs.Writer, error) {
 	if restarts := os.Getenv("SLURM_RESTART_COUNT"); restarts != "" && restarts != "0" {
 		if _, err := runs.Read(dir); err == nil {
 			w, _, err := runs.Resume(dir)

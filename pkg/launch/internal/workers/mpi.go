@@ -35,7 +35,7 @@ func (c *Group) StartMPI(p MPIProcesses) (*output.Writer, error) {
 	for process := range p.Count {
 		t := c.run.NewTail(process * c.run.Ranks)
 		if c.run.Resume {
-			t.Skip()
+			t.SkipExisting()
 		} else if err := os.Remove(t.Path()); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("remove log of an earlier run: %w", err)
 		}
@@ -43,22 +43,22 @@ func (c *Group) StartMPI(p MPIProcesses) (*output.Writer, error) {
 	}
 	w := &worker{rank: mpirunRank, out: m.out, guard: true, mpi: m}
 	w.cmd = exec.Command(p.Argv[0], p.Argv[1:]...)
-	w.cmd.Env = append(p.Env, child.Environment(c.run.Dir)...)
+	w.cmd.Env = append(p.Env, child.RunEnvironment(c.run.Dir)...)
 	w.cmd.Stdout, w.cmd.Stderr = m, m
 	child.AddGuard(w.cmd) // also ends ranks that outlive mpirun
 	w.cmd.WaitDelay = pipeTimeout
 	if !c.run.Foreign {
-		m.records = mpirun.Records
+		m.records = mpirun.RecordsSignal
 	}
 	if err := w.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start mpirun: %w", err)
 	}
 	c.workers, c.stopSignal, c.rankFailed = append(c.workers, w), p.StopSignal, m.failed
-	m.follow()
+	m.followLogs()
 	return m.tails[0].Out, nil
 }
 
-const logInterval = 300 * time.Millisecond
+const logCopyInterval = 300 * time.Millisecond
 
 const mpirunRank = -1
 
@@ -107,15 +107,15 @@ func (m *mpiOutput) Write(p []byte) (int, error) {
 // keepFirst keeps a line of mpirun if it is one of the first, without empty lines and rules. The
 // caller holds mu.
 func (m *mpiOutput) keepFirst(line string) {
-	if text := strings.TrimSpace(line); len(m.first) < output.KeptLines && strings.Trim(text, "-=") != "" {
+	if text := strings.TrimSpace(line); len(m.first) < output.MaxKeptLines && strings.Trim(text, "-=") != "" {
 		m.first = append(m.first, text)
 	}
 }
 
-func (m *mpiOutput) follow() {
+func (m *mpiOutput) followLogs() {
 	m.stop, m.over = make(chan struct{}), &sync.WaitGroup{}
 	m.over.Go(func() {
-		tick := time.NewTicker(logInterval)
+		tick := time.NewTicker(logCopyInterval)
 		defer tick.Stop()
 		for {
 			select {
@@ -154,12 +154,12 @@ func (m *mpiOutput) hasReports() bool {
 
 func (m *mpiOutput) copyLogs() {
 	for _, t := range m.tails {
-		t.Copy()
+		t.CopyNew()
 	}
 }
 
 // describe returns how the ranks failed, or how mpirun ended if none has reported a failure.
-func (m *mpiOutput) describe(e Exit) string {
+func (m *mpiOutput) describe(e WorkerExit) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var text []string

@@ -108,7 +108,7 @@ func runRank(text string, argv []string) (code int) {
 	if err == nil {
 		number, err = task.run(ctx, argv)
 	}
-	var failed *Exit
+	var failed *WorkerExit
 	switch {
 	case err == nil:
 		return 0
@@ -157,7 +157,7 @@ func (t RankTask) run(ctx context.Context, argv []string) (number int, err error
 		forwarded: make(chan os.Signal, 1),
 	}
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, mpirun.Records)
+	signal.Notify(signals, mpirun.RecordsSignal)
 	defer signal.Stop(signals)
 	go func() {
 		for range signals {
@@ -168,7 +168,7 @@ func (t RankTask) run(ctx context.Context, argv []string) (number int, err error
 		return env.Rank, err
 	}
 	if t.Foreign { // lockstep's workers record what they use themselves
-		stop := runfolder.RecordUsage(t.Dir, c.Processes(), func(err error) { fmt.Fprintf(os.Stderr, "lockstep: note: %v\n", err) })
+		stop := runfolder.RecordUsage(t.Dir, c.ProcessIDs(), func(err error) { fmt.Fprintf(os.Stderr, "lockstep: note: %v\n", err) })
 		defer stop()
 	}
 	failed, err := c.Wait(ctx)

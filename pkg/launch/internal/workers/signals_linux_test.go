@@ -40,9 +40,9 @@ func TestSignalsToEndedWorker(t *testing.T) {
 	}
 	ended.Process.Pid = other.Process.Pid
 	group := &Group{workers: []*worker{{cmd: ended}, {cmd: ended, guard: true}}}
-	group.requestRecords()
+	group.requestFlightRecords()
 	for _, s := range []unix.Signal{unix.SIGTERM, unix.SIGSTOP, unix.SIGKILL} {
-		group.signal(s)
+		group.signalAll(s)
 	}
 	_, _ = io.WriteString(in, "not signaled\n") // fails if the process has ended
 	line, _ := lines.ReadString('\n')
@@ -54,7 +54,7 @@ func TestSignalsToEndedWorker(t *testing.T) {
 	if err := running.Start(); err != nil {
 		t.Fatal(err)
 	}
-	(&Group{workers: []*worker{{cmd: running}}}).requestRecords()
+	(&Group{workers: []*worker{{cmd: running}}}).requestFlightRecords()
 	_ = running.Wait()
 	if s, ok := running.ProcessState.Sys().(interface{ Signal() syscall.Signal }); !ok || s.Signal() != unix.SIGUSR2 {
 		t.Errorf("the running worker ended with %v, want SIGUSR2", running.ProcessState)
@@ -72,7 +72,7 @@ func TestSignalsToEndedWorker(t *testing.T) {
 	if line, err := lines.ReadString('\n'); line != "ready\n" {
 		t.Fatalf("got %q, %v", line, err)
 	}
-	(&Group{workers: []*worker{{cmd: leader}}}).signal(unix.SIGTERM)
+	(&Group{workers: []*worker{{cmd: leader}}}).signalAll(unix.SIGTERM)
 	if _, err := lines.ReadString('\n'); !errors.Is(err, io.EOF) { // when the child has ended too
 		t.Errorf("read the output of the child: %v", err)
 	}

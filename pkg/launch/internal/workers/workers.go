@@ -56,9 +56,9 @@ func NewGroup(r Run) *Group {
 	return c
 }
 
-// Processes returns the pid of each worker's process, by its first rank, without workers that
+// ProcessIDs returns the pid of each worker's process, by its first rank, without workers that
 // mpirun has started.
-func (c *Group) Processes() map[int]int {
+func (c *Group) ProcessIDs() map[int]int {
 	all := map[int]int{}
 	for _, w := range c.workers {
 		if w.mpi == nil {
@@ -68,8 +68,8 @@ func (c *Group) Processes() map[int]int {
 	return all
 }
 
-// Exit describes how a worker ended. err is nil if it succeeded.
-type Exit struct {
+// WorkerExit describes how a worker ended. err is nil if it succeeded.
+type WorkerExit struct {
 	*worker
 	err error
 }
@@ -90,7 +90,7 @@ func (c *Group) Start(rank int, argv, env []string) (*output.Writer, error) {
 	if c.run.Resume {
 		mode = os.O_APPEND
 	}
-	if err := wholefile.Separate(c.run.logPath(rank)); err != nil { // a snapshot with hard links stays as it is
+	if err := wholefile.BreakHardLinks(c.run.logPath(rank)); err != nil { // a snapshot with hard links stays as it is
 		return nil, fmt.Errorf("open log of rank %d: %w", rank, err)
 	}
 	log, err := os.OpenFile(c.run.logPath(rank), os.O_CREATE|os.O_WRONLY|mode, 0o644)
@@ -100,7 +100,7 @@ func (c *Group) Start(rank int, argv, env []string) (*output.Writer, error) {
 	w := &worker{rank: rank, ranks: c.run.Ranks, log: log, guard: c.run.Foreign}
 	w.out = output.NewWriter(c.run.linePrefix(w.name()), log, c.run.Output)
 	w.cmd = exec.Command(argv[0], argv[1:]...)
-	w.cmd.Env = append(env, child.Environment(c.run.Dir)...)
+	w.cmd.Env = append(env, child.RunEnvironment(c.run.Dir)...)
 	// One writer for both keeps the lines in the order in which they were written.
 	w.cmd.Stdout, w.cmd.Stderr = w.out, w.out
 	w.cmd.SysProcAttr = child.WorkerAttr()
@@ -126,11 +126,11 @@ func (w *worker) name() string {
 // Wait waits until all workers have ended. When a worker has failed or ctx has ended, Wait signals
 // the others to end. It returns the workers that failed before that signal, in the order of their
 // failures. While a shell has stopped this process, the workers are stopped too.
-func (c *Group) Wait(ctx context.Context) (failed []Exit, err error) {
+func (c *Group) Wait(ctx context.Context) (failed []WorkerExit, err error) {
 	defer signal.Stop(c.forwarded)
-	exits := make(chan Exit)
+	exits := make(chan WorkerExit)
 	for _, w := range c.workers {
-		go func() { exits <- Exit{w, w.wait()} }()
+		go func() { exits <- WorkerExit{w, w.wait()} }()
 	}
 	ended, killNow, rankFailed := ctx.Done(), c.run.KillNow, c.rankFailed
 	var cancels []context.CancelFunc
@@ -146,14 +146,14 @@ func (c *Group) Wait(ctx context.Context) (failed []Exit, err error) {
 		return timeout.Done()
 	}
 	kill := func() {
-		c.signal(unix.SIGKILL)
+		c.signalAll(unix.SIGKILL)
 		late = after(settleTime) // then again, because a new guard may have missed the signal
 	}
 	stopping := false
 	stop := func() {
 		if !stopping {
 			stopping, ended, settled = true, nil, nil
-			c.signal(cmp.Or(c.stopSignal, unix.SIGTERM))
+			c.signalAll(cmp.Or(c.stopSignal, unix.SIGTERM))
 			late = after(c.run.GracePeriod)
 		}
 	}
@@ -177,11 +177,11 @@ func (c *Group) Wait(ctx context.Context) (failed []Exit, err error) {
 		case s := <-c.forwarded:
 			switch s {
 			case unix.SIGUSR2:
-				c.requestRecords()
+				c.requestFlightRecords()
 			case unix.SIGCONT:
-				c.signal(unix.SIGCONT)
+				c.signalAll(unix.SIGCONT)
 			default:
-				c.signal(unix.SIGSTOP)
+				c.signalAll(unix.SIGSTOP)
 				_ = unix.Kill(os.Getpid(), unix.SIGSTOP) // the default action of SIGTSTP
 			}
 		case e := <-exits:
@@ -194,7 +194,7 @@ func (c *Group) Wait(ctx context.Context) (failed []Exit, err error) {
 				}
 			}
 			if e.guard { // it may have been killed
-				_, err := child.EndLeftBehind(c.run.Dir)
+				_, err := child.KillOrphans(c.run.Dir)
 				errs = append(errs, err)
 			}
 			errs = append(errs, e.close())
@@ -212,9 +212,9 @@ func (c *Group) Kill() error {
 	return err // the list of failed workers is of no interest
 }
 
-// requestRecords makes the workers of lockstep write the records of their collective operations.
+// requestFlightRecords makes the workers of lockstep write the records of their collective operations.
 // SIGUSR2 would end another program.
-func (c *Group) requestRecords() {
+func (c *Group) requestFlightRecords() {
 	for _, w := range c.workers {
 		switch {
 		case w.ended:
@@ -228,7 +228,7 @@ func (c *Group) requestRecords() {
 	}
 }
 
-func (c *Group) signal(s syscall.Signal) {
+func (c *Group) signalAll(s syscall.Signal) {
 	for _, w := range c.workers {
 		switch {
 		case w.ended:
@@ -263,7 +263,7 @@ func (w *worker) close() error {
 	return nil
 }
 
-func (e Exit) String() string {
+func (e WorkerExit) String() string {
 	if e.mpi != nil {
 		return e.mpi.describe(e)
 	}
@@ -274,13 +274,13 @@ func appendLastLines(reason, lines string) string {
 	if lines == "" {
 		return reason + "; it wrote no output"
 	}
-	return reason + "; " + output.LastLinesFollow + lines
+	return reason + "; " + output.LastLinesIntro + lines
 }
 
 // Error is String, so that an *Exit is an error.
-func (e *Exit) Error() string { return e.String() }
+func (e *WorkerExit) Error() string { return e.String() }
 
-func (e Exit) reason() string {
+func (e WorkerExit) reason() string {
 	was := "was"
 	if e.ranks > 1 {
 		was = "were"

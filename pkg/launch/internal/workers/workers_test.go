@@ -19,7 +19,7 @@ func TestWorkerNames(t *testing.T) {
 	err := cmd.Run()
 	for want, w := range map[string]worker{"rank 3 was killed by signal 9": {rank: 3, ranks: 1}, "ranks 2-3 were killed by signal 9": {rank: 2, ranks: 2}} {
 		w.out = output.NewWriter("", nil, nil)
-		if got := (Exit{&w, err}).String(); !strings.HasPrefix(got, want) {
+		if got := (WorkerExit{&w, err}).String(); !strings.HasPrefix(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

@@ -47,7 +47,7 @@ func maskCRC(crc uint32) uint32 { return (crc>>15 | crc<<17) + crcMaskDelta }
 
 // Format returns the format of TensorBoard's event files.
 func Format() record.Format {
-	return record.Format{Name: Kind, Recognizes: isEventFile, Read: readFile}
+	return record.Format{Name: Kind, Recognizes: isEventFile, Read: readEventFile}
 }
 
 // isEventFile reports whether head begins with a record whose length has the
@@ -57,8 +57,8 @@ func isEventFile(_ string, head []byte) bool {
 		maskCRC(crc32.Checksum(head[:8], castagnoliTable())) == binary.LittleEndian.Uint32(head[8:])
 }
 
-// readFile reads an event file into one part. Join later merges the parts of a folder.
-func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
+// readEventFile reads an event file into one part. Join later merges the parts of a folder.
+func readEventFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	r := NewParser()
 	if err := r.Read(in.Reader); err != nil {
 		return nil, err
@@ -230,7 +230,7 @@ func (r *Parser) addScalar(tag []byte, step int64, seconds, value float64) {
 // starts. Join removes them from the run's earlier files.
 func (r *Parser) removePointsFrom(step int64) {
 	for _, c := range r.curves.All {
-		record.RemoveFrom(&c.Curve, step)
+		record.RemovePointsFrom(&c.Curve, step)
 	}
 	if !r.restarted || step < r.restart {
 		r.restarted, r.restart = true, step

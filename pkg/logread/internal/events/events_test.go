@@ -65,7 +65,7 @@ func eventRun(files map[string]*Parser) runs.Run {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		parts = append(parts, &record.Part{Role: record.Companion, Run: runs.Run{File: name, Dir: name}, Source: files[name], Report: &record.Report{Path: name}})
 	}
-	return Join(parts)[0].Run
+	return JoinEventFiles(parts)[0].Run
 }
 
 // TestMaskedCRC checks the CRC-32C of "123456789", which is e3069283, and of 32

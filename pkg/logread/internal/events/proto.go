@@ -205,7 +205,7 @@ func parseTensorScalar(b []byte) (v float64, ok bool) {
 	case hasContent:
 		return parseRawScalar(kind, content)
 	case values == 0:
-		return 0, sizeOf(kind) > 0 // writers omit zero, which is the default
+		return 0, dataTypeSize(kind) > 0 // writers omit zero, which is the default
 	}
 	return v, values == 1
 }
@@ -233,8 +233,8 @@ func hasOneElement(shape []byte) bool {
 	return !f.bad
 }
 
-// sizeOf returns the size in bytes of a number of the DataType kind, or 0 if it is not numeric.
-func sizeOf(kind uint64) int {
+// dataTypeSize returns the size in bytes of a number of the DataType kind, or 0 if it is not numeric.
+func dataTypeSize(kind uint64) int {
 	switch kind {
 	case typeDouble, typeInt64, typeUint64:
 		return 8
@@ -266,7 +266,7 @@ func (f *fieldIterator) decodeNumbers(kind uint64) (v float64, n int) {
 		return 0, 0
 	case isFloat || isDouble:
 		v, _ = parseRawScalar(kind, f.data)
-		return v, len(f.data) / max(sizeOf(kind), 1)
+		return v, len(f.data) / max(dataTypeSize(kind), 1)
 	}
 	for b := f.data; n < 2 && len(b) > 0; n++ { // with two or more the tensor is not a scalar
 		u, size := parseVarint(b)
@@ -280,7 +280,7 @@ func (f *fieldIterator) decodeNumbers(kind uint64) (v float64, n int) {
 
 // parseRawScalar returns the number in a tensor's raw bytes. ok is false unless there is exactly one.
 func parseRawScalar(kind uint64, b []byte) (v float64, ok bool) {
-	if len(b) == 0 || len(b) != sizeOf(kind) {
+	if len(b) == 0 || len(b) != dataTypeSize(kind) {
 		return 0, false
 	}
 	var bits [8]byte

@@ -20,7 +20,7 @@ func splitRuns(files []*record.Part) (all [][][]*record.Part) {
 	for _, f := range files {
 		k := len(sessions) - 1
 		switch {
-		case k >= 0 && slices.ContainsFunc(sessions[k], func(o *record.Part) bool { return areEqual(parserOf(o), parserOf(f)) }):
+		case k >= 0 && slices.ContainsFunc(sessions[k], func(o *record.Part) bool { return haveSameCurves(parserOf(o), parserOf(f)) }):
 			f.Report.AddAssumption("a copy of %s", sessions[k][0].Run.File)
 		case k >= 0 && slices.ContainsFunc(sessions[k], func(o *record.Part) bool { return areConcurrent(parserOf(o), parserOf(f)) }):
 			sessions[k] = append(sessions[k], f)
@@ -29,8 +29,8 @@ func splitRuns(files []*record.Part) (all [][][]*record.Part) {
 		}
 	}
 	for i, session := range sessions {
-		slices.SortStableFunc(session, func(a, b *record.Part) int { return runs.NaturalCompare(writerOf(a), writerOf(b)) })
-		if i == 0 || startsAgain(sessions[i-1], session) {
+		slices.SortStableFunc(session, func(a, b *record.Part) int { return runs.NaturalCompare(hostAndProcess(a), hostAndProcess(b)) })
+		if i == 0 || startsNewRun(sessions[i-1], session) {
 			all = append(all, nil)
 		}
 		run := &all[len(all)-1]
@@ -44,28 +44,28 @@ func splitRuns(files []*record.Part) (all [][][]*record.Part) {
 	return all
 }
 
-// startsAgain reports whether the steps of session show that it does not continue the run of before.
-func startsAgain(before, session []*record.Part) bool {
+// startsNewRun reports whether the steps of session show that it does not continue the run of before.
+func startsNewRun(before, session []*record.Part) bool {
 	a, b := parserOf(before[0]), parserOf(session[0])
 	for _, c := range a.curves.All {
 		next := b.curves.Find(c.Name, -1)
 		if next == nil || len(c.Steps) < 2 || len(next.Steps) == 0 || b.restarted {
 			continue
 		}
-		return record.Follow(slices.Min(c.Steps), slices.Max(c.Steps), 1, slices.Min(next.Steps), false) == record.AnotherRun
+		return record.ClassifyContinuation(slices.Min(c.Steps), slices.Max(c.Steps), 1, slices.Min(next.Steps), false) == record.AnotherRun
 	}
 	return false
 }
 
-func areEqual(a, b *Parser) bool {
+func haveSameCurves(a, b *Parser) bool {
 	return len(a.curves.All) > 0 && slices.EqualFunc(a.curves.All, b.curves.All, func(x, y *record.Curve) bool {
 		return x.Name == y.Name && slices.Equal(x.Steps, y.Steps) && slices.Equal(x.Values, y.Values) && slices.Equal(x.Times, y.Times)
 	})
 }
 
-// writerOf returns the host and the process of an event file from its name,
+// hostAndProcess returns the host and the process of an event file from its name,
 // events.out.tfevents.<seconds>.<host>.<process>.<number>.
-func writerOf(p *record.Part) string {
+func hostAndProcess(p *record.Part) string {
 	name := strings.TrimPrefix(filepath.Base(p.Run.File), "events.out.tfevents.")
 	_, writer, _ := strings.Cut(name, ".")
 	return writer
@@ -74,8 +74,8 @@ func writerOf(p *record.Part) string {
 // areConcurrent reports whether two files have values of the same tags and steps and overlap in
 // time by at least half of the shorter file's time.
 func areConcurrent(a, b *Parser) bool {
-	fromA, toA := a.interval()
-	fromB, toB := b.interval()
+	fromA, toA := a.timeRange()
+	fromB, toB := b.timeRange()
 	shared := math.Min(toA, toB) - math.Max(fromA, fromB)
 	if !(shared > 0 && shared >= math.Min(toA-fromA, toB-fromB)/2) {
 		return false
@@ -96,8 +96,8 @@ func areConcurrent(a, b *Parser) bool {
 	return false
 }
 
-// interval returns the times of the first and the last value of the file, or NaN if it has none.
-func (r *Parser) interval() (from, to float64) {
+// timeRange returns the times of the first and the last value of the file, or NaN if it has none.
+func (r *Parser) timeRange() (from, to float64) {
 	from, to = math.NaN(), math.NaN()
 	for _, c := range r.curves.All {
 		if n := len(c.Times); n > 0 {
@@ -134,6 +134,6 @@ func joinRanks(into *record.Part, ranks [][]*record.Part, validation bool) {
 	if len(into.Run.Epochs) == 0 {
 		into.Run.Epochs = nil
 	}
-	into.Report.AddAssumption("the event files of %s were written at the same time; the ranks are numbered in the order of host and process", english.Count(len(ranks), "rank"))
+	into.Report.AddAssumption("the event files of %s were written at the same time; the ranks are numbered in the order of host and process", english.FormatCount(len(ranks), "rank"))
 	into.AddEvidence(runs.PropertyWorkers, int64(len(ranks)), record.AtLeast, runs.SourceContent, "event files that were written at the same time")
 }

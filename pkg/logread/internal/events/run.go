@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Join merges the event files of each run in a folder into one part. A run that was resumed leaves several
+// JoinEventFiles merges the event files of each run in a folder into one part. A run that was resumed leaves several
 // files in chronological order; the points of a later file replace those of earlier files from its first
 // step on. Files with the same tags and steps that were written at the same time belong to the ranks of
 // a run, and each rank has its own curves. The Run.Dir of further runs in a folder ends with #2, #3 and so on.
@@ -23,11 +23,11 @@ import (
 // of Keras (their steps count epochs from 0), and train_loss_epoch, val_loss
 // and similar tags of Lightning, if the file also has Lightning's tag epoch,
 // which maps steps to epochs.
-func Join(parts []*record.Part) []*record.Part {
+func JoinEventFiles(parts []*record.Part) []*record.Part {
 	byFolder := map[string][]*record.Part{}
 	gone := map[*record.Part]bool{}
 	for _, p := range parts {
-		if IsPart(p) {
+		if IsEventPart(p) {
 			folder := filepath.Dir(p.Run.File)
 			byFolder[folder] = append(byFolder[folder], p)
 		}
@@ -56,8 +56,8 @@ func Join(parts []*record.Part) []*record.Part {
 	return slices.DeleteFunc(slices.Clone(parts), func(p *record.Part) bool { return gone[p] })
 }
 
-// IsPart reports whether p is the part of an event file.
-func IsPart(p *record.Part) bool {
+// IsEventPart reports whether p is the part of an event file.
+func IsEventPart(p *record.Part) bool {
 	_, ok := p.Source.(*Parser)
 	return ok
 }
@@ -70,7 +70,7 @@ func joinCurves(files []*record.Part) (curves []runs.Curve) {
 	for _, f := range files {
 		if r := parserOf(f); r.restarted {
 			for i := range curves {
-				record.RemoveFrom(&curves[i], r.restart)
+				record.RemovePointsFrom(&curves[i], r.restart)
 			}
 		}
 		for _, c := range parserOf(f).curves.All {
@@ -81,7 +81,7 @@ func joinCurves(files []*record.Part) (curves []runs.Curve) {
 				index[from.Name] = i
 				curves = append(curves, runs.Curve{Name: from.Name, Rank: from.Rank})
 			}
-			record.Continue(&curves[i], from) // a copy, since a file that is followed continues to grow
+			record.ContinueCurve(&curves[i], from) // a copy, since a file that is followed continues to grow
 		}
 	}
 	return curves
@@ -112,8 +112,8 @@ func kerasEpochField(tag string, validation bool) *fields.Field {
 	}
 	f := fields.Lookup(name)
 	if validation || val {
-		f = fields.OfValidation(name, fields.Lookup)
-	} else if f != nil && !f.IsOfTraining() {
+		f = fields.LookupValidation(name, fields.Lookup)
+	} else if f != nil && !f.DescribesTraining() {
 		return nil
 	}
 	if f == nil || f.OfEpoch == nil {
@@ -131,10 +131,10 @@ func lightningEpochField(tag string) *fields.Field {
 	f := fields.Lookup(name)
 	switch {
 	case strings.HasPrefix(tag, "lr-"):
-		return fields.Named(fields.LearningRate)
+		return fields.ByName(fields.LearningRate)
 	case f == nil || f.OfEpoch == nil:
 		return nil
-	case f.IsOfTraining() && isMean && strings.HasPrefix(name, "train_"), !f.IsOfTraining() && strings.HasPrefix(name, "val_"):
+	case f.DescribesTraining() && isMean && strings.HasPrefix(name, "train_"), !f.DescribesTraining() && strings.HasPrefix(name, "val_"):
 		return f
 	}
 	return nil

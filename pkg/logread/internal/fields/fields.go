@@ -273,8 +273,8 @@ var all = [...]Field{
 // All returns the fields in the order of messages. The caller must not modify them.
 func All() []Field { return all[:] }
 
-// Named returns the field with the name, or nil.
-func Named(name string) *Field {
+// ByName returns the field with the name, or nil.
+func ByName(name string) *Field {
 	for i := range all {
 		if all[i].Name == name {
 			return &all[i]
@@ -283,8 +283,8 @@ func Named(name string) *Field {
 	return nil
 }
 
-// names maps normalized names to fields.
-var names = sync.OnceValue(func() (n struct{ strong, column, weak map[string]*Field }) {
+// fieldsByName maps normalized names to fields.
+var fieldsByName = sync.OnceValue(func() (n struct{ strong, column, weak map[string]*Field }) {
 	n.strong, n.column, n.weak = map[string]*Field{}, map[string]*Field{}, map[string]*Field{}
 	for i := range all {
 		f := &all[i]
@@ -301,19 +301,19 @@ var names = sync.OnceValue(func() (n struct{ strong, column, weak map[string]*Fi
 })
 
 // Lookup returns the field that a name shows anywhere, or nil.
-func Lookup(name string) *Field { return names().strong[Normalize(name)] }
+func Lookup(name string) *Field { return fieldsByName().strong[Normalize(name)] }
 
 // LookupColumn returns the field that the name of a column shows, or nil.
 func LookupColumn(name string) *Field {
 	key := Normalize(name)
-	if f := names().strong[key]; f != nil {
+	if f := fieldsByName().strong[key]; f != nil {
 		return f
 	}
-	return names().column[key]
+	return fieldsByName().column[key]
 }
 
-// LookupWeak returns the field that has name among its WeakNames, or nil.
-func LookupWeak(name string) *Field { return names().weak[Normalize(name)] }
+// LookupWeakName returns the field that has name among its WeakNames, or nil.
+func LookupWeakName(name string) *Field { return fieldsByName().weak[Normalize(name)] }
 
 // Normalize returns name in lower case, with its letters and digits only.
 func Normalize(name string) string {
@@ -326,8 +326,8 @@ func Normalize(name string) string {
 	return b.String()
 }
 
-// IsOfTraining reports whether the field describes the training and not the validation.
-func (f *Field) IsOfTraining() bool {
+// DescribesTraining reports whether the field describes the training and not the validation.
+func (f *Field) DescribesTraining() bool {
 	switch f.Name {
 	case TrainLoss, Accuracy, LearningRate, EpochSeconds, SamplesPerSecond:
 		return true
@@ -335,13 +335,13 @@ func (f *Field) IsOfTraining() bool {
 	return false
 }
 
-// OfValidation returns the field of a validation's value, whose name may lack a prefix such as
+// LookupValidation returns the field of a validation's value, whose name may lack a prefix such as
 // val, or nil. lookup is one of the functions of this package.
-func OfValidation(name string, lookup func(string) *Field) *Field {
+func LookupValidation(name string, lookup func(string) *Field) *Field {
 	if f := lookup("val_" + name); f != nil {
 		return f
 	}
-	if f := lookup(name); f != nil && f.OfEpoch != nil && !f.IsOfTraining() {
+	if f := lookup(name); f != nil && f.OfEpoch != nil && !f.DescribesTraining() {
 		return f
 	}
 	return nil

@@ -10,7 +10,7 @@ import (
 func TestNames(t *testing.T) {
 	owner := map[string]string{}
 	for _, f := range All() {
-		if Named(f.Name) == nil || !f.InTemplates && !f.InTables || f.About == "" {
+		if ByName(f.Name) == nil || !f.InTemplates && !f.InTables || f.About == "" {
 			t.Errorf("%s: incomplete", f.Name)
 		}
 		for name := range strings.FieldsSeq(f.Names + " " + f.ColumnNames + " " + f.WeakNames) {
@@ -22,7 +22,7 @@ func TestNames(t *testing.T) {
 				t.Errorf("%q belongs to %s and to %s", name, o, f.Name)
 			}
 			owner[key] = f.Name
-			if LookupColumn(name) == nil && LookupWeak(name) == nil {
+			if LookupColumn(name) == nil && LookupWeakName(name) == nil {
 				t.Errorf("%q leads to no field", name)
 			}
 		}
@@ -33,7 +33,7 @@ func TestNames(t *testing.T) {
 func TestOfValidation(t *testing.T) {
 	for name, want := range map[string]string{"loss": ValLoss, "acc": ValAccuracy, "mIoU": IoU, "time": ValSeconds, "lr": "", "epoch_time": "", "gain": ""} {
 		got := ""
-		if f := OfValidation(name, Lookup); f != nil {
+		if f := LookupValidation(name, Lookup); f != nil {
 			got = f.Name
 		}
 		if got != want {

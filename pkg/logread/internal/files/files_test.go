@@ -207,7 +207,7 @@ func TestSetRules(t *testing.T) {
 func TestFollowed(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "out.log")
-	f := NewFollowed(&Task{Path: path})
+	f := NewFollowedTask(&Task{Path: path})
 	for _, step := range []struct {
 		text string // content of the file
 		keep bool

@@ -21,9 +21,9 @@ import (
 // text has to be read. Event files and run folders need no copy.
 const MaxKeptText = 16 << 20
 
-// Followed is a followed file or run folder: the parts read so far and the position up to which
+// FollowedTask is a followed file or run folder: the parts read so far and the position up to which
 // it was read.
-type Followed struct {
+type FollowedTask struct {
 	Rules *rules.Rules // that apply to the file
 
 	tail        *runs.Tail        // reads a run folder; nil for a file
@@ -38,22 +38,24 @@ type Followed struct {
 	report record.Report
 }
 
-// NewFollowed returns the state before anything was read of the task.
-func NewFollowed(t *Task) *Followed {
+// NewFollowedTask returns the state before anything was read of the task.
+func NewFollowedTask(t *Task) *FollowedTask {
 	if t.Folder {
-		return &Followed{tail: runs.NewTail(t.Path)}
+		return &FollowedTask{tail: runs.NewTail(t.Path)}
 	}
-	return &Followed{growing: runs.NewGrowingFile(t.Path), Rules: t.Rules}
+	return &FollowedTask{growing: runs.NewGrowingFile(t.Path), Rules: t.Rules}
 }
 
-// IsOf reports whether f follows t under the same rules; both are run folders or both are files.
-func (f *Followed) IsOf(t *Task) bool { return t.Folder == (f.tail != nil) && t.Rules == f.Rules }
+// Follows reports whether f follows t under the same rules; both are run folders or both are files.
+func (f *FollowedTask) Follows(t *Task) bool {
+	return t.Folder == (f.tail != nil) && t.Rules == f.Rules
+}
 
 // KeptBytes returns the length of the text in memory.
-func (f *Followed) KeptBytes() int { return len(f.text) }
+func (f *FollowedTask) KeptBytes() int { return len(f.text) }
 
 // BytesRead returns the number of bytes read of the file or run folder.
-func (f *Followed) BytesRead() int64 {
+func (f *FollowedTask) BytesRead() int64 {
 	if f.tail != nil {
 		return f.tail.BytesRead()
 	}
@@ -62,7 +64,7 @@ func (f *Followed) BytesRead() int64 {
 
 // Refresh reads what was appended and reports whether the run or the report changed. It
 // returns only errors of the context; others become problems in the report.
-func (f *Followed) Refresh(ctx context.Context, t *Task, keepText bool) (changed bool, err error) {
+func (f *FollowedTask) Refresh(ctx context.Context, t *Task, keepText bool) (changed bool, err error) {
 	if t.Report.Skipped != "" { // a link, or not a file
 		f.report = t.Report
 		return false, nil
@@ -86,7 +88,7 @@ func (f *Followed) Refresh(ctx context.Context, t *Task, keepText bool) (changed
 	return true, ctx.Err()
 }
 
-func (f *Followed) refreshFolder(t *Task) (changed bool) {
+func (f *FollowedTask) refreshFolder(t *Task) (changed bool) {
 	changed, err := f.tail.Read()
 	if err != nil {
 		was := f.report.Problems()
@@ -104,7 +106,7 @@ func (f *Followed) refreshFolder(t *Task) (changed bool) {
 
 // readAppended reads what was appended to a file. It reads the whole file again if it was
 // replaced, is too large to keep in memory, or has no known format yet.
-func (f *Followed) readAppended(ctx context.Context, t *Task, a *runs.AppendedReader, keepText bool) (err error) {
+func (f *FollowedTask) readAppended(ctx context.Context, t *Task, a *runs.AppendedReader, keepText bool) (err error) {
 	if a.Restarted {
 		f.kind, f.events, f.text, f.parts, f.large = nil, nil, nil, nil, false
 	}
@@ -126,7 +128,7 @@ func (f *Followed) readAppended(ctx context.Context, t *Task, a *runs.AppendedRe
 	return errors.Join(f.detectAndRead(ctx, t, reopened, keepText), reopened.Close())
 }
 
-func (f *Followed) detectAndRead(ctx context.Context, t *Task, a *runs.AppendedReader, keepText bool) error {
+func (f *FollowedTask) detectAndRead(ctx context.Context, t *Task, a *runs.AppendedReader, keepText bool) error {
 	head := make([]byte, content.MaxHeadBytes)
 	n, err := io.ReadFull(a, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -149,7 +151,7 @@ func (f *Followed) detectAndRead(ctx context.Context, t *Task, a *runs.AppendedR
 	return f.readNewContent(ctx, t, a, keepText)
 }
 
-func (f *Followed) readFromStart(ctx context.Context, t *Task, a *runs.AppendedReader) error {
+func (f *FollowedTask) readFromStart(ctx context.Context, t *Task, a *runs.AppendedReader) error {
 	a.Skip()
 	f.kind, f.events, f.text = nil, nil, nil
 	one := &Task{Path: t.Path, named: t.named, Size: t.Size, Lines: t.Lines, Columns: t.Columns, Report: record.Report{Path: t.Path}}
@@ -160,7 +162,7 @@ func (f *Followed) readFromStart(ctx context.Context, t *Task, a *runs.AppendedR
 }
 
 // readNewContent reads what was appended to a file whose format is known.
-func (f *Followed) readNewContent(ctx context.Context, t *Task, a *runs.AppendedReader, keepText bool) error {
+func (f *FollowedTask) readNewContent(ctx context.Context, t *Task, a *runs.AppendedReader, keepText bool) error {
 	f.report = record.Report{Path: t.Path}
 	if f.events != nil {
 		f.report.Kind = events.Kind
@@ -186,7 +188,7 @@ func (f *Followed) readNewContent(ctx context.Context, t *Task, a *runs.Appended
 }
 
 // parseText parses the text in memory up to its last complete line.
-func (f *Followed) parseText(ctx context.Context, t *Task) error {
+func (f *FollowedTask) parseText(ctx context.Context, t *Task) error {
 	text := f.text[:bytes.LastIndexByte(f.text, '\n')+1]
 	f.parts, f.report = nil, record.Report{Path: t.Path, Kind: f.kind.Name, Bytes: int64(len(text))}
 	if len(text) == 0 {
@@ -205,7 +207,7 @@ func (f *Followed) parseText(ctx context.Context, t *Task) error {
 }
 
 // CopyParts returns copies of the parts and the report, since merging modifies them.
-func (f *Followed) CopyParts() ([]*record.Part, *record.Report) {
+func (f *FollowedTask) CopyParts() ([]*record.Part, *record.Report) {
 	report := f.report
 	if f.Rules != nil {
 		report.Rules = f.Rules.Path

@@ -127,25 +127,25 @@ func (l *Lister) listFolder(tasks []*Task, dir, place string) ([]*Task, error) {
 		if e.Name() == runs.OwnersFile || e.Name() == rules.FileName { // a lock, which may be older than the run; no logs
 			continue
 		}
-		if !isRun || l.isReadInRun(dir, e) {
+		if !isRun || l.isExtraRunFile(dir, e) {
 			tasks = l.listEntry(tasks, e, filepath.Join(dir, e.Name()), filepath.Join(place, e.Name()))
 		}
 	}
 	return tasks, nil
 }
 
-// isReadInRun reports whether an entry of the run folder dir is read in addition to the run's own files:
+// isExtraRunFile reports whether an entry of the run folder dir is read in addition to the run's own files:
 // the traces of a profile, and everything if another program wrote the run or run.json is missing.
-func (l *Lister) isReadInRun(dir string, e fs.DirEntry) bool {
+func (l *Lister) isExtraRunFile(dir string, e fs.DirEntry) bool {
 	if isTrace, err := filepath.Match("trace-*.json", e.Name()); err == nil && isTrace && e.Type().IsRegular() {
 		return true
 	}
-	return !runs.IsRunFile(e.Name()) && !strings.HasPrefix(e.Name(), ".") && l.isOtherProgram(dir)
+	return !runs.IsRunFile(e.Name()) && !strings.HasPrefix(e.Name(), ".") && l.isFromOtherProgram(dir)
 }
 
-// isOtherProgram reports whether a program other than Lockstep wrote the run folder dir, or
+// isFromOtherProgram reports whether a program other than Lockstep wrote the run folder dir, or
 // run.json is missing.
-func (l *Lister) isOtherProgram(dir string) bool {
+func (l *Lister) isFromOtherProgram(dir string) bool {
 	other, known := l.otherProgram[dir]
 	if known {
 		return other
@@ -228,7 +228,7 @@ func (l *Lister) Finish() [][]*Task {
 	lists := make([][]*Task, len(l.lists))
 	files := map[string]string{} // the paths of the listed files, by real path
 	for i, list := range l.lists {
-		lists[i] = flatten(nil, list.tasks)
+		lists[i] = flattenLinks(nil, list.tasks)
 		for _, t := range lists[i] {
 			if len(toFiles) > 0 && !t.link && !t.Folder && t.Report.Skipped == "" {
 				files[t.realPath] = t.Path
@@ -286,11 +286,11 @@ func (l *Lister) containsRoot(place string) bool {
 	})
 }
 
-// flatten appends tasks to all; the content of a followed folder replaces its link.
-func flatten(all, tasks []*Task) []*Task {
+// flattenLinks appends tasks to all; the content of a followed folder replaces its link.
+func flattenLinks(all, tasks []*Task) []*Task {
 	for _, t := range tasks {
 		if t.followed {
-			all = flatten(all, t.inside)
+			all = flattenLinks(all, t.inside)
 		} else {
 			all = append(all, t)
 		}

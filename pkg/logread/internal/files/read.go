@@ -40,7 +40,7 @@ func ReadAll(ctx context.Context, tasks []*Task, progress func(read, total int64
 	}
 	parts := make([][]*record.Part, len(tasks))
 	var mu sync.Mutex // of read and progress
-	Each(tasks, func(i int, t *Task) {
+	ForEachParallel(tasks, func(i int, t *Task) {
 		var err error
 		parts[i], err = Read(ctx, t)
 		mu.Lock()
@@ -52,8 +52,8 @@ func ReadAll(ctx context.Context, tasks []*Task, progress func(read, total int64
 	return slices.Concat(parts...), ctx.Err()
 }
 
-// Each calls use for all tasks on all processors, and returns after all calls.
-func Each(tasks []*Task, use func(i int, t *Task)) {
+// ForEachParallel calls use for all tasks on all processors, and returns after all calls.
+func ForEachParallel(tasks []*Task, use func(i int, t *Task)) {
 	var all sync.WaitGroup
 	processors := make(chan bool, runtime.GOMAXPROCS(0))
 	for i, t := range tasks {
@@ -144,7 +144,7 @@ func readFile(ctx context.Context, t *Task) (parts []*record.Part, err error) {
 		return parts, err
 	}
 	t.Report.Kind = ""
-	t.Report.Skipped, t.Report.Header = unknownFormatReason(head), table.Header(head)
+	t.Report.Skipped, t.Report.Header = unknownFormatReason(head), table.HeaderNames(head)
 	return nil, nil
 }
 

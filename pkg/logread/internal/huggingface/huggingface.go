@@ -63,8 +63,8 @@ func (s *Session) AddLoss(position, loss float64) {
 	}
 }
 
-// End contains the values of the Trainer's last entry. Unknown values are NaN.
-type End struct {
+// FinalEntry contains the values of the Trainer's last entry. Unknown values are NaN.
+type FinalEntry struct {
 	Seconds          float64 // train_runtime
 	SamplesPerSecond float64 // train_samples_per_second
 	TrainLoss        float64 // train_loss
@@ -74,8 +74,8 @@ type End struct {
 	Start            float64 // position from which a checkpoint was continued; 0 if none was
 }
 
-// EndOf returns the values of an entry at a position. ok is false if it is not the Trainer's last entry.
-func EndOf(entry progress.Entries, position float64) (end End, ok bool) {
+// ParseFinalEntry returns the values of an entry at a position. ok is false if it is not the Trainer's last entry.
+func ParseFinalEntry(entry progress.DictEntries, position float64) (end FinalEntry, ok bool) {
 	end.Seconds, end.Epochs, end.Position = entry.Value("train_runtime"), entry.Value("epoch"), position
 	if end.Seconds > 0 {
 		end.SamplesPerSecond, end.TrainLoss = entry.Value("train_samples_per_second"), entry.Value("train_loss")
@@ -83,13 +83,13 @@ func EndOf(entry progress.Entries, position float64) (end End, ok bool) {
 	return end, end.Seconds > 0
 }
 
-// resumedShare is the share of the sum of all logged losses below which this session's sum shows that
+// resumedLossShare is the share of the sum of all logged losses below which this session's sum shows that
 // an earlier session trained some of the steps. Losses rounded to three digits or more stay above it.
-const resumedShare = 0.98
+const resumedLossShare = 0.98
 
-// Apply sets the training time, the epochs that it covers, and the throughput of run, and
+// SetRunTotals sets the training time, the epochs that it covers, and the throughput of run, and
 // reports which of them cannot be used.
-func (s *Session) Apply(end End, run *runs.Run, report *record.Report) {
+func (s *Session) SetRunTotals(end FinalEntry, run *runs.Run, report *record.Report) {
 	if !(end.Seconds > 0) {
 		return
 	}
@@ -100,7 +100,7 @@ func (s *Session) Apply(end End, run *runs.Run, report *record.Report) {
 	switch {
 	case share < 1:
 		report.AddAssumption("the training was continued from a checkpoint: train_runtime and train_samples_per_second count only the steps after it")
-	case s.position > 0 && math.Abs(end.TrainLoss*end.Position) < resumedShare*math.Abs(s.sum):
+	case s.position > 0 && math.Abs(end.TrainLoss*end.Position) < resumedLossShare*math.Abs(s.sum):
 		record.Set(&run.Info, "train_runtime", end.Seconds)
 		report.AddProblem(0, "train_loss %g is too small for the logged losses, whose mean is %.4g: the training was probably resumed, so train_runtime (%g s) and train_samples_per_second count only a part of its epochs; they are not used",
 			end.TrainLoss, s.sum/s.position, end.Seconds)
@@ -116,7 +116,7 @@ func (s *Session) Apply(end End, run *runs.Run, report *record.Report) {
 	s.applyRate(end, share, run, report)
 }
 
-func (s *Session) applyRate(end End, share float64, run *runs.Run, report *record.Report) {
+func (s *Session) applyRate(end FinalEntry, share float64, run *runs.Run, report *record.Report) {
 	switch {
 	case !(end.SamplesPerSecond > 0):
 		return

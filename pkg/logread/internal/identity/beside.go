@@ -14,10 +14,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// addBeside adds what configurations and job scripts state about the runs in their folders. If the
+// addFolderConfigs adds what configurations and job scripts state about the runs in their folders. If the
 // runs have different numbers of workers or nodes, a file beside them can be true of only one run,
 // so its numbers are not used, unless a script names the run (see launchline.Script.Matches).
-func (d *Decider) addBeside(configs, parts []*record.Part) {
+func (d *Decider) addFolderConfigs(configs, parts []*record.Part) {
 	inFolder := func(file string) (found []*record.Part) {
 		folder := filepath.Dir(file)
 		for _, p := range parts {
@@ -53,9 +53,9 @@ func (d *Decider) addBeside(configs, parts []*record.Part) {
 				p.Evidence = append(p.Evidence, e)
 			}
 			p.Evidence = append(p.Evidence, c.Evidence...)
-			merge.MissingValues(&p.Run, runs.Run{Info: c.Run.Info})
+			merge.FillMissingValues(&p.Run, runs.Run{Info: c.Run.Info})
 		}
-		c.Report.AddAssumption("a configuration for %s in its folder", english.Count(len(beside), "run"))
+		c.Report.AddAssumption("a configuration for %s in its folder", english.FormatCount(len(beside), "run"))
 	}
 }
 
@@ -66,13 +66,13 @@ func (d *Decider) statedCounts(parts []*record.Part, withNames bool) map[int64]b
 	for _, p := range parts {
 		all := slices.Clone(p.Evidence)
 		if withNames {
-			path := names.OfPath(p.Run.File)
+			path := names.ParsePath(p.Run.File)
 			all = append(all, d.nameEvidence(p.Run.File, path)...)
-			if e, ok := path.Number(); ok {
+			if e, ok := path.NumberEvidence(); ok {
 				all = append(all, e)
 			}
 		}
-		if e, ok := decide(all, runs.PropertyWorkers); ok {
+		if e, ok := strongestEvidence(all, runs.PropertyWorkers); ok {
 			counts[e.Number] = true
 		}
 	}
@@ -86,7 +86,7 @@ func (d *Decider) addScripts(scripts, parts []*record.Part) {
 	scriptsOf := map[*record.Part][]*record.Part{}
 	for _, p := range parts {
 		for _, s := range scripts {
-			if s.Source.(*launchline.Script).Matches(s.Run.File, p.Run.File) {
+			if s.Source.(*launchline.Script).MatchesLog(s.Run.File, p.Run.File) {
 				scriptsOf[p] = append(scriptsOf[p], s)
 				runsOf[s] = append(runsOf[s], p)
 			}
@@ -109,7 +109,7 @@ func (d *Decider) addScripts(scripts, parts []*record.Part) {
 		if different && used[s] == 0 {
 			s.Report.AddAssumption("the numbers of workers and nodes are not used: the runs in the folder state different numbers")
 		}
-		s.Report.AddAssumption("a job script for %s in its folder", english.Count(used[s], "run"))
+		s.Report.AddAssumption("a job script for %s in its folder", english.FormatCount(used[s], "run"))
 	}
 }
 
@@ -118,9 +118,9 @@ func (d *Decider) addScripts(scripts, parts []*record.Part) {
 func addScript(p *record.Part, scripts []*record.Part) *record.Part {
 	program := launchline.Parse(p.Run.Info.Command).Script
 	var from *record.Part
-	var launch launchline.Line
+	var launch launchline.ScriptCommand
 	for _, s := range scripts {
-		l, ok := s.Source.(*launchline.Script).LaunchOf(p.Run.File, program)
+		l, ok := s.Source.(*launchline.Script).FindLaunch(p.Run.File, program)
 		switch {
 		case !ok:
 			s.Report.AddAssumptionOnce("several commands start programs, and it is unknown which of them wrote %s", p.Run.File)
@@ -146,14 +146,14 @@ func addScript(p *record.Part, scripts []*record.Part) *record.Part {
 			p.Evidence = append(p.Evidence, e)
 		}
 	}
-	merge.MissingValues(&p.Run, runs.Run{Info: runs.Info{Config: launch.Settings}})
+	merge.FillMissingValues(&p.Run, runs.Run{Info: runs.Info{Config: launch.Settings}})
 	return from
 }
 
-// pairOutputs exchanges the commands between the standard error and the standard output of a job:
+// pairStdoutAndStderr exchanges the commands between the standard error and the standard output of a job:
 // set -x writes the commands of a script to the standard error, where programs also report that
 // memory ran out. The n-th command belongs to the n-th run.
-func pairOutputs(parts []*record.Part) {
+func pairStdoutAndStderr(parts []*record.Part) {
 	type outputs struct{ out, err []*record.Part }
 	jobs := map[string]*outputs{}
 	for _, p := range parts {
@@ -173,7 +173,7 @@ func pairOutputs(parts []*record.Part) {
 		}
 	}
 	add := func(to, from *record.Part) {
-		merge.MissingValues(&to.Run, runs.Run{Info: runs.Info{Command: from.Run.Info.Command, Config: from.Run.Info.Config}})
+		merge.FillMissingValues(&to.Run, runs.Run{Info: runs.Info{Command: from.Run.Info.Command, Config: from.Run.Info.Config}})
 		to.Evidence = append(to.Evidence, from.Evidence...)
 		to.Report.AddAssumptionOnce("the command in %s", from.Run.File)
 	}
@@ -217,7 +217,7 @@ func joinAccounting(jobs, parts []*record.Part) (own []*record.Part) {
 			addContent(job, runs.SourceContent, "")
 			if i := slices.IndexFunc(own, isOfJob); i >= 0 {
 				job.Report.AddAssumption("the accounting of job %s is also in %s", id, own[i].Run.File)
-				merge.Missing(own[i], job)
+				merge.FillMissing(own[i], job)
 			} else {
 				own = append(own, job)
 			}
@@ -241,7 +241,7 @@ func joinAccounting(jobs, parts []*record.Part) (own []*record.Part) {
 			common.Workers = 1
 		}
 		last := measured[len(measured)-1]
-		merge.MissingValues(&last.Run, runs.Run{Info: runs.Info{Status: job.Run.Info.Status, Error: job.Run.Info.Error}})
+		merge.FillMissingValues(&last.Run, runs.Run{Info: runs.Info{Status: job.Run.Info.Status, Error: job.Run.Info.Error}})
 		for _, p := range measured {
 			addAccounting(p, &record.Part{Run: runs.Run{File: job.Run.File, Info: common}})
 			p.Report.AddAssumptionOnce("job %s has %d runs; its time and energy are assigned to none of them", id, len(measured))
@@ -261,5 +261,5 @@ func addAccounting(p, job *record.Part) {
 			job.Evidence[i].Origin.Source = runs.SourceCommand
 		}
 	}
-	merge.Missing(p, job)
+	merge.FillMissing(p, job)
 }

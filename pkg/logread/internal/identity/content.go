@@ -23,7 +23,7 @@ func addContent(p *record.Part, source runs.Source, detail string) {
 	for _, c := range []struct {
 		property runs.Property
 		n        int
-		kind     record.Kind
+		kind     record.EvidenceKind
 	}{
 		{runs.PropertyWorkers, info.Workers, workers},
 		{runs.PropertyNodes, info.Nodes, record.Stated},
@@ -52,7 +52,7 @@ func settingsEvidence(config map[string]any, command []string, source runs.Sourc
 	if len(config) == 0 {
 		return nil
 	}
-	add := func(property runs.Property, n float64, text string, kind record.Kind, keys ...string) {
+	add := func(property runs.Property, n float64, text string, kind record.EvidenceKind, keys ...string) {
 		from, where := source, detail
 		if source == runs.SourceContent && isFlagOf(command, keys[0]) {
 			from, where = runs.SourceCommand, strings.Join(command, " ")
@@ -133,14 +133,14 @@ func configCount(config map[string]any, keys ...string) (n float64, key string) 
 	return 0, ""
 }
 
-// jobName matches the name of a file that ends with the number of a Slurm job, such as
+// jobFilePattern matches the name of a file that ends with the number of a Slurm job, such as
 // train-1234.out, or of a job array and its task, such as slurm-1234_5.out.
-var jobName = regexp.MustCompile(`^(?:(.*[-_.])?([0-9]{3,})_|.+[-_.])([0-9]+)\.(?:out|output|err|error|log|txt)$`)
+var jobFilePattern = regexp.MustCompile(`^(?:(.*[-_.])?([0-9]{3,})_|.+[-_.])([0-9]+)\.(?:out|output|err|error|log|txt)$`)
 
 // setJobID sets the Slurm job of p from the name of its file. If the name has two numbers, the one
 // in known counts: the jobs whose accounting was read.
 func setJobID(p *record.Part, known map[string]bool) {
-	m := jobName.FindStringSubmatch(record.UncompressedName(filepath.Base(p.Run.File)))
+	m := jobFilePattern.FindStringSubmatch(record.UncompressedName(filepath.Base(p.Run.File)))
 	if p.Run.Info.JobIDs[record.SlurmJobKey] != "" || m == nil {
 		return
 	}

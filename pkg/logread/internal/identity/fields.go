@@ -13,16 +13,16 @@ import (
 	"lockstep/pkg/runs"
 )
 
-type strength struct {
+type evidenceClass struct {
 	source runs.Source
-	kind   record.Kind
+	kind   record.EvidenceKind
 }
 
-// strengths returns the table of strengths, from the strongest to the weakest evidence. All kinds
+// evidenceOrder returns the table of strengths, from the strongest to the weakest evidence. All kinds
 // of stated evidence are equally strong; among equals, the first counts. One rule goes beyond the
 // table: ranks in the content outweigh a smaller number of workers from a weaker source.
-func strengths() []strength {
-	return []strength{
+func evidenceOrder() []evidenceClass {
+	return []evidenceClass{
 		{runs.SourceUser, record.Stated},        // --as, or lockstep-logs.yaml
 		{runs.SourceContent, record.Stated},     // run.json, or what the program has logged: world_size, a list of devices
 		{runs.SourceConfig, record.Stated},      // a file of settings, a job script, or a job's accounting
@@ -38,39 +38,39 @@ func strengths() []strength {
 	}
 }
 
-func strengthOf(e record.Evidence) int {
-	s := strength{e.Origin.Source, e.Kind}
+func evidencePrecedence(e record.Evidence) int {
+	s := evidenceClass{e.Origin.Source, e.Kind}
 	if e.Kind.IsStated() {
 		s.kind = record.Stated
 	}
-	return slices.Index(strengths(), s)
+	return slices.Index(evidenceOrder(), s)
 }
 
-// decide returns the strongest evidence about a property. ok is false if there is none.
-func decide(all []record.Evidence, property runs.Property) (best record.Evidence, ok bool) {
+// strongestEvidence returns the strongest evidence about a property. ok is false if there is none.
+func strongestEvidence(all []record.Evidence, property runs.Property) (best record.Evidence, ok bool) {
 	for _, e := range all {
-		if e.Property == property && (!ok || strengthOf(e) < strengthOf(best)) {
+		if e.Property == property && (!ok || evidencePrecedence(e) < evidencePrecedence(best)) {
 			best, ok = e, true
 		}
 	}
-	config := strengthOf(record.Evidence{Origin: runs.Origin{Source: runs.SourceConfig}})
+	config := evidencePrecedence(record.Evidence{Origin: runs.Origin{Source: runs.SourceConfig}})
 	for _, e := range all {
-		if e.Property == property && e.Kind == record.AtLeast && e.Number > best.Number && strengthOf(best) >= config {
+		if e.Property == property && e.Kind == record.AtLeast && e.Number > best.Number && evidencePrecedence(best) >= config {
 			best = e
 		}
 	}
 	return best, ok
 }
 
-// setFields sets the identifying properties of p's run, and Run.Origins. path is the path whose
+// setRunProperties sets the identifying properties of p's run, and Run.Origins. path is the path whose
 // names count. It reports which evidence counts, which is outweighed, and contradictions.
-func setFields(p *record.Part, path names.Path) {
+func setRunProperties(p *record.Part, path names.Path) {
 	info := &p.Run.Info
 	info.Status = cmp.Or(info.Status, runs.StatusDone)
 	info.Workers, info.Nodes, info.Seed, info.Series = 0, 0, 0, ""
 	p.Run.Origins = map[runs.Property]runs.Origin{}
 	for _, property := range runs.Properties() {
-		e, ok := decide(p.Evidence, property)
+		e, ok := strongestEvidence(p.Evidence, property)
 		if !ok {
 			continue
 		}
@@ -94,7 +94,7 @@ func setFields(p *record.Part, path names.Path) {
 			}
 		case runs.PropertyRank: // of the file; no field of the run
 		}
-		explain(p, e)
+		reportEvidence(p, e)
 	}
 	if info.Workers == 0 {
 		p.Report.AddProblem(0, "the number of workers is unknown: expected it in the path, such as 4GPU/ or log_4.csv; set it with --as '%s'", examplePattern(p))
@@ -111,9 +111,9 @@ func setFields(p *record.Part, path names.Path) {
 // maxListed limits the properties in a file's report, since a table may have thousands of runs.
 const maxListed = 100
 
-// explain adds to p's report which evidence about a property counts and which it outweighs, and a
+// reportEvidence adds to p's report which evidence about a property counts and which it outweighs, and a
 // problem if numbers of workers or nodes contradict each other.
-func explain(p *record.Part, best record.Evidence) {
+func reportEvidence(p *record.Part, best record.Evidence) {
 	r := p.Report
 	if text := fmt.Sprintf("%s: from %s", best, best.Origin); best.Origin.Source.IsAssumed() {
 		r.AddAssumptionOnce("%s (assumed)", text)
@@ -150,7 +150,7 @@ func explain(p *record.Part, best record.Evidence) {
 		return
 	}
 	noun := strings.TrimSuffix(string(best.Property), "s")
-	text := fmt.Sprintf("%s states %s, but %s; %s counts", best.Origin, english.Count(int(best.Number), noun), english.List(contradictions), counts)
+	text := fmt.Sprintf("%s states %s, but %s; %s counts", best.Origin, english.FormatCount(int(best.Number), noun), english.JoinAnd(contradictions), counts)
 	if best.Origin.Source == runs.SourceUser { // who knows better
 		r.AddAssumptionOnce("%s", text)
 		return
@@ -168,6 +168,6 @@ func examplePattern(p *record.Part) string {
 
 // RankOf returns the rank in the path of a log.
 func RankOf(path string) int {
-	e, _ := names.OfPath(path).Number()
+	e, _ := names.ParsePath(path).NumberEvidence()
 	return int(e.Number)
 }

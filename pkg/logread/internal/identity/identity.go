@@ -26,17 +26,17 @@ type Decider struct {
 
 	runFolders map[string]*record.Part        // parts of run folders by path
 	matches    map[*record.Part]pattern.Match // what the pattern that matches the file states
-	ranks      map[*record.Part]rankFiles     // parts whose files are those of ranks
-	titles     names.Titles                   // folders with numbered titles
+	ranks      map[*record.Part]partRanks     // parts whose files are those of ranks
+	titles     names.TitleFolders             // folders with numbered titles
 	folders    map[string][]*record.Part      // principal parts by folder
 	file       string                         // of which path contains the names
 	path       names.Path
 }
 
-// Runs decides which parts are one run, and what identifies each run. The runs are in the order
+// IdentifyRuns decides which parts are one run, and what identifies each run. The runs are in the order
 // of their first parts.
-func (d *Decider) Runs(parts []*record.Part) []runs.Run {
-	d.runFolders, d.matches, d.ranks, d.titles = map[string]*record.Part{}, map[*record.Part]pattern.Match{}, map[*record.Part]rankFiles{}, names.Titles{}
+func (d *Decider) IdentifyRuns(parts []*record.Part) []runs.Run {
+	d.runFolders, d.matches, d.ranks, d.titles = map[string]*record.Part{}, map[*record.Part]pattern.Match{}, map[*record.Part]partRanks{}, names.TitleFolders{}
 	for _, p := range parts {
 		d.titles.Add(p.Run.File)
 		if p.Role == record.RunFolder {
@@ -44,7 +44,7 @@ func (d *Decider) Runs(parts []*record.Part) []runs.Run {
 		}
 	}
 	parts = d.joinRunFolders(parts)
-	pairOutputs(parts)
+	pairStdoutAndStderr(parts)
 	byRole := map[record.Role][]*record.Part{}
 	for _, p := range parts {
 		if p.Role != record.RunFolder {
@@ -56,12 +56,12 @@ func (d *Decider) Runs(parts []*record.Part) []runs.Run {
 		byRole[p.Role] = append(byRole[p.Role], p)
 	}
 	main := d.joinParts(byRole[record.Principal])
-	companions := trace.Join(events.Join(byRole[record.Companion]))
+	companions := trace.JoinTraceFiles(events.JoinEventFiles(byRole[record.Companion]))
 	for _, p := range companions {
 		addContent(p, runs.SourceContent, "")
 	}
 	main = append(main, d.joinCompanions(d.joinRanks(companions), main)...)
-	d.addBeside(byRole[record.Config], main)
+	d.addFolderConfigs(byRole[record.Config], main)
 	jobs := byRole[record.Accounting]
 	known := map[string]bool{}
 	for _, p := range jobs {
@@ -75,7 +75,7 @@ func (d *Decider) Runs(parts []*record.Part) []runs.Run {
 	isMain := map[*record.Part]bool{}
 	for _, p := range main {
 		isMain[p] = true
-		d.setFields(p)
+		d.decideProperties(p)
 	}
 	for _, p := range slices.Concat(byRole[record.RunFolder], main) {
 		p.RemoveImpossibleTimes()
@@ -111,33 +111,33 @@ func (d *Decider) addPattern(p *record.Part) {
 	}
 }
 
-func (d *Decider) setFields(p *record.Part) {
+func (d *Decider) decideProperties(p *record.Part) {
 	ranks, numbersAreRanks := d.ranks[p]
 	if file := cmp.Or(ranks.path, p.Run.File); file != d.file || d.path == nil { // a table may have many runs
-		d.file, d.path = file, names.OfPath(file)
+		d.file, d.path = file, names.ParsePath(file)
 	}
 	if run, ok := p.Run.Info.Config["run"].(string); ok {
-		p.Evidence = append(p.Evidence, names.OfRun(run).Evidence(nil)...)
+		p.Evidence = append(p.Evidence, names.ParseRunName(run).Evidence(nil)...)
 	}
 	p.Evidence = append(p.Evidence, d.nameEvidence(d.file, d.path)...)
-	if e, ok := d.path.Number(); ok && !numbersAreRanks {
-		if _, known := decide(p.Evidence, runs.PropertyWorkers); !known {
+	if e, ok := d.path.NumberEvidence(); ok && !numbersAreRanks {
+		if _, known := strongestEvidence(p.Evidence, runs.PropertyWorkers); !known {
 			p.Evidence = append(p.Evidence, e)
 		}
 	}
 	if p.RanksProblem != "" {
 		p.Report.AddProblem(p.Line, "%s", p.RanksProblem)
 	}
-	series := d.path.Series()
+	series := d.path.SeriesEvidence()
 	if d.Ignores != nil {
 		p.Evidence, series = slices.DeleteFunc(p.Evidence, d.Ignores), slices.DeleteFunc(series, d.Ignores)
 	}
-	_, stated := decide(p.Evidence, runs.PropertySeries)
+	_, stated := strongestEvidence(p.Evidence, runs.PropertySeries)
 	if p.SeriesFromPath = !stated; !stated && len(series) > 0 {
 		p.Evidence = append(p.Evidence, series[0])
 	}
-	setFields(p, d.path)
-	ranks.reportMissing(p)
+	setRunProperties(p, d.path)
+	ranks.reportMissingRanks(p)
 }
 
 // nameEvidence returns what the names in a path show, first those of the U-Net study's files.

@@ -23,16 +23,16 @@ import (
 //   - the files of ranks: {rank} of a pattern, or a number after rank, worker, gpu or task (joinRanks);
 //   - states of one run, such as the trainer_state.json of each checkpoint: the last one counts;
 //   - logs with the same start and the same epochs, such as out.log and the job's output;
-//   - parts of a run that was resumed (joinSequels).
+//   - parts of a run that was resumed (joinResumedRuns).
 //
 // A differing identity (see differ) always outweighs it.
 func (d *Decider) joinParts(parts []*record.Part) []*record.Part {
-	return joinSequels(joinCopies(lastStates(d.joinRanks(parts))))
+	return joinResumedRuns(joinCopies(dropEarlierStates(d.joinRanks(parts))))
 }
 
-// differ reports whether the contents of parts state different numbers of workers, series,
+// settingsDiffer reports whether the contents of parts state different numbers of workers, series,
 // models, batches, learning rates or planned epochs.
-func differ(parts []*record.Part) bool {
+func settingsDiffer(parts []*record.Part) bool {
 	seen := map[string]string{}
 	for _, p := range parts {
 		info := &p.Run.Info
@@ -57,8 +57,8 @@ func differ(parts []*record.Part) bool {
 	return false
 }
 
-// rankFiles describes the ranks whose files form a part. If it is present, numbers in the path are ranks.
-type rankFiles struct {
+// partRanks describes the ranks whose files form a part. If it is present, numbers in the path are ranks.
+type partRanks struct {
 	ranks []int
 	path  string // the path whose names identify the run; empty for that of the file
 }
@@ -76,13 +76,13 @@ func (d *Decider) joinRanks(parts []*record.Part) []*record.Part {
 			if !ok {
 				if !ofNodes && len(group) > 1 && group[0].Rank == 0 { // numbers that start at 0 are no numbers of workers
 					for _, f := range group {
-						d.ranks[f.Part] = rankFiles{}
+						d.ranks[f.Part] = partRanks{}
 					}
 				}
 				continue
 			}
 			first := group[0].Part
-			d.ranks[first] = rankFiles{ranks, group[0].Path}
+			d.ranks[first] = partRanks{ranks, group[0].Path}
 			if len(group) == 1 {
 				if !first.RankKnown && origin.Source != runs.SourceUser {
 					first.AddEvidence(runs.PropertyRank, int64(ranks[0]), record.Stated, origin.Source, origin.Detail)
@@ -99,7 +99,7 @@ func (d *Decider) joinRanks(parts []*record.Part) []*record.Part {
 					f.Part.Report.AddAssumption("%s of the run in %s", merge.DescribeRanks(own), first.Run.File)
 				}
 			}
-			merge.Ranks(group, firstRanks)
+			merge.JoinRanks(group, firstRanks)
 			first.Evidence = slices.DeleteFunc(first.Evidence, func(e record.Evidence) bool {
 				return e.Property == runs.PropertyRank || ofNodes && e.Property == runs.PropertyWorkers && e.Kind == record.AtLeast
 			})
@@ -145,10 +145,10 @@ func decideRanks(group []merge.RankFile, ofNodes bool) (ranks []int, origin runs
 	if origin.Source == runs.SourceUser {
 		return ranks, runs.Origin{Source: runs.SourceUser, Detail: "a file for each rank"}, true
 	}
-	if differ(parts) || !ofNodes && followEachOther(parts) {
+	if settingsDiffer(parts) || !ofNodes && areSequential(parts) {
 		return nil, origin, false
 	}
-	ofContent := runs.Origin{Source: runs.SourceContent, Detail: "the ranks of " + english.Count(len(group), "file")}
+	ofContent := runs.Origin{Source: runs.SourceContent, Detail: "the ranks of " + english.FormatCount(len(group), "file")}
 	if ofNodes {
 		ok = len(group) > 1 && areDistinct(ranks) && slices.Max(ranks) < cmp.Or(world, len(ranks))
 		return ranks, ofContent, ok
@@ -173,7 +173,7 @@ func areDistinct(numbers []int) bool {
 	return len(slices.Compact(slices.Sorted(slices.Values(numbers)))) == len(numbers)
 }
 
-func followEachOther(parts []*record.Part) bool {
+func areSequential(parts []*record.Part) bool {
 	var lastStart, firstEnd time.Time
 	for _, p := range parts {
 		info := &p.Run.Info
@@ -187,9 +187,9 @@ func followEachOther(parts []*record.Part) bool {
 	return !firstEnd.IsZero() && firstEnd.Before(lastStart)
 }
 
-// reportMissing adds a problem that names the ranks of p's run without a file. There is none if
+// reportMissingRanks adds a problem that names the ranks of p's run without a file. There is none if
 // only rank 0 has a file, as is common.
-func (f rankFiles) reportMissing(p *record.Part) {
+func (f partRanks) reportMissingRanks(p *record.Part) {
 	if len(f.ranks) == 0 || len(f.ranks) == 1 && f.ranks[0] == 0 {
 		return
 	}
@@ -208,8 +208,8 @@ func (f rankFiles) reportMissing(p *record.Part) {
 	}
 }
 
-// lastStates drops the parts that describe an earlier state of a run.
-func lastStates(parts []*record.Part) []*record.Part {
+// dropEarlierStates drops the parts that describe an earlier state of a run.
+func dropEarlierStates(parts []*record.Part) []*record.Part {
 	last := map[string]*record.Part{}
 	for _, p := range parts {
 		if l := last[p.StateOf]; p.StateOf != "" && (l == nil || l.State < p.State) {
@@ -232,11 +232,11 @@ func joinCopies(parts []*record.Part) (kept []*record.Part) {
 		same := started[p.Run.Info.Started]
 		i := slices.IndexFunc(same, func(k *record.Part) bool {
 			return slices.EqualFunc(k.Run.Epochs, p.Run.Epochs, func(x, y runs.Epoch) bool { return x.Epoch == y.Epoch && x.Seconds == y.Seconds }) &&
-				!differ([]*record.Part{k, p})
+				!settingsDiffer([]*record.Part{k, p})
 		})
 		if i >= 0 {
 			p.Report.AddAssumption("the same start and the same epochs as in %s: one run", same[i].Run.File)
-			merge.Missing(same[i], p)
+			merge.FillMissing(same[i], p)
 			continue
 		}
 		kept = append(kept, p)
@@ -276,7 +276,7 @@ func (d *Decider) joinCompanions(companions, parts []*record.Part) (own []*recor
 		}
 		if to != nil {
 			p.Report.AddAssumption("belongs to the run in %s (%s)", to.Run.File, why)
-			merge.Missing(to, p)
+			merge.FillMissing(to, p)
 			continue
 		}
 		p.Run.Dir = folder
@@ -300,7 +300,7 @@ func (d *Decider) findRun(folder string) (run *record.Part, why string) {
 			return here[0], "the only run of " + folder
 		case len(here) > 1:
 			return nil, fmt.Sprintf("%s has %d runs, and it is unknown to which of them this file belongs; it becomes a separate run", folder, len(here))
-		case folder == filepath.Clean(d.Root), names.OfFolder(filepath.Base(folder)).IsOfRun():
+		case folder == filepath.Clean(d.Root), names.ParseFolder(filepath.Base(folder)).DescribesRun():
 			return nil, ""
 		}
 		folder = filepath.Dir(folder)

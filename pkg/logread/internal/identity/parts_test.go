@@ -69,7 +69,7 @@ func TestMergeRanks(t *testing.T) {
 			p.Run.Info.Workers = c.workers
 			parts = append(parts, p)
 		}
-		if got := describe(newDecider().Runs(parts)); got != c.want {
+		if got := describe(newDecider().IdentifyRuns(parts)); got != c.want {
 			t.Errorf("numbers %v, %d workers: got %s, want %s", c.numbers, c.workers, got, c.want)
 		}
 	}
@@ -81,7 +81,7 @@ func TestMergeNamesMissingRank(t *testing.T) {
 	for _, rank := range []int{0, 2} {
 		parts = append(parts, newPart(fmt.Sprintf("logs/rank%d.log", rank), 10))
 	}
-	found := newDecider().Runs(parts)
+	found := newDecider().IdentifyRuns(parts)
 	const want = "rank 1 of 3 has no file"
 	if len(found) != 1 || len(found[0].Problems) != 1 || !strings.Contains(found[0].Problems[0].Reason, want) {
 		t.Errorf("got %s with the problems %v, want one run with %q", describe(found), found[0].Problems, want)
@@ -108,7 +108,7 @@ func TestMergeCopies(t *testing.T) {
 		one.Run.Info.Workers, two.Run.Info.Workers = 2, c.workers
 		one.Run.Info.Started, two.Run.Info.Started = start, c.start
 		one.Run.Epochs[0].TrainLoss, two.Run.Epochs[0].TrainLoss, two.Run.Epochs[0].ValLoss = 0.5, 0.75, 0.25
-		found := newDecider().Runs([]*record.Part{one, two})
+		found := newDecider().IdentifyRuns([]*record.Part{one, two})
 		if got := describe(found); got != c.want {
 			t.Errorf("%+v: got %s, want %s", c, got, c.want)
 		}
@@ -140,7 +140,7 @@ func TestMergeCompanion(t *testing.T) {
 		p := newPart(c.companion)
 		p.Role, p.Run.Curves = record.Companion, []runs.Curve{{Name: "power", Rank: -1}}
 		var got []string
-		for _, r := range newDecider().Runs(append(parts, p)) {
+		for _, r := range newDecider().IdentifyRuns(append(parts, p)) {
 			got = append(got, fmt.Sprint(r.File, " ", len(r.Curves)))
 		}
 		notes := strings.Join(p.Report.Assumed, "; ")
@@ -168,7 +168,7 @@ func TestMergeAccounting(t *testing.T) {
 			parts = append(parts, newPart("logs/"+name, float64(10+i)))
 		}
 		var got []string
-		for _, r := range newDecider().Runs(append(parts[1:], parts[0])) {
+		for _, r := range newDecider().IdentifyRuns(append(parts[1:], parts[0])) {
 			got = append(got, fmt.Sprintf("%s %g s %g J %s", filepath.Base(r.File), r.WallSeconds, r.Info.EnergyJoules, r.Info.Status))
 		}
 		if text := strings.Join(got, "; "); text != c.want {
@@ -199,7 +199,7 @@ func TestMergeConfig(t *testing.T) {
 			parts = append(parts, p)
 		}
 		var got []string
-		for _, r := range newDecider().Runs(parts) {
+		for _, r := range newDecider().IdentifyRuns(parts) {
 			got = append(got, fmt.Sprintf("%s n%d lr %v momentum %v", strings.TrimPrefix(r.File, "logs/"), r.Info.Workers, r.Info.Config["lr"], r.Info.Config["momentum"]))
 		}
 		if text := strings.Join(got, "; "); text != c.want {
@@ -216,7 +216,7 @@ func TestMergeStates(t *testing.T) {
 		p.State, p.StateOf = state, "logs"
 		parts = append(parts, p)
 	}
-	found := newDecider().Runs(append(parts, newPart("logs/other/trainer_state.json", 10)))
+	found := newDecider().IdentifyRuns(append(parts, newPart("logs/other/trainer_state.json", 10)))
 	if len(found) != 2 || found[0].File != parts[1].Run.File {
 		t.Errorf("got %v, want the state after 300 steps and the other run", describe(found))
 	}
@@ -230,7 +230,7 @@ func TestMergeProblemsOfRuns(t *testing.T) {
 	one.Run.Info.Workers, two.Run.Info.Workers = 2, 2
 	one.Report.AddProblem(99, "before")
 	one.Report.AddProblem(100, "after")
-	found := newDecider().Runs([]*record.Part{one, two})
+	found := newDecider().IdentifyRuns([]*record.Part{one, two})
 	if len(found) != 2 || len(found[0].Problems) != 1 || found[0].Problems[0].Line != 99 || len(found[1].Problems) != 1 || found[1].Problems[0].Line != 100 {
 		t.Errorf("got the problems of %d runs: %v and %v, want that of line 99 and that of line 100", len(found), found[0].Problems, found[1].Problems)
 	}

@@ -44,16 +44,16 @@ func countDevices(folders []*record.Part, inside map[*record.Part][]*record.Part
 	}
 	interpretDevices(folders)
 	for _, p := range folders {
-		_, ok := decide(p.Evidence, runs.PropertyWorkers)
+		_, ok := strongestEvidence(p.Evidence, runs.PropertyWorkers)
 		for _, log := range inside[p] {
 			if log := *log; ok && log.Role == record.Principal {
 				addContent(&log, runs.SourceContent, filepath.Base(log.Run.File))
 				p.Evidence = append(p.Evidence, log.Evidence...)
 			}
 		}
-		if e, ok := decide(p.Evidence, runs.PropertyWorkers); ok {
+		if e, ok := strongestEvidence(p.Evidence, runs.PropertyWorkers); ok {
 			p.Run.Info.Workers = int(e.Number)
-			explain(p, e)
+			reportEvidence(p, e)
 		}
 	}
 }
@@ -80,7 +80,7 @@ func joinRunFolder(folder *record.Part, parts []*record.Part) []*record.Part {
 	nth := map[*record.Report]int{} // number of runs of each file so far
 	into := []*record.Part{folder}  // the run of the folder and further runs
 	byRun := [][]*record.Part{nil}
-	for _, p := range joinSequels(lastStates(byRole[record.Principal])) {
+	for _, p := range joinResumedRuns(dropEarlierStates(byRole[record.Principal])) {
 		n := nth[p.Report]
 		nth[p.Report]++
 		if n == len(byRun) {
@@ -93,7 +93,7 @@ func joinRunFolder(folder *record.Part, parts []*record.Part) []*record.Part {
 			addToRunFolder(into[n], p)
 		}
 	}
-	for _, p := range trace.Join(events.Join(byRole[record.Companion])) {
+	for _, p := range trace.JoinTraceFiles(events.JoinEventFiles(byRole[record.Companion])) {
 		merge.PrefixSplit(p)
 		addToRunFolder(folder, p)
 	}
@@ -122,12 +122,12 @@ func newFurtherRun(folder *record.Part, n int) *record.Part {
 func addToRunFolder(folder, p *record.Part) {
 	info := &p.Run.Info
 	if p.Role == record.Principal && info.Workers > 0 && info.Workers != folder.Run.Info.Workers {
-		p.Report.AddProblem(0, "the log states %s, but run.json %d; run.json counts", english.Count(info.Workers, "worker"), folder.Run.Info.Workers)
+		p.Report.AddProblem(0, "the log states %s, but run.json %d; run.json counts", english.FormatCount(info.Workers, "worker"), folder.Run.Info.Workers)
 	}
 	p.Report.AddAssumptionOnce("belongs to the run in %s", folder.Run.Dir)
 	info.Status, info.Error = "", "" // the launcher knows how the workers ended
 	folder.Run.OutOfMemory = append(folder.Run.OutOfMemory, p.Run.OutOfMemory...)
-	merge.MissingValues(&folder.Run, p.Run)
+	merge.FillMissingValues(&folder.Run, p.Run)
 }
 
 // joinWorkerLogs merges the logs of the workers in folder into one part, which comes first in the
@@ -153,7 +153,7 @@ func joinWorkerLogs(folder *record.Part, parts []*record.Part) (all []*record.Pa
 		}
 	}
 	if len(workers) > 1 {
-		merge.Ranks(workers, ranks)
+		merge.JoinRanks(workers, ranks)
 	}
 	return append([]*record.Part{workers[0].Part}, all...)
 }

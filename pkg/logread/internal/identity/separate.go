@@ -45,8 +45,8 @@ func Separate(all []runs.Run) []Separation {
 	}
 	var out []Separation
 	for _, k := range order {
-		g := &group{runs: members[k], labels: make([]string, len(members[k]))}
-		if !g.mayDiffer() {
+		g := &runGroup{runs: members[k], labels: make([]string, len(members[k]))}
+		if !g.mayNeedSeparation() {
 			continue
 		}
 		for _, d := range repeats.Of(g.runs) {
@@ -56,13 +56,13 @@ func Separate(all []runs.Run) []Separation {
 			g.separateBy(d)
 		}
 		if len(g.differences) > 0 {
-			out = append(out, g.rename())
+			out = append(out, g.renameSeries())
 		}
 	}
 	return out
 }
 
-type group struct {
+type runGroup struct {
 	runs        []*runs.Run
 	labels      []string // of each run: what distinguishes its new series
 	differences []string
@@ -71,15 +71,15 @@ type group struct {
 	folders []string
 }
 
-// mayDiffer reports whether two of the runs could be repeats, and the user has not named the series.
-func (g *group) mayDiffer() bool {
+// mayNeedSeparation reports whether two of the runs could be repeats, and the user has not named the series.
+func (g *runGroup) mayNeedSeparation() bool {
 	counts := map[int]int{}
 	repeated := false
 	for _, r := range g.runs {
 		if r.Origins[runs.PropertySeries].Source == runs.SourceUser {
 			return false
 		}
-		if canSeparate(r) {
+		if isComparable(r) {
 			counts[r.Info.Workers]++
 			repeated = repeated || counts[r.Info.Workers] > 1
 		}
@@ -87,25 +87,25 @@ func (g *group) mayDiffer() bool {
 	return repeated
 }
 
-// canSeparate reports whether a run can separate others: its number of workers is known, and it
+// isComparable reports whether a run can separate others: its number of workers is known, and it
 // did not fail.
-func canSeparate(r *runs.Run) bool {
+func isComparable(r *runs.Run) bool {
 	return r.Info.Workers > 0 && r.Info.Status != runs.StatusFailed && r.Info.Status != runs.StatusCanceled
 }
 
-// cell identifies the runs that are repeats of each other unless something differs.
-type cell struct {
+// repeatKey identifies the runs that are repeats of each other unless something differs.
+type repeatKey struct {
 	workers int
 	label   string
 }
 
 // findConflicts returns the distinct known values in which runs of the same new series and worker
 // count differ, in natural order, or nil. values has one element per run; "" is unknown.
-func (g *group) findConflicts(values []string) (conflicts []string) {
-	found := map[cell][]string{}
+func (g *runGroup) findConflicts(values []string) (conflicts []string) {
+	found := map[repeatKey][]string{}
 	for i, r := range g.runs {
-		c := cell{r.Info.Workers, g.labels[i]}
-		if values[i] != "" && canSeparate(r) && !slices.Contains(found[c], values[i]) {
+		c := repeatKey{r.Info.Workers, g.labels[i]}
+		if values[i] != "" && isComparable(r) && !slices.Contains(found[c], values[i]) {
 			found[c] = append(found[c], values[i])
 		}
 	}
@@ -118,12 +118,12 @@ func (g *group) findConflicts(values []string) (conflicts []string) {
 	return slices.Compact(conflicts)
 }
 
-func (g *group) separateBy(d repeats.Difference) {
+func (g *runGroup) separateBy(d repeats.Difference) {
 	conflicts := g.findConflicts(d.Values)
 	if conflicts == nil {
 		return
 	}
-	g.differences = append(g.differences, d.Name+" ("+english.List(shorten(conflicts))+")")
+	g.differences = append(g.differences, d.Name+" ("+english.JoinAnd(truncateValues(conflicts))+")")
 	values, label := d.Values, d.Label
 	// The form that is constant over worker counts gives fewer series.
 	if s := d.Scaled; s != nil && g.findConflicts(s.Values) != nil && len(nameValues(s.Values)) < len(nameValues(values)) {
@@ -154,13 +154,13 @@ const maxRateRatio = 3
 // unlikelyRepeats returns differences between runs that otherwise look like repeats but have the same
 // seed, or rates that differ by more than maxRateRatio. Run folders, runs in memory, and runs whose paths
 // differ only in the repeat or seed are repeats nevertheless. The values number the runs in each cell.
-func (g *group) unlikelyRepeats() []repeats.Difference {
+func (g *runGroup) unlikelyRepeats() []repeats.Difference {
 	seeds := repeats.Difference{Name: "runs with the same seed", Values: make([]string, len(g.runs)), Label: numberLabel}
 	rates := repeats.Difference{Name: "rates that differ by more than 3 times", Values: make([]string, len(g.runs)), Label: numberLabel}
-	cells := map[cell][]int{}
+	cells := map[repeatKey][]int{}
 	for i, r := range g.runs {
-		c := cell{r.Info.Workers, g.labels[i] + "\x00" + r.Kind} // the results of two programs may be of one run
-		if canSeparate(r) && !repeats.IsRunFolder(r) && r.File != "" {
+		c := repeatKey{r.Info.Workers, g.labels[i] + "\x00" + r.Kind} // the results of two programs may be of one run
+		if isComparable(r) && !repeats.IsRunFolder(r) && r.File != "" {
 			cells[c] = append(cells[c], i)
 		}
 	}
@@ -225,8 +225,8 @@ func rateOf(r *runs.Run) float64 {
 	return 0
 }
 
-// maxLabel is the maximum length of a value in the name of a series.
-const maxLabel = 32
+// maxLabelLength is the maximum length of a value in the name of a series.
+const maxLabelLength = 32
 
 // nameValues returns a short name for each value: the value itself, or numbers for all if one is
 // long, such as the settings of a model.
@@ -234,7 +234,7 @@ func nameValues(values []string) map[string]string {
 	distinct := slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == "" })
 	slices.SortFunc(distinct, runs.NaturalCompare)
 	distinct = slices.Compact(distinct)
-	long := slices.ContainsFunc(distinct, func(v string) bool { return len(v) > maxLabel })
+	long := slices.ContainsFunc(distinct, func(v string) bool { return len(v) > maxLabelLength })
 	named := map[string]string{}
 	for i, v := range distinct {
 		if named[v] = v; long {
@@ -244,12 +244,12 @@ func nameValues(values []string) map[string]string {
 	return named
 }
 
-// shorten returns at most five values, each with at most maxLabel characters.
-func shorten(values []string) (short []string) {
+// truncateValues returns at most five values, each with at most maxLabelLength characters.
+func truncateValues(values []string) (short []string) {
 	const most = 5
 	for _, v := range values[:min(len(values), most)] {
-		if r := []rune(v); len(r) > maxLabel {
-			v = string(r[:maxLabel]) + "…"
+		if r := []rune(v); len(r) > maxLabelLength {
+			v = string(r[:maxLabelLength]) + "…"
 		}
 		short = append(short, v)
 	}
@@ -259,8 +259,8 @@ func shorten(values []string) (short []string) {
 	return short
 }
 
-// rename adds the label of each run to its series name, and describes the new series.
-func (g *group) rename() Separation {
+// renameSeries adds the label of each run to its series name, and describes the new series.
+func (g *runGroup) renameSeries() Separation {
 	info := g.runs[0].Info
 	s := Separation{Study: info.Study, Series: info.Series, Runs: len(g.runs), Differences: g.differences, Pattern: repeats.CommonPattern(g.runs)}
 	for i, r := range g.runs {
@@ -280,12 +280,12 @@ func (g *group) rename() Separation {
 // String returns a sentence without a period: which runs were separated, why, and how to join them.
 func (s Separation) String() string {
 	const most = 6
-	list := english.Quote(s.Into[:min(len(s.Into), most)])
+	list := english.QuoteNames(s.Into[:min(len(s.Into), most)])
 	if n := len(s.Into) - most; n > 0 {
 		list += fmt.Sprintf(" and %d more", n)
 	}
 	text := fmt.Sprintf("series %q: its %s became %d series (%s), because runs with equally many workers are repeats only if they agree, and these differ in %s",
-		s.Series, english.Count(s.Runs, "run"), len(s.Into), list, english.List(s.Differences))
+		s.Series, english.FormatCount(s.Runs, "run"), len(s.Into), list, english.JoinAnd(s.Differences))
 	if s.Pattern != "" && !strings.ContainsAny(s.Series, ",{}'") {
 		text += fmt.Sprintf("; to join them: --as '%s=series:%s'", s.Pattern, s.Series)
 	}

@@ -16,18 +16,18 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// joinSequels joins the parts of one file, and files with clocks, that are one resumed run. Readers
+// joinResumedRuns joins the parts of one file, and files with clocks, that are one resumed run. Readers
 // begin a part where the numbers of epochs or steps go back. Inside a file the order of the parts
 // counts, and across files their clocks; files without clocks are not joined. A differing identity
 // always separates, equal values are a copy, and record.Follow decides the rest.
-func joinSequels(parts []*record.Part) []*record.Part {
+func joinResumedRuns(parts []*record.Part) []*record.Part {
 	gone := map[*record.Part]bool{}
 	last := map[string]*record.Part{} // the part before: of a file, and of a run in a table
 	for _, p := range parts {
 		info := &p.Run.Info
 		key := fmt.Sprint(p.Run.File, "\x00", info.Series, info.Workers, info.Nodes, info.Seed, info.GlobalBatch, info.Config["run"])
 		before, same := last[p.Run.File], last[key]
-		gone[p] = before != nil && joinSequel(before, p) || same != nil && same != before && joinSequel(same, p)
+		gone[p] = before != nil && joinIfResumed(before, p) || same != nil && same != before && joinIfResumed(same, p)
 		if !gone[p] {
 			last[p.Run.File], last[key] = p, p
 		}
@@ -36,7 +36,7 @@ func joinSequels(parts []*record.Part) []*record.Part {
 	byName := map[string][]*record.Part{}
 	for _, p := range kept {
 		if !p.Run.Info.Started.IsZero() && !p.Run.Info.Ended.IsZero() && p.Role == record.Principal {
-			name := sequelName(p.Run.File)
+			name := resumeKey(p.Run.File)
 			byName[name] = append(byName[name], p)
 		}
 	}
@@ -49,7 +49,7 @@ func joinSequels(parts []*record.Part) []*record.Part {
 					before = o
 				}
 			}
-			if before != nil && joinSequel(before, p) {
+			if before != nil && joinIfResumed(before, p) {
 				gone[p] = true
 			}
 		}
@@ -59,16 +59,16 @@ func joinSequels(parts []*record.Part) []*record.Part {
 
 var numbersInName = regexp.MustCompile(`[0-9]+`)
 
-// sequelName returns what the files of a resumed run have in common: the folder, and the name
+// resumeKey returns what the files of a resumed run have in common: the folder, and the name
 // without numbers, which are those of jobs, parts and times.
-func sequelName(path string) string {
+func resumeKey(path string) string {
 	return filepath.Join(filepath.Dir(path), numbersInName.ReplaceAllString(filepath.Base(path), "#"))
 }
 
-// joinSequel joins next, the part after p, to p if both are one run, and reports whether it did.
-func joinSequel(p, next *record.Part) bool {
-	first, last, interval, start := spans(&p.Run, &next.Run)
-	if start < 0 || p.Run.Kind != next.Run.Kind || statedWorkers(p) != statedWorkers(next) && statedWorkers(p) > 0 && statedWorkers(next) > 0 || differ([]*record.Part{p, next}) || commandsDiffer(p.Run.Info.Command, next.Run.Info.Command) {
+// joinIfResumed joins next, the part after p, to p if both are one run, and reports whether it did.
+func joinIfResumed(p, next *record.Part) bool {
+	first, last, interval, start := epochOrStepRange(&p.Run, &next.Run)
+	if start < 0 || p.Run.Kind != next.Run.Kind || statedWorkers(p) != statedWorkers(next) && statedWorkers(p) > 0 && statedWorkers(next) > 0 || settingsDiffer([]*record.Part{p, next}) || commandsDiffer(p.Run.Info.Command, next.Run.Info.Command) {
 		return false
 	}
 	if p.SeedKnown && next.SeedKnown && p.Run.Info.Seed != next.Run.Info.Seed || fmt.Sprint(p.Run.Info.Config["run"]) != fmt.Sprint(next.Run.Info.Config["run"]) {
@@ -79,7 +79,7 @@ func joinSequel(p, next *record.Part) bool {
 		return false
 	}
 	if sameFile && isCopy(&p.Run, &next.Run) {
-		next.Report.AddAssumption("%s: a copy of the values before it", placeOf(next))
+		next.Report.AddAssumption("%s: a copy of the values before it", describeLocation(next))
 		return true
 	}
 	resumes := next.Resumes || slices.ContainsFunc(next.Run.Info.Command, func(w string) bool { return strings.HasPrefix(strings.TrimLeft(w, "-"), "resume") })
@@ -87,29 +87,29 @@ func joinSequel(p, next *record.Part) bool {
 	if len(p.Run.Epochs) == 0 {
 		what = "step"
 	}
-	switch record.Follow(first, last, interval, start, resumes) {
+	switch record.ClassifyContinuation(first, last, interval, start, resumes) {
 	case record.AnotherRun:
 		if sameFile && len(next.Report.Assumed) < maxListed {
-			next.Report.AddAssumption("%s: the numbers start again: another run", placeOf(next))
+			next.Report.AddAssumption("%s: the numbers start again: another run", describeLocation(next))
 		}
 		return false
 	case record.Resumed:
-		next.Report.AddAssumption("%s: the run was resumed at %s %d, and the later values count", placeOf(next), what, start)
+		next.Report.AddAssumption("%s: the run was resumed at %s %d, and the later values count", describeLocation(next), what, start)
 	case record.Continued:
-		next.Report.AddAssumption("%s: the run was resumed at %s %d", placeOf(next), what, start)
+		next.Report.AddAssumption("%s: the run was resumed at %s %d", describeLocation(next), what, start)
 	case record.AfterGap:
-		next.Report.AddAssumption("%s: the run was resumed at %s %d; the values after %s %d up to it are missing", placeOf(next), what, start, what, last)
+		next.Report.AddAssumption("%s: the run was resumed at %s %d; the values after %s %d up to it are missing", describeLocation(next), what, start, what, last)
 	}
 	if !sameFile {
 		next.Report.AddAssumption("it continues the run in %s", p.Run.File)
 	}
-	merge.Sequel(p, next)
+	merge.AppendResumed(p, next)
 	return true
 }
 
 // statedWorkers returns the number of workers that the content or the command of p states, or 0.
 func statedWorkers(p *record.Part) int64 {
-	e, ok := decide(p.Evidence, runs.PropertyWorkers)
+	e, ok := strongestEvidence(p.Evidence, runs.PropertyWorkers)
 	if !ok || !e.Kind.IsStated() {
 		return 0
 	}
@@ -135,9 +135,9 @@ func commandsDiffer(a, b []string) bool {
 	return false
 }
 
-// spans returns the numbers of the epochs or steps of a run, their usual interval, and the number
+// epochOrStepRange returns the numbers of the epochs or steps of a run, their usual interval, and the number
 // at which next starts, or -1 if the two have no common numbers.
-func spans(run, next *runs.Run) (first, last, interval, start int64) {
+func epochOrStepRange(run, next *runs.Run) (first, last, interval, start int64) {
 	if len(run.Epochs) > 0 && len(next.Epochs) > 0 {
 		order := func(a, b runs.Epoch) int { return cmp.Compare(a.Epoch, b.Epoch) }
 		a, b := slices.MinFunc(run.Epochs, order), slices.MaxFunc(run.Epochs, order)
@@ -180,7 +180,7 @@ func isCopy(run, next *runs.Run) bool {
 	return len(next.Trials) == 0
 }
 
-func placeOf(p *record.Part) string {
+func describeLocation(p *record.Part) string {
 	if p.Line == 0 {
 		return filepath.Base(p.Run.File)
 	}

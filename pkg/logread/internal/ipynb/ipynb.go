@@ -29,8 +29,8 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// kind is the name of the format in reports. The kind of a run is that of its text.
-const kind = "Jupyter notebook"
+// notebookKind is the name of the format in reports. The kind of a run is that of its text.
+const notebookKind = "Jupyter notebook"
 
 // Limits for one notebook. Later cells, and the output of a cell after maxCellBytes, are not read.
 const (
@@ -43,7 +43,7 @@ const (
 // formats that recognizes their output.
 func Format(text []record.Format) record.Format {
 	return record.Format{
-		Name: kind, Recognizes: isNotebook, Document: true,
+		Name: notebookKind, Recognizes: isNotebook, Document: true,
 		Read: func(ctx context.Context, in *record.Input) ([]*record.Part, error) {
 			return readNotebook(ctx, in, text)
 		},
@@ -78,7 +78,7 @@ type reader struct {
 // readNotebook reads cell by cell, so that the cells before a damaged one are read.
 func readNotebook(ctx context.Context, in *record.Input, text []record.Format) ([]*record.Part, error) {
 	r := &reader{in: in, json: scan.NewJSONReader(in.Reader), text: text, kinds: map[string]bool{}}
-	if r.json.Next() != '{' {
+	if r.json.NextNonSpace() != '{' {
 		return nil, record.ErrUnknownFormat
 	}
 	err := r.readObject(ctx, true)
@@ -89,7 +89,7 @@ func readNotebook(ctx context.Context, in *record.Input, text []record.Format) (
 		in.AddProblem(0, "the notebook is damaged after %d cells: %v; the cells before are read", r.cells, err)
 	case !r.found:
 		return nil, record.ErrUnknownFormat
-	case r.json.Next() != 0:
+	case r.json.NextNonSpace() != 0:
 		in.AddProblem(0, "the text after the end of the notebook is not read")
 	}
 	if len(r.parts) == 0 && len(in.Report.Unused) == 0 {
@@ -99,7 +99,7 @@ func readNotebook(ctx context.Context, in *record.Input, text []record.Format) (
 		in.Report.AddAssumption("lines are those of the outputs of all cells")
 	}
 	if len(r.kinds) > 0 {
-		in.Report.Kind = kind + ": " + strings.Join(slices.Sorted(maps.Keys(r.kinds)), ", ")
+		in.Report.Kind = notebookKind + ": " + strings.Join(slices.Sorted(maps.Keys(r.kinds)), ", ")
 	}
 	return r.parts, nil
 }
@@ -110,15 +110,15 @@ func (r *reader) readObject(ctx context.Context, isNotebook bool) error {
 		switch {
 		case key == "cells" && c == '[':
 			r.found = true
-			r.json.Next()
+			r.json.NextNonSpace()
 			return r.json.ReadList(func(c byte) error { return r.readCell(ctx, c) })
 		case key == "worksheets" && c == '[' && isNotebook:
-			r.json.Next()
+			r.json.NextNonSpace()
 			return r.json.ReadList(func(c byte) error {
 				if c != '{' {
 					return fmt.Errorf("expected a worksheet, got %q", c)
 				}
-				r.json.Next()
+				r.json.NextNonSpace()
 				return r.readObject(ctx, false)
 			})
 		}
@@ -226,7 +226,7 @@ func (r *reader) readOutput(ctx context.Context, text []byte, name string) error
 				p.Run.Dir += "." + strconv.Itoa(i+1)
 			}
 			p.Run.Kind = cmp.Or(p.Run.Kind, f.Name)
-			clearLines(p)
+			clearLineNumbers(p)
 			r.parts = append(r.parts, p)
 		}
 		for i := range report.Assumed {
@@ -260,8 +260,8 @@ func (r *reader) addTemplateUses(uses []record.TemplateUse) {
 	}
 }
 
-// clearLines removes the numbers of lines from a run, since they are not those of the file.
-func clearLines(p *record.Part) {
+// clearLineNumbers removes the numbers of lines from a run, since they are not those of the file.
+func clearLineNumbers(p *record.Part) {
 	p.Line = 0
 	for i := range p.Run.Epochs {
 		p.Run.Epochs[i].Line = 0

@@ -30,7 +30,7 @@ func Formats() []record.Format {
 	return []record.Format{
 		{Name: summaryKind, Recognizes: isObjectNamed("wandb-summary.json"), Read: readSummary, Document: true},
 		{Name: metadataKind, Recognizes: isObjectNamed("wandb-metadata.json"), Read: readMetadata, Document: true},
-		{Name: linesKind, Recognizes: isLines, Read: readLines},
+		{Name: linesKind, Recognizes: isJSONLines, Read: readJSONLines},
 	}
 }
 
@@ -39,9 +39,9 @@ const maxSettingsLines = 8
 
 const maxHeadBytes = 4096
 
-// isLines reports whether the lines of head are JSON objects, one of which has a step or an
+// isJSONLines reports whether the lines of head are JSON objects, one of which has a step or an
 // epoch and another number, or whether head begins with MMCV's description of the machine.
-func isLines(_ string, head []byte) bool {
+func isJSONLines(_ string, head []byte) bool {
 	full := len(head) >= maxHeadBytes // the last line may be cut
 	head = bytes.TrimLeft(head, " \t\r\n")
 	if bytes.HasPrefix(head, []byte(`{"env_info": `)) {
@@ -53,7 +53,7 @@ func isLines(_ string, head []byte) bool {
 		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '{' {
 			return false
 		}
-		has, bad := hasValues(line)
+		has, bad := hasStepValues(line)
 		if bad && (complete || !full) && !found {
 			return false
 		}
@@ -65,9 +65,9 @@ func isLines(_ string, head []byte) bool {
 	return found
 }
 
-// hasValues reports whether a line has the number of a step or an epoch and another number.
+// hasStepValues reports whether a line has the number of a step or an epoch and another number.
 // bad is set if it is not a complete object.
-func hasValues(line []byte) (has, bad bool) {
+func hasStepValues(line []byte) (has, bad bool) {
 	place, numbers := false, 0
 	doc := scan.ObjectIterator{Text: line}
 	for key, value := range doc.Members() {
@@ -75,7 +75,7 @@ func hasValues(line []byte) (has, bad bool) {
 			return false, true
 		}
 		if _, ok := scan.ParseJSONFloat(value); ok {
-			if placeNamed(string(key)) != noPlace {
+			if placeKindOf(string(key)) != noPlace {
 				place = true
 			} else {
 				numbers++
@@ -85,8 +85,8 @@ func hasValues(line []byte) (has, bad bool) {
 	return place && numbers > 0, doc.Bad && len(line) > 0
 }
 
-func readLines(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	r := &reader{in: in, visData: filepath.Base(filepath.Dir(in.Path)) == "vis_data", settings: map[string]any{}, names: map[string]*jsonName{}}
+func readJSONLines(_ context.Context, in *record.Input) ([]*record.Part, error) {
+	r := &reader{in: in, visData: filepath.Base(filepath.Dir(in.Path)) == "vis_data", settings: map[string]any{}, names: map[string]*jsonKey{}}
 	err := in.ReadLines(func(l *scan.LineReader, line []byte) {
 		if r.l = l; r.readObject(bytes.TrimSpace(line)) {
 			in.Report.LinesUsed++
@@ -98,30 +98,30 @@ func readLines(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return r.finish(), nil
 }
 
-// object contains what one line describes.
-type object struct {
+// logObject contains what one line describes.
+type logObject struct {
 	epoch, step, iter float64 // NaN if missing; iter is the step within an epoch
 	mode              string  // train or val; empty if missing
 	kind              string
-	numbers           []member
+	numbers           []numberMember
 }
 
-type member struct {
-	name  *jsonName
+type numberMember struct {
+	name  *jsonKey
 	value float64
 }
 
-// place is what a number says about where the other numbers of an object belong.
-type place int
+// placeKind is what a number says about where the other numbers of an object belong.
+type placeKind int
 
 const (
-	noPlace place = iota
+	noPlace placeKind = iota
 	placeEpoch
 	placeStep // over the whole run
 	placeIter // MMCV: within the epoch; MMEngine: over the whole run, beside a step
 )
 
-func placeNamed(key string) place {
+func placeKindOf(key string) placeKind {
 	f := fields.Lookup(key)
 	switch {
 	case f == nil:
@@ -135,13 +135,13 @@ func placeNamed(key string) place {
 	return noPlace
 }
 
-// jsonName is a key of members. Each name remembers the next one, since objects usually list
+// jsonKey is a key of members. Each name remembers the next one, since objects usually list
 // their members in the same order.
-type jsonName struct {
+type jsonKey struct {
 	text   string
-	place  place
+	place  placeKind
 	fields [2]*fields.Field // in an object of the training, and of the validation
-	next   *jsonName
+	next   *jsonKey
 	toNext []byte // text from the end of the value to the value of next
 
 	run     *jsonRun         // the last run with the name, of which are:
@@ -152,11 +152,11 @@ type jsonName struct {
 // maxKeyBytes is the length of the longest key that is used.
 const maxKeyBytes = 100
 
-func (r *reader) nameOf(key []byte) *jsonName {
+func (r *reader) internKey(key []byte) *jsonKey {
 	n := r.names[string(key)]
 	if n == nil {
 		text := string(key)
-		n = &jsonName{text: text, place: placeNamed(text), fields: [2]*fields.Field{fields.Lookup(text), fields.OfValidation(text, fields.Lookup)}}
+		n = &jsonKey{text: text, place: placeKindOf(text), fields: [2]*fields.Field{fields.Lookup(text), fields.LookupValidation(text, fields.Lookup)}}
 		if len(r.names) < record.MaxCurveNames && len(key) <= maxKeyBytes {
 			r.names[text] = n
 		}
@@ -164,9 +164,9 @@ func (r *reader) nameOf(key []byte) *jsonName {
 	return n
 }
 
-// nextName moves to the value of the next member and returns the member's name, or nil. last is the
+// nextKey moves to the value of the next member and returns the member's name, or nil. last is the
 // name of the member before, or r.start.
-func (r *reader) nextName(doc *scan.ObjectIterator, last *jsonName) *jsonName {
+func (r *reader) nextKey(doc *scan.ObjectIterator, last *jsonKey) *jsonKey {
 	if last.next != nil && doc.SkipTo(last.toNext) {
 		return last.next
 	}
@@ -175,15 +175,15 @@ func (r *reader) nextName(doc *scan.ObjectIterator, last *jsonName) *jsonName {
 	if !ok {
 		return nil
 	}
-	last.next, last.toNext = r.nameOf(key), append(last.toNext[:0], doc.Text[from:doc.Offset()]...)
+	last.next, last.toNext = r.internKey(key), append(last.toNext[:0], doc.Text[from:doc.Offset()]...)
 	return last.next
 }
 
 // parseObject parses a line. ok is false if it is not a complete object.
-func (r *reader) parseObject(line []byte) (o object, ok bool) {
-	o = object{epoch: math.NaN(), step: math.NaN(), iter: math.NaN(), numbers: r.numbers[:0]}
+func (r *reader) parseObject(line []byte) (o logObject, ok bool) {
+	o = logObject{epoch: math.NaN(), step: math.NaN(), iter: math.NaN(), numbers: r.numbers[:0]}
 	doc := scan.ObjectIterator{Text: line}
-	for n := r.nextName(&doc, &r.start); n != nil; n = r.nextName(&doc, n) {
+	for n := r.nextKey(&doc, &r.start); n != nil; n = r.nextKey(&doc, n) {
 		if n.text == "mode" {
 			value, complete := doc.Value()
 			if mode := scan.Unquote(value[:min(len(value), 10)]); string(mode) != r.mode {
@@ -225,7 +225,7 @@ func (r *reader) parseObject(line []byte) (o object, ok bool) {
 				o.iter = x
 			}
 		case isNumber && len(n.text) <= maxKeyBytes:
-			o.numbers = append(o.numbers, member{n, x})
+			o.numbers = append(o.numbers, numberMember{n, x})
 		case len(r.runs) == 0 && quoted && len(value) <= 1000:
 			r.addSetting(n.text[:min(len(n.text), maxKeyBytes)], string(scan.Unquote(value)))
 		}
@@ -268,5 +268,5 @@ func (r *reader) readObject(line []byte) bool {
 		r.in.Report.AddIgnored(r.l.Number, "without numbers")
 		return false
 	}
-	return r.add(o)
+	return r.addObject(o)
 }

@@ -20,10 +20,10 @@ type reader struct {
 	// files, such as vis_data/scalars.json and vis_data/20240101_120000.json.
 	visData  bool
 	settings map[string]any // before the first values
-	numbers  []member       // of the current object
+	numbers  []numberMember // of the current object
 	mode     string         // of the last object that has one
-	names    map[string]*jsonName
-	start    jsonName // before the first member of an object
+	names    map[string]*jsonKey
+	start    jsonKey // before the first member of an object
 	runs     []*jsonRun
 }
 
@@ -37,11 +37,11 @@ type jsonRun struct {
 	iter    int64             // within the epoch, of the last object
 	offset  int64             // number of steps in the epochs before
 	rates   record.EpochRates // of the steps, by epoch
-	elapsed record.Elapsed
+	elapsed record.ElapsedTimes
 }
 
-func (r *reader) add(o object) bool {
-	run := r.runOf(o)
+func (r *reader) addObject(o logObject) bool {
+	run := r.findOrBeginRun(o)
 	val := o.mode == "val" || o.mode == "test"
 	epoch, step := int64(-1), int64(-1)
 	if o.epoch == o.epoch {
@@ -87,7 +87,7 @@ func (r *reader) add(o object) bool {
 	if epoch >= 0 {
 		r.addToEpoch(run, o, epoch, step, val)
 	}
-	run.remember(epoch, step, val)
+	run.updatePosition(epoch, step, val)
 	return true
 }
 
@@ -101,7 +101,7 @@ func (run *jsonRun) globalStep(epoch, iter int64) int64 {
 	return run.offset + iter
 }
 
-func (run *jsonRun) remember(epoch, step int64, val bool) {
+func (run *jsonRun) updatePosition(epoch, step int64, val bool) {
 	if val {
 		return
 	}
@@ -113,9 +113,9 @@ func (run *jsonRun) remember(epoch, step int64, val bool) {
 	}
 }
 
-// runOf returns the run to which an object belongs. If the numbers go back, it is a new one;
+// findOrBeginRun returns the run to which an object belongs. If the numbers go back, it is a new one;
 // package identity finds out whether it was resumed.
-func (r *reader) runOf(o object) *jsonRun {
+func (r *reader) findOrBeginRun(o logObject) *jsonRun {
 	if n := len(r.runs); n > 0 {
 		run := r.runs[n-1]
 		again := false
@@ -140,7 +140,7 @@ func (r *reader) runOf(o object) *jsonRun {
 }
 
 // addPoint adds a point to the curve of a name, with val/ before the name if prefixed is true.
-func (r *reader) addPoint(run *jsonRun, n *jsonName, prefixed bool, at int64, v float64) {
+func (r *reader) addPoint(run *jsonRun, n *jsonKey, prefixed bool, at int64, v float64) {
 	to, name := &n.curves[0], n.text
 	if prefixed {
 		to, name = &n.curves[1], "val/"+n.text
@@ -157,7 +157,7 @@ func (r *reader) addPoint(run *jsonRun, n *jsonName, prefixed bool, at int64, v 
 
 // addToEpoch sets the values of an epoch. If objects with steps share an epoch, the last
 // one counts, except for the times, which are those of steps.
-func (r *reader) addToEpoch(run *jsonRun, o object, epoch, step int64, val bool) {
+func (r *reader) addToEpoch(run *jsonRun, o logObject, epoch, step int64, val bool) {
 	if epoch >= 1<<31 {
 		return
 	}
@@ -171,7 +171,7 @@ func (r *reader) addToEpoch(run *jsonRun, o object, epoch, step int64, val bool)
 		switch {
 		case f == nil || f.OfEpoch == nil && f.Name != fields.Elapsed, step >= 0 && (f.Name == fields.EpochSeconds || f.Name == fields.ValSeconds):
 			continue
-		case f.Name == fields.SamplesPerSecond && step >= 0 && record.IsTime(v):
+		case f.Name == fields.SamplesPerSecond && step >= 0 && record.IsPlausibleTime(v):
 			v = run.rates.Add(-1, int(epoch), v, r.in.Report)
 		case f.Kind == fields.Fraction && v > 1 && v <= 100:
 			v /= 100
@@ -236,7 +236,7 @@ func (run *jsonRun) sortedEpochs(report *record.Report) []runs.Epoch {
 	for i := range epochs {
 		epochs[i].Epoch += shift
 	}
-	run.elapsed.Use(epochs, shift, report)
+	run.elapsed.SetEpochSeconds(epochs, shift, report)
 	return epochs
 }
 

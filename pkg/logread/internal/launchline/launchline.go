@@ -24,7 +24,7 @@ type Launch struct {
 	Script   string // base name of the program, such as train.py; empty if it is not known
 	Launcher string // name of the outermost launcher; empty if the command starts the program itself
 	// Kind is DeviceList or Device if an option of the program shows the number of workers.
-	Kind record.Kind
+	Kind record.EvidenceKind
 }
 
 // Parse returns what a command states. It may begin with assignments to environment variables.
@@ -53,7 +53,7 @@ func Parse(words []string) Launch {
 		return l
 	}
 	// A program that one task starts may use several devices.
-	if n := value(after, "--n_gpus", "--n-gpus", "--num_gpus", "--num-gpus", "--ngpus", "--num_devices", "--num-devices", "--world_size", "--world-size", "--num_processes"); n > 0 {
+	if n := intOption(after, "--n_gpus", "--n-gpus", "--num_gpus", "--num-gpus", "--ngpus", "--num_devices", "--num-devices", "--world_size", "--world-size", "--num_processes"); n > 0 {
 		l.Workers = n
 	} else if n, kind, ok := parseDevices(after); ok {
 		l.Workers, l.Kind = n, kind
@@ -66,7 +66,7 @@ func Parse(words []string) Launch {
 // parseDevices returns the number of devices in an option such as --gpus 0,1 or --gpus 0 1. A
 // single number, as in --gpus 2, may also name a device; kind tells them apart. ok is false without
 // such an option.
-func parseDevices(words []string) (n int, kind record.Kind, ok bool) {
+func parseDevices(words []string) (n int, kind record.EvidenceKind, ok bool) {
 	for i, w := range words {
 		name, text, joined := strings.Cut(w, "=")
 		if !slices.Contains([]string{"--gpus", "--gpu", "--devices", "--device", "--gpu_ids", "--gpu-ids", "--device_ids", "--device-ids"}, name) {
@@ -176,23 +176,23 @@ func isProgram(word string) bool {
 	return strings.HasSuffix(word, ".py") || strings.HasSuffix(word, "osu_allreduce") || strings.HasSuffix(word, "all_reduce_perf")
 }
 
-// value returns the first option with one of the names, or 0 if it is not a number from 1 to maxCount.
-func value(words []string, names ...string) int {
-	text, _ := option(words, names...)
-	return count(text)
+// intOption returns the first option with one of the names, or 0 if it is not a number from 1 to maxCount.
+func intOption(words []string, names ...string) int {
+	text, _ := findOption(words, names...)
+	return parseCount(text)
 }
 
-// count parses a number from 1 to maxCount. It returns 0 for another text.
-func count(text string) int {
+// parseCount parses a number from 1 to maxCount. It returns 0 for another text.
+func parseCount(text string) int {
 	if n, err := strconv.Atoi(text); err == nil && n > 0 && n <= maxCount {
 		return n
 	}
 	return 0
 }
 
-// option returns the text of the first option with one of the names: --name=text, --name text,
+// findOption returns the text of the first option with one of the names: --name=text, --name text,
 // or -n8 for one-letter names.
-func option(words []string, names ...string) (text string, ok bool) {
+func findOption(words []string, names ...string) (text string, ok bool) {
 	for i, w := range words {
 		for _, name := range names {
 			if text, joined := strings.CutPrefix(w, name+"="); joined {
@@ -201,7 +201,7 @@ func option(words []string, names ...string) (text string, ok bool) {
 			if w == name && i+1 < len(words) {
 				return words[i+1], true
 			}
-			if text, joined := strings.CutPrefix(w, name); joined && len(name) == 2 && count(text) > 0 {
+			if text, joined := strings.CutPrefix(w, name); joined && len(name) == 2 && parseCount(text) > 0 {
 				return text, true
 			}
 		}
@@ -225,13 +225,13 @@ func parseTasks(words []string) (tasks, nodes int) {
 		words = words[:end]
 	}
 	if launcher != "srun" {
-		if hosts, ok := option(words, "-H", "--hosts", "--host", "-host"); ok {
+		if hosts, ok := findOption(words, "-H", "--hosts", "--host", "-host"); ok {
 			nodes = strings.Count(hosts, ",") + 1
 		}
-		return value(words, "-np", "-n", "--np", "--num-proc"), nodes
+		return intOption(words, "-np", "-n", "--np", "--num-proc"), nodes
 	}
-	nodes = value(words, "--nodes", "-N")
-	return cmp.Or(value(words, "--ntasks", "-n"), nodes*value(words, "--ntasks-per-node")), nodes
+	nodes = intOption(words, "--nodes", "-N")
+	return cmp.Or(intOption(words, "--ntasks", "-n"), nodes*intOption(words, "--ntasks-per-node")), nodes
 }
 
 // parseProcesses returns the workers and nodes of a command of torchrun, accelerate or deepspeed.
@@ -240,18 +240,18 @@ func parseProcesses(words []string) (workers, nodes int, ok bool) {
 	has := func(name string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return filepath.Base(w) == name })
 	}
-	text, ok := option(words, "--nproc_per_node", "--nproc-per-node")
+	text, ok := findOption(words, "--nproc_per_node", "--nproc-per-node")
 	switch {
 	case ok:
 	case has("accelerate"):
-		text, ok = option(words, "--num_processes", "--num-processes")
-		return count(text), value(words, "--num_machines", "--num-machines"), ok
+		text, ok = findOption(words, "--num_processes", "--num-processes")
+		return parseCount(text), intOption(words, "--num_machines", "--num-machines"), ok
 	case has("deepspeed"):
-		text, ok = option(words, "--num_gpus", "--num-gpus") // on each node
+		text, ok = findOption(words, "--num_gpus", "--num-gpus") // on each node
 	}
 	nodes = 1
-	if text, found := option(words, "--nnodes", "--num_nodes", "--num-nodes"); found {
-		nodes = count(text)
+	if text, found := findOption(words, "--nnodes", "--num_nodes", "--num-nodes"); found {
+		nodes = parseCount(text)
 	}
-	return count(text) * nodes, nodes, ok
+	return parseCount(text) * nodes, nodes, ok
 }

@@ -65,7 +65,7 @@ func TestOptions(t *testing.T) {
 func parseScript(t *testing.T, text string) (*Script, *record.Report) {
 	t.Helper()
 	in := &record.Input{Path: "job.sh", Reader: strings.NewReader(text), Report: &record.Report{Path: "job.sh"}}
-	parts, err := readFile(context.Background(), in)
+	parts, err := readScript(context.Background(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestScripts(t *testing.T) {
 		"without Slurm":          {"mpirun -np 4 python train.py\n", "a.out", "", 4, 0, true},
 	} {
 		s, report := parseScript(t, c.text)
-		l, ok := s.LaunchOf(c.log, c.script)
+		l, ok := s.FindLaunch(c.log, c.script)
 		if ok != c.ok || ok && (l.Workers != c.workers || l.Nodes != c.nodes) {
 			t.Errorf("%s: got %d workers on %d nodes (%v), want %d on %d (%v)", name, l.Workers, l.Nodes, ok, c.workers, c.nodes, c.ok)
 		}
@@ -116,7 +116,7 @@ func TestMatches(t *testing.T) {
 	for log, want := range map[string]bool{
 		"logs/unet-123.out": true, "unet-123.out.gz": true, "resnet-123.out": false, "x.log": true, "job4.log": true, "job4-12.err": true, "job40.log": false, "other.log": false,
 	} {
-		if got := s.Matches("dir/job4.sh", log); got != want {
+		if got := s.MatchesLog("dir/job4.sh", log); got != want {
 			t.Errorf("%s: got %v", log, got)
 		}
 	}
@@ -125,7 +125,7 @@ func TestMatches(t *testing.T) {
 // TestNoScript: a shell script that starts nothing is no job script.
 func TestNoScript(t *testing.T) {
 	in := &record.Input{Path: "a.sh", Reader: strings.NewReader("#!/bin/sh\necho hello\n"), Report: &record.Report{}}
-	if _, err := readFile(context.Background(), in); !errors.Is(err, record.ErrUnknownFormat) {
+	if _, err := readScript(context.Background(), in); !errors.Is(err, record.ErrUnknownFormat) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -136,15 +136,15 @@ func FuzzScript(f *testing.F) {
 	f.Add("torchrun --nproc_per_node=4 \\\n --nnodes 2 a.py | tee -a b\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		in := &record.Input{Path: "a.sh", Reader: strings.NewReader(text), Report: &record.Report{}}
-		parts, err := readFile(context.Background(), in)
+		parts, err := readScript(context.Background(), in)
 		if err != nil {
 			return
 		}
 		s := parts[0].Source.(*Script)
-		l, _ := s.LaunchOf("b.out", "a.py")
+		l, _ := s.FindLaunch("b.out", "a.py")
 		if l.Workers < 0 || l.Nodes < 0 || l.Nodes > maxCount {
 			t.Errorf("%+v", l)
 		}
-		s.Matches("a.sh", "b.out")
+		s.MatchesLog("a.sh", "b.out")
 	})
 }

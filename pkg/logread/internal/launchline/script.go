@@ -14,15 +14,15 @@ import (
 	"lockstep/pkg/logread/internal/record"
 )
 
-// Kind is the name of the format of job scripts.
-const Kind = "job script"
+// ScriptKind is the name of the format of job scripts.
+const ScriptKind = "job script"
 
 const maxScriptBytes = 1 << 20
 
 // Format returns the format of job scripts: shell scripts with directives for Slurm or commands of
 // launchers. They state workers and nodes of the logs beside them.
 func Format() record.Format {
-	return record.Format{Name: Kind, Recognizes: isScript, Read: readFile, Document: true}
+	return record.Format{Name: ScriptKind, Recognizes: isScript, Read: readScript, Document: true}
 }
 
 // isScript reports whether path has the extension of a job script and head is a text.
@@ -36,13 +36,13 @@ func isScript(path string, head []byte) bool {
 
 // Script is the content of a job script.
 type Script struct {
-	Launches []Line // in the order of the script
+	Launches []ScriptCommand // in the order of the script
 	JobName  string
 	output   []string // file names of the standard output, which may contain patterns such as %j
 }
 
-// Line is a command of a launcher in a script.
-type Line struct {
+// ScriptCommand is a command of a launcher in a script.
+type ScriptCommand struct {
 	Launch
 	Number int    // line of the script, from 1
 	Text   string // the command
@@ -51,7 +51,7 @@ type Line struct {
 	log      string // file to which the output is redirected; empty if it is not
 }
 
-func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
+func readScript(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	text, err := in.ReadDocument(maxScriptBytes)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (p *scriptParser) parse(text string) (used int) {
 		command = ""
 	}
 	if len(p.script.Launches) == 0 && p.tasks > 1 { // the program's launcher is in another script
-		p.script.Launches = []Line{{Launch: Launch{Workers: p.tasks, Nodes: p.nodes}, Number: 1, Text: "#SBATCH --ntasks"}}
+		p.script.Launches = []ScriptCommand{{Launch: Launch{Workers: p.tasks, Nodes: p.nodes}, Number: 1, Text: "#SBATCH --ntasks"}}
 	}
 	return used
 }
@@ -109,14 +109,14 @@ func (p *scriptParser) parseCommand(number int, command string) bool {
 	if command == "" || command[0] == '#' {
 		return false
 	}
-	words := strings.Fields(p.expand(command))
+	words := strings.Fields(p.expandVariables(command))
 	if len(words) == 1 && isAssignment(words[0]) || len(words) == 2 && words[0] == "export" && isAssignment(words[1]) {
 		name, value, _ := strings.Cut(words[len(words)-1], "=")
 		p.variables[name] = strings.Trim(value, `"'`)
 		return false
 	}
-	l := Line{Number: number, Text: strings.Join(words, " ")}
-	l.log = redirection(words)
+	l := ScriptCommand{Number: number, Text: strings.Join(words, " ")}
+	l.log = redirectTarget(words)
 	l.Launch, l.Settings = Parse(words), Settings(words)
 	if l.Launcher == "" {
 		return false
@@ -134,8 +134,8 @@ func (p *scriptParser) parseCommand(number int, command string) bool {
 	return true
 }
 
-// redirection returns the file to which a command writes its output (> log, 2>&1 | tee -a log), or "".
-func redirection(words []string) string {
+// redirectTarget returns the file to which a command writes its output (> log, 2>&1 | tee -a log), or "".
+func redirectTarget(words []string) string {
 	for i, w := range words {
 		switch next := words[i+1:]; {
 		case w == "tee" && len(next) > 1 && next[0] == "-a":
@@ -151,15 +151,15 @@ func redirection(words []string) string {
 
 // parseDirective parses the options of an #SBATCH line, and reports whether they are used.
 func (p *scriptParser) parseDirective(words []string) bool {
-	if name, ok := option(words, "--job-name", "-J"); ok {
+	if name, ok := findOption(words, "--job-name", "-J"); ok {
 		p.script.JobName = name
 	}
-	if output, ok := option(words, "--output", "-o"); ok {
+	if output, ok := findOption(words, "--output", "-o"); ok {
 		p.script.output = append(p.script.output, output)
 	}
-	p.nodes = max(p.nodes, value(words, "--nodes", "-N"))
-	p.tasks = max(p.tasks, value(words, "--ntasks", "-n"))
-	p.onNode = max(p.onNode, value(words, "--ntasks-per-node"))
+	p.nodes = max(p.nodes, intOption(words, "--nodes", "-N"))
+	p.tasks = max(p.tasks, intOption(words, "--ntasks", "-n"))
+	p.onNode = max(p.onNode, intOption(words, "--ntasks-per-node"))
 	if p.tasks == 0 || p.tasks == p.onNode*max(p.nodes, 1) {
 		p.tasks = p.onNode * max(p.nodes, 1)
 	}
@@ -176,13 +176,13 @@ func (p *scriptParser) parseDirective(words []string) bool {
 
 // gpusOf returns the GPUs per node that an option such as --gres=gpu:4 requests, or 0.
 func gpusOf(words []string) int {
-	text, _ := option(words, "--gpus-per-node", "--gres")
-	return count(text[strings.LastIndexByte(text, ':')+1:])
+	text, _ := findOption(words, "--gpus-per-node", "--gres")
+	return parseCount(text[strings.LastIndexByte(text, ':')+1:])
 }
 
 var variablePattern = regexp.MustCompile(`\$\{?([A-Za-z_][A-Za-z_0-9]*)\}?`)
 
-func (p *scriptParser) expand(command string) string {
+func (p *scriptParser) expandVariables(command string) string {
 	return variablePattern.ReplaceAllStringFunc(command, func(text string) string {
 		if v, ok := p.variables[strings.Trim(text, "${}")]; ok {
 			return v
@@ -191,12 +191,12 @@ func (p *scriptParser) expand(command string) string {
 	})
 }
 
-// Matches reports whether the script says that it wrote the log: in sbatch's --output, in a
+// MatchesLog reports whether the script says that it wrote the log: in sbatch's --output, in a
 // redirection, or by its name, as job4.sh and job4-123.out.
-func (s *Script) Matches(script, log string) bool {
+func (s *Script) MatchesLog(script, log string) bool {
 	base := filepath.Base(record.UncompressedName(log))
-	if slices.ContainsFunc(s.output, func(output string) bool { return matchOutput(filepath.Base(output), base, s.JobName) }) ||
-		slices.ContainsFunc(s.Launches, func(l Line) bool { return l.log != "" && filepath.Base(l.log) == base }) {
+	if slices.ContainsFunc(s.output, func(output string) bool { return matchesOutputName(filepath.Base(output), base, s.JobName) }) ||
+		slices.ContainsFunc(s.Launches, func(l ScriptCommand) bool { return l.log != "" && filepath.Base(l.log) == base }) {
 		return true
 	}
 	stem := strings.TrimSuffix(filepath.Base(script), filepath.Ext(script))
@@ -206,9 +206,9 @@ func (s *Script) Matches(script, log string) bool {
 
 var outputPattern = regexp.MustCompile(`%[a-zA-Z0-9]`)
 
-// matchOutput reports whether a file name has the form of sbatch's option --output, in which %x is
+// matchesOutputName reports whether a file name has the form of sbatch's option --output, in which %x is
 // the job's name and other letters after % are numbers or names.
-func matchOutput(output, base, jobName string) bool {
+func matchesOutputName(output, base, jobName string) bool {
 	form := regexp.QuoteMeta(output)
 	if jobName != "" {
 		form = strings.ReplaceAll(form, "%x", regexp.QuoteMeta(jobName))
@@ -217,19 +217,19 @@ func matchOutput(output, base, jobName string) bool {
 	return err == nil && ok
 }
 
-// LaunchOf returns the command that started the program with the output log. script is the
+// FindLaunch returns the command that started the program with the output log. script is the
 // program's name, or empty if unknown. If several commands state different numbers, and nothing
 // shows which of them it was, ok is false and the settings are those in which they agree.
-func (s *Script) LaunchOf(log, script string) (l Line, ok bool) {
+func (s *Script) FindLaunch(log, script string) (l ScriptCommand, ok bool) {
 	base := filepath.Base(record.UncompressedName(log))
-	for _, choose := range []func(Line) bool{
-		func(l Line) bool { return l.log != "" && filepath.Base(l.log) == base },
-		func(l Line) bool { return script != "" && l.Script == script },
-		func(l Line) bool { return l.log == "" && strings.Contains(l.Script, "train") },
-		func(l Line) bool { return l.log == "" && l.Script != "" },
-		func(l Line) bool { return l.log == "" },
+	for _, choose := range []func(ScriptCommand) bool{
+		func(l ScriptCommand) bool { return l.log != "" && filepath.Base(l.log) == base },
+		func(l ScriptCommand) bool { return script != "" && l.Script == script },
+		func(l ScriptCommand) bool { return l.log == "" && strings.Contains(l.Script, "train") },
+		func(l ScriptCommand) bool { return l.log == "" && l.Script != "" },
+		func(l ScriptCommand) bool { return l.log == "" },
 	} {
-		found := slices.DeleteFunc(slices.Clone(s.Launches), func(l Line) bool { return !choose(l) })
+		found := slices.DeleteFunc(slices.Clone(s.Launches), func(l ScriptCommand) bool { return !choose(l) })
 		if len(found) == 0 {
 			continue
 		}
@@ -241,5 +241,5 @@ func (s *Script) LaunchOf(log, script string) (l Line, ok bool) {
 		}
 		return l, same
 	}
-	return Line{}, false
+	return ScriptCommand{}, false
 }

@@ -13,16 +13,16 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Missing copies to p the values that only other has, and other's evidence.
-func Missing(p, other *record.Part) {
-	MissingValues(&p.Run, other.Run)
+// FillMissing copies to p the values that only other has, and other's evidence.
+func FillMissing(p, other *record.Part) {
+	FillMissingValues(&p.Run, other.Run)
 	p.Evidence = append(slices.Clip(p.Evidence), other.Evidence...)
 }
 
-// MissingValues copies to run the values that only other has.
-func MissingValues(run *runs.Run, other runs.Run) {
+// FillMissingValues copies to run the values that only other has.
+func FillMissingValues(run *runs.Run, other runs.Run) {
 	if len(run.Epochs) > 0 {
-		fillEpochs(run.Epochs, other.Epochs)
+		fillEpochValues(run.Epochs, other.Epochs)
 	} else if len(other.Epochs) > 0 {
 		run.Epochs, run.File, run.Kind = other.Epochs, other.File, other.Kind
 	}
@@ -42,11 +42,11 @@ func MissingValues(run *runs.Run, other runs.Run) {
 		run.AllReduces = other.AllReduces
 	}
 	run.WallSeconds = cmp.Or(run.WallSeconds, other.WallSeconds)
-	missingInfo(&run.Info, &other.Info)
+	fillMissingInfo(&run.Info, &other.Info)
 }
 
-// fillEpochs replaces the NaN values of epochs by the values of the same epochs in other.
-func fillEpochs(epochs, other []runs.Epoch) {
+// fillEpochValues replaces the NaN values of epochs by the values of the same epochs in other.
+func fillEpochValues(epochs, other []runs.Epoch) {
 	at := make(map[int]int, len(epochs))
 	for i, e := range epochs {
 		at[e.Epoch] = i
@@ -68,7 +68,7 @@ func fillEpochs(epochs, other []runs.Epoch) {
 	}
 }
 
-func missingInfo(info, other *runs.Info) {
+func fillMissingInfo(info, other *runs.Info) {
 	info.Series, info.Study = cmp.Or(info.Series, other.Series), cmp.Or(info.Study, other.Study)
 	info.Error, info.Host.Name = cmp.Or(info.Error, other.Error), cmp.Or(info.Host.Name, other.Host.Name)
 	info.Engine, info.Strategy, info.Accelerator = cmp.Or(info.Engine, other.Engine), cmp.Or(info.Strategy, other.Strategy), cmp.Or(info.Accelerator, other.Accelerator)
@@ -117,9 +117,9 @@ func PrefixSplit(p *record.Part) string {
 	return folder
 }
 
-// Sequel adds to p the values of next, a later part of the run. From next's first number on, they
+// AppendResumed adds to p the values of next, a later part of the run. From next's first number on, they
 // replace p's values.
-func Sequel(p, next *record.Part) {
+func AppendResumed(p, next *record.Part) {
 	run, info := &p.Run, &p.Run.Info
 	if len(next.Run.Epochs) > 0 {
 		start := next.Run.Epochs[0].Epoch
@@ -133,7 +133,7 @@ func Sequel(p, next *record.Part) {
 		}
 		to := &run.Curves[i]
 		to.Steps, to.Values, to.Times = slices.Clone(to.Steps), slices.Clone(to.Values), slices.Clone(to.Times)
-		record.Continue(to, c)
+		record.ContinueCurve(to, c)
 	}
 	if !next.Run.Info.Ended.IsZero() {
 		info.Ended = next.Run.Info.Ended
@@ -150,5 +150,5 @@ func Sequel(p, next *record.Part) {
 	rest.Run.Curves = slices.DeleteFunc(slices.Clone(next.Run.Curves), func(c runs.Curve) bool {
 		return slices.ContainsFunc(run.Curves, func(o runs.Curve) bool { return o.Name == c.Name && o.Rank == c.Rank })
 	})
-	Missing(p, &rest)
+	FillMissing(p, &rest)
 }

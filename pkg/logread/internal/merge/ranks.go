@@ -44,11 +44,11 @@ func GroupRankFiles(parts []*record.Part, matches map[*record.Part]pattern.Match
 		switch {
 		case ofNodes && (matched || len(p.Ranks) < 2):
 		case ofNodes:
-			files = nodeFiles(filepath.ToSlash(p.Run.File))
+			files = findNodeFiles(filepath.ToSlash(p.Run.File))
 		case matched:
 			files = []RankFile{{Rank: m.Rank, key: m.Rest, Origin: runs.Origin{Source: runs.SourceUser}}}
 		default:
-			files = rankFiles(p)
+			files = findRankFiles(p)
 		}
 		for _, f := range files {
 			f.Part = p
@@ -72,23 +72,23 @@ func GroupRankFiles(parts []*record.Part, matches map[*record.Part]pattern.Match
 	return groups
 }
 
-// rankFiles returns the innermost number in the path of p's file that may be a rank, or nil.
-func rankFiles(p *record.Part) []RankFile {
+// findRankFiles returns the innermost number in the path of p's file that may be a rank, or nil.
+func findRankFiles(p *record.Part) []RankFile {
 	path := filepath.ToSlash(p.Run.File)
 	if p.Role == record.Companion { // the names of event files contain the time, the host and the process
-		if !events.IsPart(p) {
+		if !events.IsEventPart(p) {
 			return nil // a trace states its rank
 		}
 		path = filepath.ToSlash(filepath.Join(filepath.Dir(path), "events"))
 	}
-	if f, ok := torchrunFile(path); ok {
+	if f, ok := parseTorchrunPath(path); ok {
 		return []RankFile{f}
 	}
 	elements := strings.Split(path, "/")
 	for i := len(elements) - 1; i >= 0 && i >= len(elements)-1-names.MaxFolders; i-- {
-		n := names.OfFolder(elements[i])
+		n := names.ParseFolder(elements[i])
 		if i == len(elements)-1 {
-			n = names.OfPath(path)[0]
+			n = names.ParsePath(path)[0]
 		}
 		if n.Number >= 0 {
 			with := func(text string) string {
@@ -103,10 +103,10 @@ func rankFiles(p *record.Part) []RankFile {
 	return nil
 }
 
-// torchrunFile returns the rank in a path such as logs/none_k3x9a_1q/attempt_0/3/stdout.log, to
+// parseTorchrunPath returns the rank in a path such as logs/none_k3x9a_1q/attempt_0/3/stdout.log, to
 // which torchrun --log-dir logs writes the output of local rank 3. The first folder is the name of
 // the run, none by default, and eight random characters.
-func torchrunFile(path string) (RankFile, bool) {
+func parseTorchrunPath(path string) (RankFile, bool) {
 	const randomLength = 8
 	elements := strings.Split(path, "/")
 	n := len(elements)
@@ -135,7 +135,7 @@ func torchrunFile(path string) (RankFile, bool) {
 // nodeNumber matches a number in a path, and a word for nodes or ranks before it.
 var nodeNumber = regexp.MustCompile(`(?i)((node|host|task|rank|worker|gpu)[-_]*)?[0-9]+`)
 
-func nodeFiles(path string) (found []RankFile) {
+func findNodeFiles(path string) (found []RankFile) {
 	first := len(path) // offset of the names that are searched
 	for range names.MaxFolders + 1 {
 		first = max(strings.LastIndexByte(path[:first], '/'), 0)
@@ -159,14 +159,14 @@ func DescribeRanks(ranks []int) string {
 	if n > most {
 		words = append(words, fmt.Sprintf("%d more", n-most))
 	}
-	return strings.TrimSuffix("ranks", strings.Repeat("s", max(0, 2-n))) + " " + english.List(words)
+	return strings.TrimSuffix("ranks", strings.Repeat("s", max(0, 2-n))) + " " + english.JoinAnd(words)
 }
 
-// Ranks merges the parts of one run's ranks into the first part. ranks contains the rank of each
+// JoinRanks merges the parts of one run's ranks into the first part. ranks contains the rank of each
 // file, or its first one. Curves that a file assigns to all ranks become those of its rank.
-func Ranks(files []RankFile, ranks []int) {
+func JoinRanks(files []RankFile, ranks []int) {
 	first := files[0].Part
-	checkRates(files)
+	reportDifferingRates(files)
 	by := make([][]runs.Epoch, len(files))
 	measured := -1 // index of the first file with epochs
 	for i, f := range files {
@@ -193,7 +193,7 @@ func Ranks(files []RankFile, ranks []int) {
 		first.Run.OutOfMemory = append(slices.Clip(first.Run.OutOfMemory), p.Run.OutOfMemory...)
 		rest := *p
 		rest.Run.Epochs = nil // merged below
-		Missing(first, &rest)
+		FillMissing(first, &rest)
 	}
 	if measured > 0 {
 		first.Run.File, first.Run.Kind = files[measured].Part.Run.File, files[measured].Part.Run.Kind
@@ -203,9 +203,9 @@ func Ranks(files []RankFile, ranks []int) {
 	}
 }
 
-// checkRates adds a problem to the first part if the ranks logged different throughputs for an epoch:
+// reportDifferingRates adds a problem to the first part if the ranks logged different throughputs for an epoch:
 // each may be the rank's own or that of all workers. record.MergeEpochs keeps the first rank's.
-func checkRates(files []RankFile) {
+func reportDifferingRates(files []RankFile) {
 	first := files[0].Part
 	for _, e := range first.Run.Epochs {
 		for _, f := range files[1:] {

@@ -13,10 +13,10 @@ import (
 // bs_32, lr=0.1) or after it (100epochs), and is compared with the numbers of this word in other
 // names. Workers, ranks, seeds, jobs, dates and times do not count.
 
-type expressions struct{ date, number, hash, stamp *regexp.Regexp }
+type namePatterns struct{ date, number, hash, stamp *regexp.Regexp }
 
-var sharedExpressions = sync.OnceValue(func() expressions {
-	return expressions{
+var sharedPatterns = sync.OnceValue(func() namePatterns {
+	return namePatterns{
 		// 2021-11-12, 20211112, 10-20-30, 10:20:30, Nov12, 123456 after a date
 		date: regexp.MustCompile(`(?i)(?:19|20)[0-9]{2}[-_.]?[01][0-9][-_.]?[0-3][0-9](?:[-_T. ]?[0-9]{6})?|[0-2][0-9][-_:.][0-5][0-9][-_:.][0-5][0-9]|(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[0-9]{1,2}`),
 		// The letters before a number, at most one separator, the number, the letters after it.
@@ -38,9 +38,9 @@ func isIgnored(word string) bool {
 	return false
 }
 
-// countsRuns reports whether small numbers directly after a word count the runs, as in out1.log,
+// isRunCounter reports whether small numbers directly after a word count the runs, as in out1.log,
 // out2.log. The empty word belongs to a number alone.
-func countsRuns(word string) bool {
+func isRunCounter(word string) bool {
 	return slices.Contains([]string{"", "log", "out", "output", "train", "result", "s", "r"}, word)
 }
 
@@ -70,7 +70,7 @@ type Label struct {
 
 // Labels returns the labels in the elements of a path, innermost first.
 func Labels(elements []string) (found []Label) {
-	x := sharedExpressions()
+	x := sharedPatterns()
 	for depth, element := range slices.Backward(elements) {
 		place := len(elements) - depth
 		if isEventsName(element) || isRunID(element) {
@@ -93,7 +93,7 @@ func Labels(elements []string) (found []Label) {
 				rest += element[m[2]:m[5]]
 			}
 			end = m[9]
-			if x.isNoLabel(element, m, word, number, after, joined) {
+			if x.isIgnoredNumber(element, m, word, number, after, joined) {
 				continue
 			}
 			from := m[6] // a number alone, or with the word after it
@@ -104,21 +104,21 @@ func Labels(elements []string) (found []Label) {
 			seen[key]++
 			found = append(found, Label{
 				Key: fmt.Sprintf("%s/%d", key, seen[key]), Text: element[from:m[9]], Number: number,
-				MayCount: after == "" && (countsRuns(word) || !joined && !isSetting(word)),
+				MayCount: after == "" && (isRunCounter(word) || !joined && !isSetting(word)),
 			})
 		}
 		if !isStamp { // whose words are the name of a host
-			found = append(found, Label{Key: fmt.Sprintf("%d/words", place), Text: x.words(rest + element[end:])})
+			found = append(found, Label{Key: fmt.Sprintf("%d/words", place), Text: x.normalizeWords(rest + element[end:])})
 		}
 	}
 	return found
 }
 
 // HasDate reports whether a name contains a date or a time.
-func HasDate(name string) bool { return sharedExpressions().date.MatchString(name) }
+func HasDate(name string) bool { return sharedPatterns().date.MatchString(name) }
 
-// words returns a name without meaningless words at its ends, and with one separator between words.
-func (x expressions) words(name string) string {
+// normalizeWords returns a name without meaningless words at its ends, and with one separator between words.
+func (x namePatterns) normalizeWords(name string) string {
 	var b strings.Builder
 	between := ""
 	for name != "" {
@@ -139,9 +139,9 @@ func (x expressions) words(name string) string {
 	return b.String()
 }
 
-// isNoLabel reports whether the number that m matches in a name cannot separate runs. m contains
+// isIgnoredNumber reports whether the number that m matches in a name cannot separate runs. m contains
 // submatch indices of expressions.number.
-func (x expressions) isNoLabel(name string, m []int, word, number, after string, joined bool) bool {
+func (x namePatterns) isIgnoredNumber(name string, m []int, word, number, after string, joined bool) bool {
 	const longest = 5 // digits of a number alone; longer ones are of jobs or times
 	start := strings.LastIndexFunc(name[:m[6]], isSeparator) + 1
 	end := len(name)

@@ -49,11 +49,11 @@ func Parse(name string) Fields {
 	}
 	p.tokens = tokenize(name)
 	for i := range p.tokens {
-		if t := &p.tokens[i]; t.number && !t.consumed && p.isWhole(i) && !p.isDate(i) {
+		if t := &p.tokens[i]; t.number && !t.consumed && p.isStandaloneNumber(i) && !p.isDate(i) {
 			p.readNumber(i)
 		}
 	}
-	p.fields.Rest = p.rest()
+	p.fields.Rest = p.maskedName()
 	return p.fields
 }
 
@@ -83,9 +83,9 @@ func tokenize(name string) []token {
 	return tokens
 }
 
-// isWhole reports whether number i has at most one neighbor without a separator, and this
+// isStandaloneNumber reports whether number i has at most one neighbor without a separator, and this
 // neighbor is a word with a separator on its other side: 4GPU and n8, but neither h2d nor 8x4gpu.
-func (p *parser) isWhole(i int) bool {
+func (p *parser) isStandaloneNumber(i int) bool {
 	before, after := p.isWord(i-1), p.isWord(i+1)
 	switch {
 	case before && after:
@@ -197,24 +197,24 @@ func (p *parser) isCount(i, n int) bool {
 // says so, as in 4gpus but not in 4gpus_per_node. It reports whether it used the number.
 func (p *parser) readCountBefore(i, w, n int) bool {
 	word := p.tokens[w].text
-	if !isCountNoun(word) || !p.isCount(i, n) || p.isWord(w+2) && p.tokens[w+2].text == "per" || p.isTitle(i, w) {
+	if !isCountNoun(word) || !p.isCount(i, n) || p.isWord(w+2) && p.tokens[w+2].text == "per" || p.isNumberedTitle(i, w) {
 		return false
 	}
 	p.fields.Leading = p.fields.Leading || i == 0
 	switch {
 	case word == "node" || word == "nodes":
-		p.set(&p.fields.Nodes, n, i, w)
+		p.setField(&p.fields.Nodes, n, i, w)
 	case strings.HasPrefix(word, "worker") && p.hasLoader():
 		return false
 	default:
-		p.set(&p.fields.Workers, n, i, w)
+		p.setField(&p.fields.Workers, n, i, w)
 	}
 	return true
 }
 
-// isTitle reports whether number i and the unit w begin a numbered title, such as 10-gpu-basics: a
+// isNumberedTitle reports whether number i and the unit w begin a numbered title, such as 10-gpu-basics: a
 // separator is between them, the unit is singular, and words follow.
-func (p *parser) isTitle(i, w int) bool {
+func (p *parser) isNumberedTitle(i, w int) bool {
 	return i == 0 && w == 2 && !strings.HasSuffix(p.tokens[w].text, "s") && p.isWord(w+2) && !p.isNumber(w+3) && !p.isNumber(w+4)
 }
 
@@ -226,13 +226,13 @@ func (p *parser) readNumberAfter(i, w, n int) {
 	case "gpus", "ngpus", "ngpu", "numgpus", "numgpu", "workers", "nworkers", "ranks", "nranks", "numranks", "np", "ws", "world", "worldsize",
 		"devices", "ndevices", "numdevices", "procs", "nprocs", "nproc", "numprocs", "ntasks":
 		if p.isCount(i, n) && !(strings.HasSuffix(word, "workers") && p.hasLoader()) {
-			p.set(&p.fields.Workers, n, first, i)
+			p.setField(&p.fields.Workers, n, first, i)
 		}
 	case "n":
-		p.readNodesOrOwn(i, n)
+		p.readNumberAfterN(i, n)
 	case "nodes", "nnodes", "numnodes":
 		if p.isCount(i, n) {
-			p.set(&p.fields.Nodes, n, first, i)
+			p.setField(&p.fields.Nodes, n, first, i)
 		}
 	case "gpu", "worker", "rank", "task":
 		if digits := len(p.tokens[i].text); p.fields.Number < 0 && n <= MaxCount && (digits <= 4 || word == "rank") {
@@ -251,15 +251,15 @@ func (p *parser) readNumberAfter(i, w, n int) {
 
 const maxRepeatDigits = 3
 
-// readNodesOrOwn sets the field of a number n that follows the letter n: the workers in the names
+// readNumberAfterN sets the field of a number n that follows the letter n: the workers in the names
 // of this project's run folders, in which -s and the seed follow, and otherwise the nodes.
-func (p *parser) readNodesOrOwn(i, n int) {
+func (p *parser) readNumberAfterN(i, n int) {
 	if !p.isWord(i-1) || !p.isCount(i, n) {
 		return
 	}
 	if i+3 < len(p.tokens) && p.tokens[i+1].text == "-" && p.tokens[i+2].text == "s" && p.isNumber(i+3) {
 		if seed, err := strconv.Atoi(p.tokens[i+3].text); err == nil {
-			p.set(&p.fields.Workers, n, i-1, i)
+			p.setField(&p.fields.Workers, n, i-1, i)
 			p.setSeed(seed, i+2, i+3)
 			return
 		}
@@ -267,12 +267,12 @@ func (p *parser) readNodesOrOwn(i, n int) {
 	if p.isWord(i+2) && slices.Contains([]string{"standard", "highmem", "highcpu", "ultramem", "megamem"}, p.tokens[i+2].text) {
 		return // a machine type, such as n1-standard-8
 	}
-	p.set(&p.fields.Nodes, n, i-1, i)
+	p.setField(&p.fields.Nodes, n, i-1, i)
 }
 
-// set sets a field to n unless an earlier part of the name has set it, and consumes the tokens from
+// setField sets a field to n unless an earlier part of the name has set it, and consumes the tokens from
 // first to last.
-func (p *parser) set(field *int, n, first, last int) {
+func (p *parser) setField(field *int, n, first, last int) {
 	if *field == 0 {
 		*field = n
 	}
@@ -292,8 +292,8 @@ func (p *parser) consume(first, last int) {
 	}
 }
 
-// rest returns the name with each field replaced by an underscore.
-func (p *parser) rest() string {
+// maskedName returns the name with each field replaced by an underscore.
+func (p *parser) maskedName() string {
 	var b strings.Builder
 	for i, t := range p.tokens {
 		switch {

@@ -25,8 +25,8 @@ const MaxFolders = 4
 // Path contains the names of a path that count: the file, then up to four folders, innermost first.
 type Path []Name
 
-// OfPath returns the names of a path.
-func OfPath(path string) Path {
+// ParsePath returns the names of a path.
+func ParsePath(path string) Path {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
@@ -46,17 +46,17 @@ func OfPath(path string) Path {
 	return found
 }
 
-// OfFolder returns the name of a folder.
-func OfFolder(name string) Name { return newName(name, runs.SourceFolderName, "") }
+// ParseFolder returns the name of a folder.
+func ParseFolder(name string) Name { return newName(name, runs.SourceFolderName, "") }
 
-// OfRun returns the name of a run in a table.
-func OfRun(name string) Path { return Path{newName(name, runs.SourceRunName, "")} }
+// ParseRunName returns the name of a run in a table.
+func ParseRunName(name string) Path { return Path{newName(name, runs.SourceRunName, "")} }
 
 // newName parses a name. It ignores the host in the name of an event file, and in the name of the
 // folder that PyTorch's SummaryWriter creates (Aug12_10-00-00_host).
 func newName(name string, source runs.Source, folder string) Name {
 	fields := Parse(name)
-	if isEventsName(name) || sharedExpressions().stamp.MatchString(name) {
+	if isEventsName(name) || sharedPatterns().stamp.MatchString(name) {
 		fields = Parse("")
 		fields.Rest = name
 	}
@@ -65,16 +65,18 @@ func newName(name string, source runs.Source, folder string) Name {
 
 func isEventsName(name string) bool { return strings.HasPrefix(name, "events.out.tfevents") }
 
-// IsOfRun reports whether the name contains a number of workers or nodes, a repeat number, or a
+// DescribesRun reports whether the name contains a number of workers or nodes, a repeat number, or a
 // number that may be a rank.
-func (n Name) IsOfRun() bool { return n.Workers > 0 || n.Nodes > 0 || n.Seed >= 0 || n.Number >= 0 }
+func (n Name) DescribesRun() bool {
+	return n.Workers > 0 || n.Nodes > 0 || n.Seed >= 0 || n.Number >= 0
+}
 
-// Titles are folders that contain numbered titles, such as 09-gpu and 10-gpu.
-type Titles map[string]bool
+// TitleFolders are folders that contain numbered titles, such as 09-gpu and 10-gpu.
+type TitleFolders map[string]bool
 
 // Add adds the folders in a path that contain numbered titles: a name that begins with a
 // zero-padded number before a word for workers or nodes.
-func (t Titles) Add(path string) {
+func (t TitleFolders) Add(path string) {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
@@ -95,7 +97,7 @@ func (t Titles) Add(path string) {
 
 // Evidence returns what the names show about the numbers of a run. In a folder named for a worker
 // count, a bare number counts the repeats, as 00 in base/4GPU/00/out.log.
-func (all Path) Evidence(titles Titles) (found []record.Evidence) {
+func (all Path) Evidence(titles TitleFolders) (found []record.Evidence) {
 	add := func(property runs.Property, v int, n Name) {
 		found = append(found, record.Evidence{Property: property, Number: int64(v), Origin: runs.Origin{Source: n.Source, Detail: n.Text}})
 	}
@@ -126,9 +128,9 @@ func (all Path) Evidence(titles Titles) (found []record.Evidence) {
 	return found
 }
 
-// Number returns what a number after gpu, worker, rank or task shows if nothing else states a number of
+// NumberEvidence returns what a number after gpu, worker, rank or task shows if nothing else states a number of
 // workers: that number, or a rank. ok is false if there is none.
-func (all Path) Number() (e record.Evidence, ok bool) {
+func (all Path) NumberEvidence() (e record.Evidence, ok bool) {
 	for _, n := range all {
 		if n.Number >= 0 {
 			e = record.Evidence{Property: runs.PropertyRank, Number: int64(n.Number), Origin: runs.Origin{Source: n.Source, Detail: n.Text}}
@@ -159,14 +161,14 @@ func (all Path) ScaledNodes() (e record.Evidence, ok bool) {
 	return record.Evidence{Property: runs.PropertyNodes, Number: int64(nodes), Origin: runs.Origin{Source: file.Source, Detail: file.Text}}, true
 }
 
-// Series returns the names that describe what ran, without their numbers, innermost first, which is
+// SeriesEvidence returns the names that describe what ran, without their numbers, innermost first, which is
 // the one that counts. If no name does, it returns the file name.
-func (all Path) Series() (found []record.Evidence) {
+func (all Path) SeriesEvidence() (found []record.Evidence) {
 	add := func(text string, n Name) {
 		found = append(found, record.Evidence{Property: runs.PropertySeries, Text: text, Origin: runs.Origin{Source: n.Source, Detail: n.Text}})
 	}
 	for _, n := range all {
-		if text := n.meaning(); text != "" {
+		if text := n.meaningfulText(); text != "" {
 			add(text, n)
 		}
 	}
@@ -182,8 +184,8 @@ func (all Path) Series() (found []record.Evidence) {
 func (all Path) Study(series string, stated bool) string {
 	folders := all[1:]
 	for _, n := range folders {
-		text := n.meaning()
-		isRun := text == series && text != n.Text && n.IsOfRun()
+		text := n.meaningfulText()
+		isRun := text == series && text != n.Text && n.DescribesRun()
 		if text != "" && !isRun && !(stated && n.Text == series) {
 			return n.Text
 		}
@@ -218,9 +220,9 @@ func isMeaningless(word string) bool {
 
 func isSeparator(r rune) bool { return strings.ContainsRune("-_. =", r) }
 
-// meaning returns the name without the numbers of workers, nodes, ranks, repeats and jobs, or "" if
+// meaningfulText returns the name without the numbers of workers, nodes, ranks, repeats and jobs, or "" if
 // only words such as "logs" are left.
-func (n Name) meaning() string {
+func (n Name) meaningfulText() string {
 	if isEventsName(n.Text) || n.Source == runs.SourceFolderName && isRunID(n.Text) {
 		return ""
 	}

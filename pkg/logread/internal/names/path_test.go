@@ -22,7 +22,7 @@ func TestIdentityFromPaths(t *testing.T) {
 		"/exp/log_99999999999999gpus.out": {workers: -1, seed: -1},
 	} {
 		got := pathFields{-1, -1}
-		for _, e := range OfPath(path).Evidence(nil) {
+		for _, e := range ParsePath(path).Evidence(nil) {
 			switch {
 			case e.Property == runs.PropertyWorkers && got.workers < 0:
 				got.workers = int(e.Number)
@@ -40,7 +40,7 @@ func TestIdentityFromPaths(t *testing.T) {
 func TestNodesFromPaths(t *testing.T) {
 	for path, want := range map[string]int{"/x/4nodes/out.log": 4, "/x/nodes_16.out": 16, "/x/run/node01.log": 0, "/x/node2/out.log": 0, "/x/2-node/out.log": 2, "/x/out.log": 0} {
 		got := 0
-		for _, e := range OfPath(path).Evidence(nil) {
+		for _, e := range ParsePath(path).Evidence(nil) {
 			if e.Property == runs.PropertyNodes {
 				got = int(e.Number)
 			}
@@ -58,7 +58,7 @@ func TestScaledNodes(t *testing.T) {
 		"/x/weak_scale_4_rep2.json": 4, "/x/weak_scale.json": 0, "/x/weak_scale_08.json": 0, "/x/upscale_8.json": 0, "/x/benchy_8.json": 0,
 		"/x/weak_scale_8gpus.json": 0, "/x/weak_scale_99999999.json": 0,
 	} {
-		if e, ok := OfPath(path).ScaledNodes(); e.Number != want || ok != (want > 0) || ok && e.Property != runs.PropertyNodes {
+		if e, ok := ParsePath(path).ScaledNodes(); e.Number != want || ok != (want > 0) || ok && e.Property != runs.PropertyNodes {
 			t.Errorf("%s: %d nodes, expected %d", path, e.Number, want)
 		}
 	}

@@ -83,7 +83,7 @@ func (p *Pattern) parseGlob(glob string) (map[string]string, error) {
 		form := "[0-9]+"
 		switch property := runs.Property(name); {
 		case !slices.Contains(runs.Properties(), property) || token[len(token)-1] != '}':
-			return nil, fmt.Errorf("unknown field %q; use %s", token, english.Either(propertyNames("{", "}")))
+			return nil, fmt.Errorf("unknown field %q; use %s", token, english.JoinOr(propertyNames("{", "}")))
 		case fields[name] != "":
 			return nil, fmt.Errorf("duplicate field %s; use each field once", token)
 		case isTextProperty(property):
@@ -98,18 +98,18 @@ func (p *Pattern) parseGlob(glob string) (map[string]string, error) {
 	return fields, err
 }
 
-// unlikelyName matches a text that is more likely an unknown property and its value, such as epochs:10,
+// unknownPropertyPattern matches a text that is more likely an unknown property and its value, such as epochs:10,
 // than the name of a series.
-var unlikelyName = regexp.MustCompile(`^(\w+):\S`)
+var unknownPropertyPattern = regexp.MustCompile(`^(\w+):\S`)
 
 // parseValue parses the text after the =: the name of a series, which may contain {series} if the path
 // does, or a list such as workers:{nodes}*8,series:native. fields has a possible value of each field.
 func (p *Pattern) parseValue(text string, fields map[string]string) error {
 	if _, _, ok := cutProperty(text); !ok {
-		if m := unlikelyName.FindStringSubmatch(text); m != nil {
+		if m := unknownPropertyPattern.FindStringSubmatch(text); m != nil {
 			known := propertyNames("", "")
 			return fmt.Errorf("unknown property %q (did you mean %s?); the properties are %s; for a series of this name, write series:%s",
-				m[1], nearest.Name(m[1], known, len(text)+8), english.List(known), text)
+				m[1], nearest.FindName(m[1], known, len(text)+8), english.JoinAnd(known), text)
 		}
 		for name := range fields {
 			if name != string(runs.PropertySeries) {
@@ -135,13 +135,13 @@ func (p *Pattern) parseValue(text string, fields map[string]string) error {
 		property, value, ok := cutProperty(item)
 		switch {
 		case !ok:
-			return fmt.Errorf("expected a property and its value, such as workers:4, got %q; the properties are %s", item, english.List(propertyNames("", "")))
+			return fmt.Errorf("expected a property and its value, such as workers:4, got %q; the properties are %s", item, english.JoinAnd(propertyNames("", "")))
 		case seen[property]:
 			return fmt.Errorf("duplicate property %s; set each property once", property)
 		case value == "":
 			return fmt.Errorf("property %s has no value", property)
 		}
-		if _, err := evaluate(assignment{property, value}, fields); err != nil {
+		if _, err := evaluateAssignment(assignment{property, value}, fields); err != nil {
 			return err
 		}
 		seen[property] = true
@@ -158,7 +158,7 @@ func cutProperty(item string) (property runs.Property, value string, ok bool) {
 	return property, strings.TrimSpace(value), colon && slices.Contains(runs.Properties(), property)
 }
 
-func evaluate(a assignment, fields map[string]string) (record.Evidence, error) {
+func evaluateAssignment(a assignment, fields map[string]string) (record.Evidence, error) {
 	unknown := ""
 	text := fieldToken.ReplaceAllStringFunc(a.value, func(token string) string {
 		value, ok := fields[strings.Trim(token, "{}")]
@@ -234,7 +234,7 @@ func (p Pattern) Match(path string) (Match, bool) {
 		}
 	}
 	for _, a := range p.set {
-		e, err := evaluate(a, fields)
+		e, err := evaluateAssignment(a, fields)
 		if err != nil {
 			m.Problems = append(m.Problems, fmt.Sprintf("the pattern %q: %s", p.text, err))
 			continue

@@ -56,7 +56,7 @@ func readBenchyJSON(_ context.Context, in *record.Input) ([]*record.Part, error)
 		return nil, nil
 	}
 	part := &record.Part{Run: run, Role: record.Principal}
-	if nodes, ok := names.OfPath(in.Path).ScaledNodes(); ok && int64(run.Info.Workers)%nodes.Number == 0 {
+	if nodes, ok := names.ParsePath(in.Path).ScaledNodes(); ok && int64(run.Info.Workers)%nodes.Number == 0 {
 		part.Evidence = append(part.Evidence, nodes)
 	}
 	return []*record.Part{part}, nil

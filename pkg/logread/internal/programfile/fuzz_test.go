@@ -22,7 +22,7 @@ func FuzzReadRows(f *testing.F) {
 	f.Add([]byte("a,s,4,7,,1,,seconds,0.5\na,s,4,7,,1,,samples,10\n\"b, \"\"c\"\"\nd\",,2,1,0,,3,loss,NaN\n\"b, \"\"c\"\"\nd\",,2,1,,,1,IO_trial_samples_per_second,inf\n"))
 	f.Add([]byte("a,s,4,7,,1,x,seconds,0.5\na,s,4,7,,,,test_iou,'+1\na,s,,-3,1,,2,compute_start_seconds/x,1\na,\"s,4,7,,,,x,1"))
 	f.Fuzz(func(t *testing.T, rows []byte) {
-		recordtest.CheckFormat(t, formatNamed(t, rowsKind), "rows.csv", append([]byte(wholefile.RowsHeader), rows...))
+		recordtest.CheckFormat(t, formatNamed(t, rowsKind), "rows.csv", append([]byte(wholefile.ValuesCSVHeader), rows...))
 	})
 }
 

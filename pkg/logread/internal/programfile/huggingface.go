@@ -38,7 +38,7 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 		return nil, record.ErrUnknownFormat
 	}
 	h.end.Planned = scan.JSONFloat(members["max_steps"])
-	h.session.Apply(h.end, &h.run, in.Report)
+	h.session.SetRunTotals(h.end, &h.run, in.Report)
 	p := &record.Part{Run: h.run, Role: record.Principal}
 	p.Run.Epochs = h.epochs.Epochs
 	slices.SortFunc(p.Run.Epochs, record.CompareEpochs)
@@ -70,14 +70,14 @@ func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error
 
 type huggingFaceReader struct {
 	in     *record.Input
-	read   int              // number of entries that were read
-	entry  progress.Entries // of the current entry
+	read   int                  // number of entries that were read
+	entry  progress.DictEntries // of the current entry
 	run    runs.Run
 	epochs record.RankEpochs
 	curves record.Curves
 
 	session huggingface.Session
-	end     huggingface.End // last entry with train_runtime
+	end     huggingface.FinalEntry // last entry with train_runtime
 }
 
 func (h *huggingFaceReader) readEntry(s *scan.JSONReader) error {
@@ -111,9 +111,9 @@ func (h *huggingFaceReader) parseEntry(doc *scan.ObjectIterator) {
 		if bytes.IndexByte(name, '\\') >= 0 {
 			name = []byte(scan.DecodeString(name))
 		}
-		h.entry = append(h.entry, progress.Entry{Key: name, Value: f})
+		h.entry = append(h.entry, progress.DictEntry{Key: name, Value: f})
 	}
-	slices.SortStableFunc(h.entry, func(a, b progress.Entry) int { return bytes.Compare(a.Key, b.Key) })
+	slices.SortStableFunc(h.entry, func(a, b progress.DictEntry) int { return bytes.Compare(a.Key, b.Key) })
 }
 
 func (h *huggingFaceReader) addEntry() {
@@ -122,7 +122,7 @@ func (h *huggingFaceReader) addEntry() {
 		h.in.AddProblem(0, "log_history[%d] has no step", h.read)
 		return
 	}
-	end, isEnd := huggingface.EndOf(h.entry, step)
+	end, isEnd := huggingface.ParseFinalEntry(h.entry, step)
 	if isEnd {
 		h.end = end
 	}

@@ -19,7 +19,7 @@ const PlainKind = "plain loss lines"
 // isPlainLossLog reports whether all complete lines of head contain two numbers, and the name of
 // the file or of one of its two innermost folders contains loss or losses.
 func isPlainLossLog(path string, head []byte) bool {
-	if !isNamedLoss(path) {
+	if !isLossPath(path) {
 		return false
 	}
 	n := 0
@@ -35,8 +35,8 @@ func isPlainLossLog(path string, head []byte) bool {
 	return n > 0
 }
 
-// isNamedLoss reports whether one of the last three names of path contains loss or losses.
-func isNamedLoss(path string) bool {
+// isLossPath reports whether one of the last three names of path contains loss or losses.
+func isLossPath(path string) bool {
 	path = record.UncompressedName(path)
 	for range 3 {
 		words := strings.FieldsFunc(strings.ToLower(filepath.Base(path)), func(r rune) bool { return !unicode.IsLetter(r) })

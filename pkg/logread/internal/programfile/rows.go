@@ -20,7 +20,7 @@ import (
 const rowsKind = "rows of lockstep read"
 
 // IsRows reports whether a file that begins with head is the CSV that lockstep read writes.
-func IsRows(head []byte) bool { return bytes.HasPrefix(head, []byte(wholefile.RowsHeader)) }
+func IsRows(head []byte) bool { return bytes.HasPrefix(head, []byte(wholefile.ValuesCSVHeader)) }
 
 // rowsReader reads the CSV that lockstep read writes back into runs with epochs, curves, trials and
 // spans. Values of steps become curves.
@@ -77,7 +77,7 @@ func (r *rowsReader) readLine(l *scan.LineReader, line []byte) {
 		line, err = row, nil
 		r.in.SkipLines(l, lines)
 	}
-	if n := strings.Count(wholefile.RowsHeader, ",") + 1; err == nil && len(r.cells) != n {
+	if n := strings.Count(wholefile.ValuesCSVHeader, ",") + 1; err == nil && len(r.cells) != n {
 		err = fmt.Errorf("expected %d cells, got %d: %.80q", n, len(r.cells), line)
 	}
 	if err != nil {
@@ -154,7 +154,7 @@ func (run *rowsRun) addPoint(c rowsCell) {
 // setEpochValue sets the value of an epoch that a row names. It returns false for other names.
 func setEpochValue(e *runs.Epoch, name string, v float64) bool {
 	isCount := math.Abs(v) < 1<<53
-	switch f := fields.Named(name); {
+	switch f := fields.ByName(name); {
 	case f != nil && f.OfEpoch != nil:
 		*f.OfEpoch(e) = v
 	case name == fields.Samples && isCount:

@@ -75,7 +75,7 @@ func parseRate(text []byte) float64 {
 // readMultiple reads a number that a letter for a multiple may follow, as in 1.20k.
 func readMultiple(c *scan.Cursor) float64 {
 	v := c.ReadFloat()
-	if factor := scan.Multiple(c.Rest[:min(len(c.Rest), 1)]); factor > 0 {
+	if factor := scan.SIPrefixFactor(c.Rest[:min(len(c.Rest), 1)]); factor > 0 {
 		v, c.Rest = v*factor, c.Rest[1:]
 	}
 	return v
@@ -90,9 +90,9 @@ func readClock(c *scan.Cursor) float64 {
 	return total
 }
 
-// Values iterates over the names and values of a list such as "loss=0.31, acc: 0.9", whose items
+// NamedValues iterates over the names and values of a list such as "loss=0.31, acc: 0.9", whose items
 // between separates. Values that are not numbers are skipped.
-func Values(list []byte, between string) iter.Seq2[[]byte, float64] {
+func NamedValues(list []byte, between string) iter.Seq2[[]byte, float64] {
 	return func(yield func([]byte, float64) bool) {
 		for len(list) > 0 {
 			item, rest, _ := bytes.Cut(list, []byte(between))
@@ -102,11 +102,11 @@ func Values(list []byte, between string) iter.Seq2[[]byte, float64] {
 				continue
 			}
 			name := bytes.TrimSpace(item[:i])
-			if v, ok := scan.ParseFloat(bytes.TrimSpace(item[i+1:])); ok && len(name) > 0 && len(name) <= maxName && !yield(name, v) {
+			if v, ok := scan.ParseFloat(bytes.TrimSpace(item[i+1:])); ok && len(name) > 0 && len(name) <= maxNameLength && !yield(name, v) {
 				return
 			}
 		}
 	}
 }
 
-const maxName = 100
+const maxNameLength = 100

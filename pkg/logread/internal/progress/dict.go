@@ -7,17 +7,17 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// Entry is an entry of a Python dictionary.
-type Entry struct {
+// DictEntry is an entry of a Python dictionary.
+type DictEntry struct {
 	Key   []byte
 	Value float64
 }
 
-// Entries contains the entries of a dictionary.
-type Entries []Entry
+// DictEntries contains the entries of a dictionary.
+type DictEntries []DictEntry
 
 // Value returns the value of the first entry with a key, or NaN.
-func (e Entries) Value(key string) float64 {
+func (e DictEntries) Value(key string) float64 {
 	for i := range e {
 		if string(e[i].Key) == key {
 			return e[i].Value
@@ -32,7 +32,7 @@ func (e Entries) Value(key string) float64 {
 //
 // Numbers may be in quotes. Entries with other values are omitted. ok is false
 // if the line is not a dictionary whose keys are texts.
-func AppendDict(entries Entries, line []byte) (all Entries, ok bool) {
+func AppendDict(entries DictEntries, line []byte) (all DictEntries, ok bool) {
 	text := bytes.TrimSpace(line)
 	if len(text) < 2 || text[0] != '{' || text[len(text)-1] != '}' {
 		return entries, false
@@ -57,8 +57,8 @@ func AppendDict(entries Entries, line []byte) (all Entries, ok bool) {
 			}
 			v, ok = scan.ParseFloat(value)
 		}
-		if ok && len(key) <= maxName {
-			entries = append(entries, Entry{key, v})
+		if ok && len(key) <= maxNameLength {
+			entries = append(entries, DictEntry{key, v})
 		}
 		if !more {
 			return entries, true

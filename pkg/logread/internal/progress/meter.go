@@ -23,10 +23,10 @@ type Meter struct {
 func NextMeter(text []byte) (m Meter, rest []byte, ok bool) {
 	text = scan.SkipBlanks(text)
 	n := 0 // length of the name
-	for n < len(text) && text[n] != ':' && text[n] != '\t' && (text[n] != ' ' || isWordInName(text[n:])) {
+	for n < len(text) && text[n] != ':' && text[n] != '\t' && (text[n] != ' ' || continuesName(text[n:])) {
 		n++
 	}
-	if n == 0 || n == len(text) || n > maxName || text[n] == '\t' {
+	if n == 0 || n == len(text) || n > maxNameLength || text[n] == '\t' {
 		return m, nil, false
 	}
 	m.Name, m.Mean = text[:n], math.NaN()
@@ -41,9 +41,9 @@ func NextMeter(text []byte) (m Meter, rest []byte, ok bool) {
 	return m, c.Rest, separated && !c.Failed
 }
 
-// isWordInName reports whether another word of a name follows the blank at the beginning of text,
+// continuesName reports whether another word of a name follows the blank at the beginning of text,
 // as in "max mem:".
-func isWordInName(text []byte) bool {
+func continuesName(text []byte) bool {
 	if len(text) < 2 || !scan.IsLetter(text[1]) {
 		return false
 	}

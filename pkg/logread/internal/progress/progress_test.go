@@ -45,7 +45,7 @@ func TestParseBar(t *testing.T) {
 // TestValues: values that are not numbers are skipped.
 func TestValues(t *testing.T) {
 	got := ""
-	for name, v := range Values([]byte("v_num=3, loss: 0.5, state=ok, , acc=nan, x"), ", ") {
+	for name, v := range NamedValues([]byte("v_num=3, loss: 0.5, state=ok, , acc=nan, x"), ", ") {
 		got += fmt.Sprintf("%s %g,", name, v)
 	}
 	if want := "v_num 3,loss 0.5,acc NaN,"; got != want {
@@ -120,7 +120,7 @@ func FuzzParse(f *testing.F) {
 		if b, ok := ParseBar(line); ok && (b.Seconds < 0 || len(b.Description) > len(line)) {
 			t.Errorf("%q: got %+v", line, b)
 		}
-		for name := range Values(line, ", ") {
+		for name := range NamedValues(line, ", ") {
 			if len(name) == 0 {
 				t.Fatalf("%q: a value has no name", line)
 			}

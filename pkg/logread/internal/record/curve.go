@@ -86,9 +86,9 @@ func (c *Curve) Finish(r *Report) runs.Curve {
 	return c.Curve
 }
 
-// RemoveFrom removes the points of a curve at and after a step, which a session that restarts
+// RemovePointsFrom removes the points of a curve at and after a step, which a session that restarts
 // there logs again (as tensorboard/backend/event_processing does on SessionLog.START).
-func RemoveFrom(c *runs.Curve, step int64) {
+func RemovePointsFrom(c *runs.Curve, step int64) {
 	n := 0
 	for i, s := range c.Steps {
 		if s < step {
@@ -102,10 +102,10 @@ func RemoveFrom(c *runs.Curve, step int64) {
 	c.Steps, c.Values, c.Times = c.Steps[:n], c.Values[:n], c.Times[:min(n, len(c.Times))]
 }
 
-// Continue appends the points of next to a curve, and removes those that next has again.
-func Continue(c *runs.Curve, next runs.Curve) {
+// ContinueCurve appends the points of next to a curve, and removes those that next has again.
+func ContinueCurve(c *runs.Curve, next runs.Curve) {
 	if len(next.Steps) > 0 {
-		RemoveFrom(c, slices.Min(next.Steps))
+		RemovePointsFrom(c, slices.Min(next.Steps))
 	}
 	c.Steps, c.Values, c.Times = append(c.Steps, next.Steps...), append(c.Values, next.Values...), append(c.Times, next.Times...)
 }

@@ -8,23 +8,23 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Elapsed contains the times since the start of a run at the ends of its epochs, by their numbers in the log.
-type Elapsed map[int]struct{ position, seconds float64 }
+// ElapsedTimes contains the times since the start of a run at the ends of its epochs, by their numbers in the log.
+type ElapsedTimes map[int]struct{ position, seconds float64 }
 
 // Add stores the time at a position in epochs. The last position of an epoch counts.
-func (l *Elapsed) Add(epoch int, position, seconds float64) {
-	if !IsTime(seconds) {
+func (l *ElapsedTimes) Add(epoch int, position, seconds float64) {
+	if !IsPlausibleTime(seconds) {
 		return
 	}
 	if *l == nil {
-		*l = Elapsed{}
+		*l = ElapsedTimes{}
 	}
 	(*l)[epoch] = struct{ position, seconds float64 }{position, seconds}
 }
 
-// Use sets the times of the epochs if none has one. shift is the number of an epoch minus its
+// SetEpochSeconds sets the times of the epochs if none has one. shift is the number of an epoch minus its
 // number in the log.
-func (l Elapsed) Use(epochs []runs.Epoch, shift int, report *Report) {
+func (l ElapsedTimes) SetEpochSeconds(epochs []runs.Epoch, shift int, report *Report) {
 	if len(l) == 0 || slices.ContainsFunc(epochs, func(e runs.Epoch) bool { return e.Seconds > 0 }) {
 		return
 	}
@@ -34,19 +34,19 @@ func (l Elapsed) Use(epochs []runs.Epoch, shift int, report *Report) {
 		}
 	}
 	report.AddAssumptionOnce("the times of the epochs are the differences of the time since the start, with everything between the epochs")
-	takeDifferences(epochs, func(e *runs.Epoch) float64 { return l[e.Epoch-shift].position + float64(shift) }, false, report)
+	elapsedToDurations(epochs, func(e *runs.Epoch) float64 { return l[e.Epoch-shift].position + float64(shift) }, false, report)
 }
 
-// TakeDifferences replaces the seconds of epochs, which are times since the start, by the times of the
+// ElapsedToDurations replaces the seconds of epochs, which are times since the start, by the times of the
 // epochs. Set maybeResumed if the epochs may be those of a resumed run, whose clock starts with them.
-func TakeDifferences(epochs []runs.Epoch, maybeResumed bool, report *Report) {
-	takeDifferences(epochs, func(e *runs.Epoch) float64 { return float64(e.Epoch) }, maybeResumed, report)
+func ElapsedToDurations(epochs []runs.Epoch, maybeResumed bool, report *Report) {
+	elapsedToDurations(epochs, func(e *runs.Epoch) float64 { return float64(e.Epoch) }, maybeResumed, report)
 }
 
-// takeDifferences implements TakeDifferences. position returns where the epoch ends, in epochs. A
+// elapsedToDurations implements TakeDifferences. position returns where the epoch ends, in epochs. A
 // difference is divided by the number of epochs if some are not listed. A time that is smaller than
 // the one before shows that the clock started again.
-func takeDifferences(epochs []runs.Epoch, position func(*runs.Epoch) float64, maybeResumed bool, report *Report) {
+func elapsedToDurations(epochs []runs.Epoch, position func(*runs.Epoch) float64, maybeResumed bool, report *Report) {
 	last, lastAt := 0.0, 0.0
 	for i := range epochs {
 		e := &epochs[i]
@@ -112,7 +112,7 @@ func (r *EpochRates) Add(rank, epoch int, rate float64, report *Report) float64 
 		Put((*map[[2]int]*StepRates)(r), key, &StepRates{})
 	}
 	(*r)[key].Add(rate)
-	return (*r)[key].Value(report)
+	return (*r)[key].EpochRate(report)
 }
 
 // StepRates combines the rates of the steps of an epoch.
@@ -123,8 +123,8 @@ func (r *StepRates) Add(rate float64) {
 	r.n, r.sum, r.seconds = r.n+1, r.sum+rate, r.seconds+1/rate
 }
 
-// Value returns the rate of the epoch: its steps over their time or, if a rate is 0, the mean.
-func (r *StepRates) Value(report *Report) float64 {
+// EpochRate returns the rate of the epoch: its steps over their time or, if a rate is 0, the mean.
+func (r *StepRates) EpochRate(report *Report) float64 {
 	if math.IsInf(r.seconds, 0) {
 		report.AddAssumptionOnce("the samples per second of an epoch are the mean of those of its steps")
 		return r.sum / r.n

@@ -60,7 +60,7 @@ func CompareEpochs(a, b runs.Epoch) int { return a.Epoch - b.Epoch }
 // withRates is the number of ranks that log rates.
 func mergeEpoch(e *runs.Epoch, all []*runs.Epoch, sumRates bool, withRates int, report *Report) {
 	seconds, valSeconds, rate := math.NaN(), math.NaN(), 0.0
-	var trainLoss, valLoss, accuracy, valAccuracy, iou, dice MeanOfKnown
+	var trainLoss, valLoss, accuracy, valAccuracy, iou, dice MeanIgnoringNaN
 	rates, samples := 0, 0
 	for _, o := range all {
 		if v := o.Seconds; v > seconds || seconds != seconds {
@@ -94,11 +94,11 @@ func mergeEpoch(e *runs.Epoch, all []*runs.Epoch, sumRates bool, withRates int, 
 	}
 }
 
-// MeanOfKnown accumulates the mean of the values that are not NaN.
-type MeanOfKnown struct{ N, sum float64 } // N is the number of values
+// MeanIgnoringNaN accumulates the mean of the values that are not NaN.
+type MeanIgnoringNaN struct{ N, sum float64 } // N is the number of values
 
 // Add adds a value unless it is NaN.
-func (m *MeanOfKnown) Add(v float64) {
+func (m *MeanIgnoringNaN) Add(v float64) {
 	if v == v {
 		m.N++
 		m.sum += v
@@ -106,7 +106,7 @@ func (m *MeanOfKnown) Add(v float64) {
 }
 
 // Value returns the mean, or NaN if no value was added.
-func (m MeanOfKnown) Value() float64 { return m.sum / m.N } // 0/0 is NaN
+func (m MeanIgnoringNaN) Value() float64 { return m.sum / m.N } // 0/0 is NaN
 
 // NewUnmeasuredEpoch returns epoch n with all measurements NaN. line is the line in the log
 // that describes it, or 0.
@@ -124,21 +124,21 @@ func NewUnmeasuredTest() *runs.Test {
 	return &runs.Test{Loss: x, IoU: x, Dice: x, IoUConstant: x, DiceConstant: x, IoUUntrained: x, DiceUntrained: x, Seconds: x}
 }
 
-// Sequel is the relation of the epoch or step numbers of a log to the numbers before them.
-type Sequel int
+// Continuation is the relation of the epoch or step numbers of a log to the numbers before them.
+type Continuation int
 
 // The relations.
 const (
-	AnotherRun Sequel = iota // the numbers start again
-	Resumed                  // the numbers go back: the later values replace the earlier ones
-	Continued                // the numbers follow those before
-	AfterGap                 // the numbers follow, but some are missing
+	AnotherRun Continuation = iota // the numbers start again
+	Resumed                        // the numbers go back: the later values replace the earlier ones
+	Continued                      // the numbers follow those before
+	AfterGap                       // the numbers follow, but some are missing
 )
 
-// Follow returns how numbers that start at next relate to numbers from first to last, which usually
+// ClassifyContinuation returns how numbers that start at next relate to numbers from first to last, which usually
 // differ by interval. resumes is set if the log states that the run resumes an earlier one. All
 // formats use this rule.
-func Follow(first, last, interval, next int64, resumes bool) Sequel {
+func ClassifyContinuation(first, last, interval, next int64, resumes bool) Continuation {
 	switch {
 	case next <= first && !resumes:
 		return AnotherRun

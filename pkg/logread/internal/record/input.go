@@ -49,17 +49,17 @@ func (in *Input) ReadObject(longest int64, list string, readElement func(s *scan
 	text := &io.LimitedReader{R: in.Reader, N: longest + 1}
 	s := scan.NewJSONReader(text)
 	members = map[string][]byte{}
-	s.Next() // the brace
+	s.NextNonSpace() // the brace
 	damage := s.ReadObject(func(key string, c byte) error {
 		if key == list && c == '[' && readElement != nil {
-			members[key] = []byte{s.Next()}
+			members[key] = []byte{s.NextNonSpace()}
 			return s.ReadList(func(byte) error { return readElement(s) })
 		}
 		value, err := s.ReadValue(int(longest))
 		members[key] = bytes.Clone(value)
 		return err
 	})
-	ok = damage == nil && s.Next() == 0
+	ok = damage == nil && s.NextNonSpace() == 0
 	in.Report.Lines = int64(s.Lines())
 	switch {
 	case s.Err() != nil:

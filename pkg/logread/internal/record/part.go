@@ -47,21 +47,21 @@ type Part struct {
 	Source any
 }
 
-// Kind states how a source shows a value.
-type Kind int
+// EvidenceKind states how a source shows a value.
+type EvidenceKind int
 
 // The kinds of evidence.
 const (
-	Stated     Kind = iota // the source states the value
-	PerNode                // the source states it, maybe for each node
-	DeviceList             // the source lists the devices, maybe of each node
-	Device                 // the source states the value, or the number of one device, as --gpus 2 may do
-	AtLeast                // the value counts the ranks that lines or files show; there may be more
-	Derived                // the value is computed from others
+	Stated     EvidenceKind = iota // the source states the value
+	PerNode                        // the source states it, maybe for each node
+	DeviceList                     // the source lists the devices, maybe of each node
+	Device                         // the source states the value, or the number of one device, as --gpus 2 may do
+	AtLeast                        // the value counts the ranks that lines or files show; there may be more
+	Derived                        // the value is computed from others
 )
 
 // IsStated reports whether the source states the value in some way.
-func (k Kind) IsStated() bool { return k < AtLeast }
+func (k EvidenceKind) IsStated() bool { return k < AtLeast }
 
 // Evidence is what one source shows about a property that identifies a run. Evidence may be
 // contradictory; package identity decides what counts.
@@ -69,7 +69,7 @@ type Evidence struct {
 	Property runs.Property
 	Number   int64  // number of workers or nodes, rank, seed or batch size
 	Text     string // the series or the model; empty for a property that is a number
-	Kind     Kind
+	Kind     EvidenceKind
 	Origin   runs.Origin
 }
 
@@ -83,7 +83,7 @@ func (e Evidence) String() string {
 
 // AddEvidence adds what source shows about a number that identifies the run. detail is the text
 // that shows it, such as a command.
-func (p *Part) AddEvidence(property runs.Property, n int64, kind Kind, source runs.Source, detail string) {
+func (p *Part) AddEvidence(property runs.Property, n int64, kind EvidenceKind, source runs.Source, detail string) {
 	p.Evidence = append(p.Evidence, Evidence{Property: property, Number: n, Kind: kind, Origin: runs.Origin{Source: source, Detail: detail}})
 }
 

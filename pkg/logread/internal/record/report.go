@@ -126,7 +126,7 @@ func (r *Report) Problems() []runs.Problem {
 	if r.UnusedMore == 0 {
 		return r.Unused
 	}
-	more := runs.Problem{File: r.Path, Reason: fmt.Sprintf("and %s that could not be used", english.Count(r.UnusedMore, "more line"))}
+	more := runs.Problem{File: r.Path, Reason: fmt.Sprintf("and %s that could not be used", english.FormatCount(r.UnusedMore, "more line"))}
 	return append(r.Unused[:len(r.Unused):len(r.Unused)], more)
 }
 

@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// IsTime reports whether v can be a duration or a rate: a finite number that is not negative.
-func IsTime(v float64) bool { return v >= 0 && v <= math.MaxFloat64 }
+// IsPlausibleTime reports whether v can be a duration or a rate: a finite number that is not negative.
+func IsPlausibleTime(v float64) bool { return v >= 0 && v <= math.MaxFloat64 }
 
 // timeNamePattern matches the names of curves of durations and rates by the unit at their end, as
 // in step_seconds, images/s or samples_per_sec.
@@ -24,7 +24,7 @@ var timeNamePattern = regexp.MustCompile(`(?i)(^|[_/ ])(seconds|secs?|ms|millise
 func (p *Part) RemoveImpossibleTimes() {
 	run := &p.Run
 	check := func(line int, name string, v *float64, unknown float64) {
-		if !math.IsNaN(*v) && !IsTime(*v) {
+		if !math.IsNaN(*v) && !IsPlausibleTime(*v) {
 			p.Report.AddProblem(line, "got %s %g, which is no possible value; it is not used", name, *v)
 			*v = unknown
 		}
@@ -45,19 +45,19 @@ func (p *Part) RemoveImpossibleTimes() {
 		check(t.Line, "a spread of "+t.Name, &t.Spread, nan)
 	}
 	run.AllReduces = slices.DeleteFunc(run.AllReduces, func(a runs.AllReduce) bool {
-		if !IsTime(a.Seconds) {
+		if !IsPlausibleTime(a.Seconds) {
 			p.Report.AddProblem(a.Line, "got an all-reduce of %g s, which is no possible value; it is not used", a.Seconds)
 		}
-		return !IsTime(a.Seconds)
+		return !IsPlausibleTime(a.Seconds)
 	})
 	run.Spans = slices.DeleteFunc(run.Spans, func(s runs.Span) bool {
-		if !IsTime(s.Seconds) {
+		if !IsPlausibleTime(s.Seconds) {
 			p.Report.AddProblem(0, "got the span %.80q of %g s, which is no possible value; it is not used", s.Name, s.Seconds)
 		}
-		return !IsTime(s.Seconds)
+		return !IsPlausibleTime(s.Seconds)
 	})
 	check(p.Line, "wall_seconds", &run.WallSeconds, 0)
-	if seconds, ok := run.Info.Config[TrainingSecondsKey].(float64); ok && !IsTime(seconds) {
+	if seconds, ok := run.Info.Config[TrainingSecondsKey].(float64); ok && !IsPlausibleTime(seconds) {
 		p.Report.AddProblem(p.Line, "got %s %g, which is no possible value; it is not used", TrainingSecondsKey, seconds)
 		delete(run.Info.Config, TrainingSecondsKey)
 	}
@@ -73,12 +73,12 @@ func (p *Part) hasProblemAt(line int) bool {
 // removeImpossiblePoints removes the points that cannot be durations or rates from such a curve,
 // and adds a problem that names the first.
 func (p *Part) removeImpossiblePoints(c *runs.Curve) {
-	if !timeNamePattern.MatchString(c.Name) || !slices.ContainsFunc(c.Values, func(v float64) bool { return !IsTime(v) }) {
+	if !timeNamePattern.MatchString(c.Name) || !slices.ContainsFunc(c.Values, func(v float64) bool { return !IsPlausibleTime(v) }) {
 		return
 	}
 	var kept runs.Curve
 	for i, v := range c.Values {
-		if !IsTime(v) {
+		if !IsPlausibleTime(v) {
 			continue
 		}
 		kept.Steps, kept.Values = append(kept.Steps, c.Steps[i]), append(kept.Values, v)
@@ -86,7 +86,7 @@ func (p *Part) removeImpossiblePoints(c *runs.Curve) {
 			kept.Times = append(kept.Times, c.Times[i])
 		}
 	}
-	first := slices.IndexFunc(c.Values, func(v float64) bool { return !IsTime(v) })
+	first := slices.IndexFunc(c.Values, func(v float64) bool { return !IsPlausibleTime(v) })
 	p.Report.AddProblem(p.Line, "%s: got %g at step %d, which is no possible value (%d of %d values); these are not used", c.Name, c.Values[first], c.Steps[first], len(c.Values)-len(kept.Values), len(c.Values))
 	c.Steps, c.Values, c.Times = kept.Steps, kept.Values, kept.Times
 }

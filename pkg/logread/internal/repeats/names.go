@@ -13,10 +13,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// ofNames returns the differences in the names of folders and files, and of runs in tables.
-func ofNames(all []*runs.Run) (found []Difference) {
+// nameDifferences returns the differences in the names of folders and files, and of runs in tables.
+func nameDifferences(all []*runs.Run) (found []Difference) {
 	paths := namePaths(all)
-	common := commonElements(paths)
+	common := commonPrefixLength(paths)
 	labels := make([][]names.Label, len(all))
 	var keys []string
 	for i, p := range paths {
@@ -34,25 +34,25 @@ func ofNames(all []*runs.Run) (found []Difference) {
 		d := Difference{Name: "a number in their names", Values: make([]string, len(all)), Label: strings.Clone}
 		if strings.HasSuffix(key, "/words") {
 			d.Name, d.Words, d.InFolder = "their names", true, !strings.HasPrefix(key, "1/")
-			d.Label = func(v string) string { return strings.TrimSuffix(v, noWords) }
+			d.Label = func(v string) string { return strings.TrimSuffix(v, missingWordsLabel) }
 		}
 		for i := range all {
 			for _, l := range labels[i] {
 				if l.Key == key {
 					if d.Values[i] = l.Text; l.Number == "" {
-						d.Values[i] = cmp.Or(l.Text, noWords)
+						d.Values[i] = cmp.Or(l.Text, missingWordsLabel)
 					}
 				}
 			}
 		}
-		if !countsRuns(all, key, labels) {
+		if !isRunNumbering(all, key, labels) {
 			found = append(found, d)
 		}
 	}
 	return found
 }
 
-const noWords = "no words"
+const missingWordsLabel = "no words"
 
 // namePaths returns the elements of each run's path, without the file's extension, and the name of
 // a run in a table; nil for a run folder and a run in memory.
@@ -79,9 +79,9 @@ func namePaths(all []*runs.Run) [][]string {
 	return paths
 }
 
-// commonElements returns the number of common first elements of all paths, so that at least one
+// commonPrefixLength returns the number of common first elements of all paths, so that at least one
 // element of each path remains.
-func commonElements(paths [][]string) int {
+func commonPrefixLength(paths [][]string) int {
 	n := -1
 	var first []string
 	for _, p := range paths {
@@ -102,9 +102,9 @@ func commonElements(paths [][]string) int {
 	return max(n, 0)
 }
 
-// countsRuns reports whether the numbers with the key are seeds or jobs of the runs, or count the
+// isRunNumbering reports whether the numbers with the key are seeds or jobs of the runs, or count the
 // runs from 0 or 1.
-func countsRuns(all []*runs.Run, key string, labels [][]names.Label) bool {
+func isRunNumbering(all []*runs.Run, key string, labels [][]names.Label) bool {
 	var found []int
 	isSeed, isJob, mayCount := true, true, true
 	for i, r := range all {
@@ -149,7 +149,7 @@ func CommonPattern(all []*runs.Run) string {
 			}
 			there = append(there, p[len(p)-depth])
 		}
-		pattern = append([]string{commonName(there)}, pattern...)
+		pattern = append([]string{commonNamePattern(there)}, pattern...)
 		if slices.ContainsFunc(there, func(name string) bool { return name != there[0] }) {
 			break
 		}
@@ -161,8 +161,8 @@ func CommonPattern(all []*runs.Run) string {
 	return text
 }
 
-// commonName returns the name if all are equal, and otherwise their common beginning and end around a *.
-func commonName(all []string) string {
+// commonNamePattern returns the name if all are equal, and otherwise their common beginning and end around a *.
+func commonNamePattern(all []string) string {
 	first := all[0]
 	if !slices.ContainsFunc(all, func(n string) bool { return n != first }) {
 		return first

@@ -7,7 +7,7 @@ func TestCommonName(t *testing.T) {
 	for want, names := range map[string][]string{
 		"a.log": {"a.log", "a.log"}, "r*.log": {"r50.log", "r152.log"}, "*": {"a", "b"}, "aa*": {"aa", "aaa"}, "x1*.log": {"x1.log", "x11.log"},
 	} {
-		if got := commonName(names); got != want {
+		if got := commonNamePattern(names); got != want {
 			t.Errorf("%q: %q, want %q", names, got, want)
 		}
 	}

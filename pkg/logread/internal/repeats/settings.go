@@ -33,15 +33,15 @@ type Difference struct {
 
 // Of returns the differences between runs, in the order in which they count.
 func Of(all []*runs.Run) []Difference {
-	return slices.Concat(ofTexts(all), ofNumbers(all), ofSettings(all), ofNames(all))
+	return slices.Concat(textDifferences(all), numberDifferences(all), settingDifferences(all), nameDifferences(all))
 }
 
 // IsRunFolder reports whether run.json states what identifies the run, so that its names and settings
 // do not.
 func IsRunFolder(r *runs.Run) bool { return r.Info.Schema > 0 || r.Kind == "run folder" }
 
-// ofTexts returns the differences in the model, the mode, and the unit of the throughput.
-func ofTexts(all []*runs.Run) []Difference {
+// textDifferences returns the differences in the model, the mode, and the unit of the throughput.
+func textDifferences(all []*runs.Run) []Difference {
 	d := []Difference{{Name: "model", Label: labelModel}, {Name: "mode", Label: strings.Clone}, {Name: "unit of the throughput", Label: strings.Clone}}
 	for _, r := range all {
 		mode, _ := r.Info.Config["mode"].(string)
@@ -52,7 +52,7 @@ func ofTexts(all []*runs.Run) []Difference {
 	return d
 }
 
-type number struct {
+type numericProperty struct {
 	name, before, after string                           // in sentences, and around the value in the name of a series
 	of                  func(*runs.Run) float64          // returns 0 if the value is unknown
 	scaled              func(v, workers float64) float64 // returns the value in its other form; nil if it has none
@@ -65,8 +65,8 @@ type number struct {
 // a rank's last line is missing.
 const sampleTolerance = 0.005
 
-// numbers returns the numeric properties in which repeats must agree.
-func numbers() []number {
+// numericProperties returns the numeric properties in which repeats must agree.
+func numericProperties() []numericProperty {
 	setting := func(keys ...string) func(*runs.Run) float64 {
 		return func(r *runs.Run) float64 {
 			v, _ := record.ConfigNumber(r.Info.Config, keys...)
@@ -74,7 +74,7 @@ func numbers() []number {
 		}
 	}
 	perWorker := func(v, workers float64) float64 { return v / workers }
-	return []number{
+	return []numericProperty{
 		{name: "parameters of the model", after: "parameters", of: func(r *runs.Run) float64 { return float64(r.Info.Parameters) }},
 		{name: "batch per worker", before: "batch", of: batchPerWorker, scaledBefore: "global batch", scaled: func(v, workers float64) float64 { return v * workers }},
 		{name: "batch of the configuration", before: "batch", of: func(r *runs.Run) float64 {
@@ -96,8 +96,8 @@ func numbers() []number {
 	}
 }
 
-func ofNumbers(all []*runs.Run) (found []Difference) {
-	form := func(p number, before, after string, of func(*runs.Run) float64) Difference {
+func numberDifferences(all []*runs.Run) (found []Difference) {
+	form := func(p numericProperty, before, after string, of func(*runs.Run) float64) Difference {
 		d := Difference{Name: p.name, Label: func(v string) string {
 			end := after
 			if v == "1" {
@@ -121,7 +121,7 @@ func ofNumbers(all []*runs.Run) (found []Difference) {
 		}
 		return d
 	}
-	for _, p := range numbers() {
+	for _, p := range numericProperties() {
 		d := form(p, p.before, p.after, p.of)
 		if p.scaled != nil {
 			scaled := form(p, p.scaledBefore, p.scaledAfter, func(r *runs.Run) float64 { return p.scaled(p.of(r), float64(r.Info.Workers)) })
@@ -178,9 +178,9 @@ func samplesPerEpoch(r *runs.Run) float64 {
 	return float64(cmp.Or(best, r.Info.SamplesPerEpoch))
 }
 
-// ofSettings returns the differences in the commands' options, for which an absent option is known
+// settingDifferences returns the differences in the commands' options, for which an absent option is known
 // too, and in other settings that are no measurements.
-func ofSettings(all []*runs.Run) (found []Difference) {
+func settingDifferences(all []*runs.Run) (found []Difference) {
 	options, settings := make([]map[string]string, len(all)), make([]map[string]string, len(all))
 	keys := map[string]bool{} // whether the setting is an option
 	for i, r := range all {

@@ -30,8 +30,8 @@ const (
 	maxLevels = 2
 )
 
-// Content is the content of a file with rules.
-type Content struct {
+// FileContent is the content of a file with rules.
+type FileContent struct {
 	Lines   []string `yaml:"lines"`   // templates of lines
 	Columns []string `yaml:"columns"` // mappings of columns
 	As      []string `yaml:"as"`      // patterns of file names
@@ -53,7 +53,7 @@ func parse(path string, text []byte) (*Rules, error) {
 	if err := yaml.Unmarshal(text, &doc); err != nil {
 		return nil, fmt.Errorf("read rules %s: %w", path, err)
 	}
-	var content Content
+	var content FileContent
 	if err := strictyaml.Decode(&doc, &content); err != nil {
 		return nil, fmt.Errorf("read rules %s: %w", path, err)
 	}
@@ -105,11 +105,11 @@ func lineOfItem(doc *yaml.Node, key string, index int) int {
 // Finder finds the rules that apply to files. It reads each file with rules once.
 type Finder struct {
 	byFolder map[string]*Rules // by absolute path of a folder; nil if the folder has no such file
-	before   map[string]*Rules // those before StartAgain
+	before   map[string]*Rules // those before Invalidate
 }
 
-// StartAgain makes the finder read the files again. Rules of unchanged files keep their pointers.
-func (f *Finder) StartAgain() { f.before, f.byFolder = f.byFolder, nil }
+// Invalidate makes the finder read the files again. Rules of unchanged files keep their pointers.
+func (f *Finder) Invalidate() { f.before, f.byFolder = f.byFolder, nil }
 
 // Find returns the rules for the files in dir, or nil. root is the path that is read, or the folder
 // of the file that is read.

@@ -91,7 +91,7 @@ func TestStartAgain(t *testing.T) {
 		return r
 	}
 	first := find()
-	f.StartAgain()
+	f.Invalidate()
 	if again := find(); again != first || first == nil {
 		t.Errorf("got other rules from the same file: %p, want %p", again, first)
 	}
@@ -99,14 +99,14 @@ func TestStartAgain(t *testing.T) {
 	if again := find(); again != first {
 		t.Error("the file was read again before StartAgain")
 	}
-	f.StartAgain()
+	f.Invalidate()
 	if again := find(); again == first || fmt.Sprint(again.Lines) != "[other {epoch}]" {
 		t.Errorf("got the templates %v of the changed file, want other {epoch}", again.Lines)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	f.StartAgain()
+	f.Invalidate()
 	if again := find(); again != nil {
 		t.Errorf("got %+v of a file that was removed", again)
 	}
@@ -116,13 +116,13 @@ func TestStartAgain(t *testing.T) {
 func TestSave(t *testing.T) {
 	for _, c := range []struct {
 		before string
-		add    Content
+		add    FileContent
 		want   string
 	}{
-		{"# mine\nlines:\n  - 'a {epoch}' # first\n", Content{Lines: []string{"a {epoch}", "b {epoch}"}}, "# mine\nlines:\n  - 'a {epoch}' # first\n  - 'b {epoch}'\n"},
-		{"lines:   ['a {epoch}']\n", Content{Lines: []string{"a {epoch}"}}, "lines:   ['a {epoch}']\n"}, // not written: not formatted
-		{"as:\n", Content{As: []string{"*.out=workers:1"}}, "as:\n  - '*.out=workers:1'\n"},
-		{"# only a comment\n", Content{Columns: []string{"workers=n_gpus"}}, "# only a comment\n\ncolumns:\n  - 'workers=n_gpus'\n"},
+		{"# mine\nlines:\n  - 'a {epoch}' # first\n", FileContent{Lines: []string{"a {epoch}", "b {epoch}"}}, "# mine\nlines:\n  - 'a {epoch}' # first\n  - 'b {epoch}'\n"},
+		{"lines:   ['a {epoch}']\n", FileContent{Lines: []string{"a {epoch}"}}, "lines:   ['a {epoch}']\n"}, // not written: not formatted
+		{"as:\n", FileContent{As: []string{"*.out=workers:1"}}, "as:\n  - '*.out=workers:1'\n"},
+		{"# only a comment\n", FileContent{Columns: []string{"workers=n_gpus"}}, "# only a comment\n\ncolumns:\n  - 'workers=n_gpus'\n"},
 	} {
 		dir := t.TempDir()
 		path := writeRules(t, dir, c.before)
@@ -133,7 +133,7 @@ func TestSave(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	if _, err := Save(dir, Content{Lines: []string{"a {epoch}"}}); err != nil {
+	if _, err := Save(dir, FileContent{Lines: []string{"a {epoch}"}}); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := (&Finder{}).Find(dir, dir); err != nil || r == nil || fmt.Sprint(r.Lines) != "[a {epoch}]" {
@@ -147,7 +147,7 @@ func TestSaveRefuses(t *testing.T) {
 		"- a\n": "line 1: expected keys such as lines, columns and as", "x: 1\nlines: 7\n": "line 2: expected a list as the value of lines", "lines: [\n": "yaml",
 	} {
 		path := writeRules(t, t.TempDir(), text)
-		_, err := Save(filepath.Dir(path), Content{Lines: []string{"a {epoch}"}})
+		_, err := Save(filepath.Dir(path), FileContent{Lines: []string{"a {epoch}"}})
 		kept, readErr := os.ReadFile(path)
 		if err == nil || !strings.Contains(err.Error(), want) || readErr != nil || string(kept) != text {
 			t.Errorf("%q: got the error %v and the content %q, want %q and no change", text, err, kept, want)

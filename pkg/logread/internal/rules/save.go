@@ -17,7 +17,7 @@ import (
 // Save adds the rules in r to the file [FileName] in the folder dir, which must exist, and
 // returns its path. Other content of the file stays, and rules that it has are not added again. If
 // nothing is missing, Save does not write the file. It does not check the rules.
-func Save(dir string, r Content) (path string, err error) {
+func Save(dir string, r FileContent) (path string, err error) {
 	path = filepath.Join(dir, FileName)
 	text, err := safeopen.ReadFile(dir, path, MaxBytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

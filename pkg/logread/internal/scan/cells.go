@@ -103,7 +103,7 @@ func (l *LineReader) JoinRow(line []byte, split func(row []byte) error, err erro
 		return nil, 0
 	}
 	row = bytes.Clone(line)
-	for ahead := l.Ahead(maxJoinedBytes); len(ahead) > 0; {
+	for ahead := l.Peek(maxJoinedBytes); len(ahead) > 0; {
 		next, rest, ended := bytes.Cut(ahead, []byte("\n"))
 		if !ended {
 			break

@@ -43,9 +43,9 @@ func AppendLower(b, text []byte) []byte {
 	return b
 }
 
-// TimeUnit returns the seconds of a unit of time, or 0 for other words. Units of one or two letters
+// SecondsPerUnit returns the seconds of a unit of time, or 0 for other words. Units of one or two letters
 // are in lower case, since M is a multiple.
-func TimeUnit(word []byte) float64 {
+func SecondsPerUnit(word []byte) float64 {
 	var buf [len("milliseconds")]byte
 	if len(word) > len(buf) {
 		return 0
@@ -73,8 +73,8 @@ func TimeUnit(word []byte) float64 {
 	return 0
 }
 
-// Multiple returns the factor of the letter of a multiple, or 0.
-func Multiple(word []byte) float64 {
+// SIPrefixFactor returns the factor of the letter of a multiple, or 0.
+func SIPrefixFactor(word []byte) float64 {
 	if len(word) != 1 {
 		return 0
 	}
@@ -113,14 +113,14 @@ func ParseDuration(text []byte) (seconds float64, ok bool) {
 	if n == 0 || n == len(text) {
 		return 0, false
 	}
-	seconds, end := AddTime(text, n, v, true)
+	seconds, end := ReadRestOfTime(text, n, v, true)
 	return seconds, end == len(text)
 }
 
-// AddTime reads the unit of a time, or the rest of a time such as 1:02:03, 3m12s or 1 day, 2:03:04.
-func AddTime(line []byte, at int, v float64, mayHaveBlank bool) (float64, int) {
+// ReadRestOfTime reads the unit of a time, or the rest of a time such as 1:02:03, 3m12s or 1 day, 2:03:04.
+func ReadRestOfTime(line []byte, at int, v float64, mayHaveBlank bool) (float64, int) {
 	if line[at] == ':' {
-		return addClock(line, at, v)
+		return readRestOfClock(line, at, v)
 	}
 	skipBlanks := func(p int) int {
 		for mayHaveBlank && p < len(line) && isBlank(line[p]) {
@@ -132,7 +132,7 @@ func AddTime(line []byte, at int, v float64, mayHaveBlank bool) (float64, int) {
 	for number, p := v, at; ; {
 		from := skipBlanks(p)
 		to := from + LengthOfUnit(line[from:])
-		f := TimeUnit(line[from:to])
+		f := SecondsPerUnit(line[from:to])
 		if f == 0 || f >= last || to < len(line) && line[to] == '_' {
 			if end == at || !isBlank(line[end]) && line[end] != ',' {
 				return v, at // no unit, or something such as 3m12
@@ -152,15 +152,15 @@ func AddTime(line []byte, at int, v float64, mayHaveBlank bool) (float64, int) {
 			return total, end
 		}
 		if p += n; f == 86400 && p < len(line) && line[p] == ':' {
-			if clock, after := addClock(line, p, number); after > p {
+			if clock, after := readRestOfClock(line, p, number); after > p {
 				return total + clock, after
 			}
 		}
 	}
 }
 
-// addClock reads the rest of a time such as 1:02:03.5 or 12:30, whose first number is v.
-func addClock(line []byte, at int, v float64) (float64, int) {
+// readRestOfClock reads the rest of a time such as 1:02:03.5 or 12:30, whose first number is v.
+func readRestOfClock(line []byte, at int, v float64) (float64, int) {
 	if v < 0 || v != math.Trunc(v) {
 		return v, at
 	}
@@ -191,8 +191,8 @@ func addClock(line []byte, at int, v float64) (float64, int) {
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' }
 
-// Day is the date of the last time stamp, which the next one usually has too.
-type Day struct {
+// DateCache is the date of the last time stamp, which the next one usually has too.
+type DateCache struct {
 	text     []byte
 	midnight int64
 	invalid  bool
@@ -200,7 +200,7 @@ type Day struct {
 
 // Midnight returns the beginning of a date such as 2006-01-02 or 2006/01/02 in milliseconds since
 // 1970. ok is false for an invalid date.
-func (d *Day) Midnight(date []byte) (ms int64, ok bool) {
+func (d *DateCache) Midnight(date []byte) (ms int64, ok bool) {
 	if !bytes.Equal(date, d.text) {
 		d.text = append(d.text[:0], date...)
 		at, err := time.Parse(time.DateOnly, strings.ReplaceAll(string(date), "/", "-"))

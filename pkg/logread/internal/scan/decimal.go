@@ -32,11 +32,11 @@ func ParseDecimal(b []byte) (v float64, n int) {
 			eight := binary.LittleEndian.Uint64(b[n:]) ^ 0x3030303030303030     // a digit becomes its value
 			others := (eight + 0x7676767676767676 | eight) & 0x8080808080808080 // the first byte that is set is the first above 9
 			if others == 0 {
-				mantissa, n = 1e8*mantissa+joinDigits(eight), n+8
+				mantissa, n = 1e8*mantissa+parseEightDigits(eight), n+8
 				continue
 			}
 			if known := bits.TrailingZeros64(others) / 8; known > 3 {
-				mantissa, n = wholePowersOfTen[known]*mantissa+joinDigits(eight<<(-8*known&63)), n+known
+				mantissa, n = wholePowersOfTen[known]*mantissa+parseEightDigits(eight<<(-8*known&63)), n+known
 			}
 			break
 		}
@@ -79,9 +79,9 @@ func ParseDecimal(b []byte) (v float64, n int) {
 
 var wholePowersOfTen = [8]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
 
-// joinDigits returns the number with the eight decimal digits in text, of which the first is the lowest byte. It joins
+// parseEightDigits returns the number with the eight decimal digits in text, of which the first is the lowest byte. It joins
 // neighboring digits, then pairs, then groups of four.
-func joinDigits(text uint64) uint64 {
+func parseEightDigits(text uint64) uint64 {
 	text = 10*text + text>>8
 	const pairs = 0x000000ff000000ff
 	return (text&pairs*(100+1000000<<32) + text>>16&pairs*(1+10000<<32)) >> 32

@@ -28,7 +28,7 @@ func FuzzLines(f *testing.F) {
 				break
 			}
 			got = append(got, string(line))
-			if ahead := l.Ahead(2); len(got)%2 == 0 && !bytes.Contains(text, ahead) {
+			if ahead := l.Peek(2); len(got)%2 == 0 && !bytes.Contains(text, ahead) {
 				t.Errorf("%q follows line %d", ahead, l.Number)
 			}
 		}

@@ -64,8 +64,8 @@ func (s *JSONReader) fill() bool {
 	return false
 }
 
-// Next consumes the next byte that is not white space and returns it, or 0 at the end.
-func (s *JSONReader) Next() byte {
+// NextNonSpace consumes the next byte that is not white space and returns it, or 0 at the end.
+func (s *JSONReader) NextNonSpace() byte {
 	for {
 		for s.pos < len(s.buf) {
 			c := s.buf[s.pos]
@@ -106,9 +106,9 @@ func (s *JSONReader) ParseObject(maxBytes int, parse func(o *ObjectIterator)) (t
 
 // readValue implements ReadValue. length returns what ValueLength does.
 func (s *JSONReader) readValue(maxBytes int, length func(text []byte) int) ([]byte, error) {
-	switch c := s.Next(); c {
+	switch c := s.NextNonSpace(); c {
 	case 0, ',', ':', ']', '}':
-		return nil, unexpected(c, "a value")
+		return nil, unexpectedByteError(c, "a value")
 	}
 	s.Unread(1)
 	for ended := false; ; {
@@ -147,7 +147,7 @@ const maxKeyBytes = 1 << 12
 // the first byte of its value; read must consume the value.
 func (s *JSONReader) ReadObject(read func(key string, c byte) error) error {
 	for {
-		switch c := s.Next(); c {
+		switch c := s.NextNonSpace(); c {
 		case '}':
 			return nil
 		case ',':
@@ -155,17 +155,17 @@ func (s *JSONReader) ReadObject(read func(key string, c byte) error) error {
 		case '"':
 			s.Unread(1)
 		default:
-			return unexpected(c, "a key")
+			return unexpectedByteError(c, "a key")
 		}
 		text, err := s.ReadValue(maxKeyBytes)
 		if err != nil {
 			return err
 		}
 		key := string(Unquote(text))
-		if c := s.Next(); c != ':' {
-			return unexpected(c, ": after a key")
+		if c := s.NextNonSpace(); c != ':' {
+			return unexpectedByteError(c, ": after a key")
 		}
-		c := s.Next()
+		c := s.NextNonSpace()
 		if c == 0 {
 			return ErrTruncated
 		}
@@ -180,7 +180,7 @@ func (s *JSONReader) ReadObject(read func(key string, c byte) error) error {
 // each element; read must consume the element.
 func (s *JSONReader) ReadList(read func(c byte) error) error {
 	for {
-		switch c := s.Next(); c {
+		switch c := s.NextNonSpace(); c {
 		case ']':
 			return nil
 		case ',':
@@ -195,9 +195,9 @@ func (s *JSONReader) ReadList(read func(c byte) error) error {
 	}
 }
 
-// unexpected returns the error for c where the text want is expected, or ErrTruncated if c is 0,
+// unexpectedByteError returns the error for c where the text want is expected, or ErrTruncated if c is 0,
 // the end of the document.
-func unexpected(c byte, want string) error {
+func unexpectedByteError(c byte, want string) error {
 	if c == 0 {
 		return ErrTruncated
 	}

@@ -131,9 +131,9 @@ func (l *LineReader) dropOverwritten() bool {
 	return i >= 0
 }
 
-// Ahead returns up to n bytes of the text after the current line, without consuming them. It makes
+// Peek returns up to n bytes of the text after the current line, without consuming them. It makes
 // the current line invalid.
-func (l *LineReader) Ahead(n int) []byte {
+func (l *LineReader) Peek(n int) []byte {
 	l.skipRead()
 	text, _ := l.buffer.Peek(n) // the error is returned again by the next read
 	return text

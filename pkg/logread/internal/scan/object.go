@@ -80,7 +80,7 @@ func (o *ObjectIterator) Value() (value []byte, ok bool) {
 // returns it.
 func (o *ObjectIterator) Number() (v float64, ok bool) {
 	v, n := ParseDecimal(o.Text[o.at:])
-	if end := o.at + n; n > 0 && end < len(o.Text) && endsValue[o.Text[end]] {
+	if end := o.at + n; n > 0 && end < len(o.Text) && valueTerminators[o.Text[end]] {
 		o.at = end
 		return v, true
 	}
@@ -155,16 +155,16 @@ func ValueLength(b []byte) int {
 		return 0
 	}
 	for i, c := range b {
-		if endsValue[c] {
+		if valueTerminators[c] {
 			return i
 		}
 	}
 	return len(b)
 }
 
-// endsValue is set for the characters that end a value that is neither a string nor in brackets. Quotes and opening
+// valueTerminators is set for the characters that end a value that is neither a string nor in brackets. Quotes and opening
 // brackets do so that the brackets of an object that NextKey accepts are in pairs, as ValueLength counts them.
-var endsValue = [256]bool{',': true, '}': true, ']': true, ' ': true, '\t': true, '\n': true, '\r': true, '"': true, '{': true, '[': true}
+var valueTerminators = [256]bool{',': true, '}': true, ']': true, ' ': true, '\t': true, '\n': true, '\r': true, '"': true, '{': true, '[': true}
 
 // Unquote returns the undecoded content of a JSON string, or any other value unchanged.
 func Unquote(value []byte) []byte {

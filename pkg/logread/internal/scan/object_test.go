@@ -92,7 +92,7 @@ func TestSkipTo(t *testing.T) {
 func TestJSONReader(t *testing.T) {
 	read := func(text string) (keys []string, err error) {
 		s := NewJSONReader(iotest.OneByteReader(strings.NewReader(text)))
-		if s.Next() != '{' {
+		if s.NextNonSpace() != '{' {
 			t.Fatalf("%s is not an object", text)
 		}
 		err = s.ReadObject(func(key string, c byte) error {
@@ -101,7 +101,7 @@ func TestJSONReader(t *testing.T) {
 				_, err := s.ReadValue(40)
 				return err
 			}
-			s.Next()
+			s.NextNonSpace()
 			return s.ReadList(func(byte) error {
 				value, err := s.ReadValue(20)
 				keys = append(keys, string(value))

@@ -7,13 +7,13 @@ import (
 	"lockstep/pkg/logread/internal/table"
 )
 
-// WallTime returns the index of the column with the seconds of the complete run in a table of runs,
+// FindWallTimeColumn returns the index of the column with the seconds of the complete run in a table of runs,
 // or -1. It is the only time of the table, and shorter with more workers.
-func WallTime(columns []table.ColumnInfo) int {
+func FindWallTimeColumn(columns []table.ColumnInfo) int {
 	workers, found := -1, -1
 	for i, c := range columns {
 		field := c.Field
-		if n := nameOf(splitWords(c.Name), ""); field == "" && n.field != nil && !c.Text {
+		if n := resolveName(splitWords(c.Name), ""); field == "" && n.field != nil && !c.Text {
 			field = n.field.Name
 		}
 		switch {

@@ -28,7 +28,7 @@ func TestWallTime(t *testing.T) {
 		{"a latency", []table.ColumnInfo{workers, {Name: "latency_us", Values: []float64{4, 3, 2, 1}}}, -1},
 		{"texts", []table.ColumnInfo{workers, {Name: "t_wall", Text: true, Values: []float64{4, 3, 2, 1}}}, -1},
 	} {
-		if got := WallTime(test.columns); got != test.want {
+		if got := FindWallTimeColumn(test.columns); got != test.want {
 			t.Errorf("%s: got %d, want %d", test.name, got, test.want)
 		}
 	}

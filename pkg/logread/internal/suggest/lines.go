@@ -56,8 +56,8 @@ const (
 	maxUnknown   = 3
 )
 
-// Lines proposes templates for lines of files that repeat and contain values.
-func Lines(files [][]textlog.Message) Result {
+// ProposeTemplates proposes templates for lines of files that repeat and contain values.
+func ProposeTemplates(files [][]textlog.Message) Result {
 	var all []*candidate
 	for _, s := range findShapes(files) {
 		c := newCandidate(s)
@@ -68,8 +68,8 @@ func Lines(files [][]textlog.Message) Result {
 	}
 	var result Result
 	result.removeContradictions(all)
-	for _, c := range result.choose(all) {
-		result.Templates = append(result.Templates, c.template())
+	for _, c := range result.chooseCandidates(all) {
+		result.Templates = append(result.Templates, c.buildTemplate())
 	}
 	if n := len(result.Templates); n > maxTemplates {
 		result.note("only the first %d of %d templates are shown", maxTemplates, n)
@@ -80,12 +80,12 @@ func Lines(files [][]textlog.Message) Result {
 	}
 	slices.SortStableFunc(all, func(a, b *candidate) int { return cmp.Compare(len(b.lines), len(a.lines)) })
 	for _, c := range all {
-		words := slices.ContainsFunc(c.numbers, func(n number) bool { return n.field != nil })
+		words := slices.ContainsFunc(c.numbers, func(n describedNumber) bool { return n.field != nil })
 		for i := range c.numbers {
 			c.numbers[i].decision = decision{}
 		}
 		c.kind = Unknown
-		if t := c.template(); words && len(c.lines) > 1 && len(t.Fields) > 0 && len(result.Templates) < maxUnknown {
+		if t := c.buildTemplate(); words && len(c.lines) > 1 && len(t.Fields) > 0 && len(result.Templates) < maxUnknown {
 			result.Templates = append(result.Templates, t)
 		}
 	}
@@ -101,7 +101,7 @@ func (r *Result) note(format string, a ...any) {
 func (c *candidate) setKind() {
 	measured, setting := false, false
 	for i := range c.numbers {
-		switch f := fields.Named(c.numbers[i].as); {
+		switch f := fields.ByName(c.numbers[i].as); {
 		case f == nil, slices.Contains([]string{fields.Epoch, fields.Step, fields.Rank, fields.Epochs, fields.Steps}, f.Name):
 		case isCounter(f):
 			setting = true
@@ -149,8 +149,8 @@ func (r *Result) removeContradictions(all []*candidate) {
 	}
 }
 
-// accepts reports whether why, a reason against a candidate, is empty. Otherwise it notes it once.
-func (r *Result) accepts(c *candidate, why string) bool {
+// acceptOrNote reports whether why, a reason against a candidate, is empty. Otherwise it notes it once.
+func (r *Result) acceptOrNote(c *candidate, why string) bool {
 	if why != "" && !slices.Contains(r.rejected, why) {
 		r.rejected = append(r.rejected, why)
 		r.note("no template for lines such as %q: %s", c.first, why)
@@ -158,10 +158,10 @@ func (r *Result) accepts(c *candidate, why string) bool {
 	return why == ""
 }
 
-// severalInEpoch is the reason against lines whose order nothing shows.
-const severalInEpoch = "there are several of them in an epoch, and nothing numbers them"
+// severalPerEpochReason is the reason against lines whose order nothing shows.
+const severalPerEpochReason = "there are several of them in an epoch, and nothing numbers them"
 
-func (r *Result) choose(all []*candidate) []*candidate {
+func (r *Result) chooseCandidates(all []*candidate) []*candidate {
 	of := func(kind Kind, keep func(*candidate) bool) []*candidate {
 		return slices.DeleteFunc(slices.Clone(all), func(c *candidate) bool { return c.kind != kind || !keep(c) })
 	}
@@ -169,10 +169,10 @@ func (r *Result) choose(all []*candidate) []*candidate {
 	settings, openers := of(Setting, each), of(Opener, each)
 	epochs := of(Epoch, func(c *candidate) bool {
 		switch {
-		case 10*c.repeatsEpochs() > len(c.lines):
-			return r.accepts(c, severalInEpoch)
-		case c.isFirstStep():
-			return r.accepts(c, "they are of the first step of each epoch")
+		case 10*c.countRepeatedEpochs() > len(c.lines):
+			return r.acceptOrNote(c, severalPerEpochReason)
+		case c.hasOnlyFirstSteps():
+			return r.acceptOrNote(c, "they are of the first step of each epoch")
 		}
 		return true
 	})
@@ -183,12 +183,12 @@ func (r *Result) choose(all []*candidate) []*candidate {
 		step := c.find(fields.Step)
 		// If an evaluation follows each step, the steps are perhaps passes over the data.
 		isEvaluated := step.max()-step.min() < float64(len(c.lines)) && slices.ContainsFunc(all, func(o *candidate) bool {
-			return o.kind == Step && o.namesEvaluation() && !hasEpoch(c) && alternate(c.lines, o.lines)
+			return o.kind == Step && o.hasNamedEvaluation() && !hasEpoch(c) && linesAlternate(c.lines, o.lines)
 		})
-		return !c.namesEvaluation() && !isEvaluated && (isOpened || 10*c.restarts <= len(c.lines)) && (hasEpoch(c) || !numberedSteps)
+		return !c.hasNamedEvaluation() && !isEvaluated && (isOpened || 10*c.restarts <= len(c.lines)) && (hasEpoch(c) || !numberedSteps)
 	})
 	numbered := slices.Concat(openers, epochs, steps)
-	values := of(Value, func(c *candidate) bool { return r.accepts(c, c.rejectValue(numbered, settings)) })
+	values := of(Value, func(c *candidate) bool { return r.acceptOrNote(c, c.rejectionReason(numbered, settings)) })
 	if len(values) == 0 && !slices.ContainsFunc(steps, func(c *candidate) bool { return !hasEpoch(c) }) {
 		openers = nil // all lines have the number of the epoch
 	}
@@ -205,8 +205,8 @@ func (r *Result) choose(all []*candidate) []*candidate {
 	return slices.Concat(settings, openers, measured)
 }
 
-// isFirstStep reports whether all lines are of the first step of an epoch, or of an evaluation, that has more steps.
-func (c *candidate) isFirstStep() bool {
+// hasOnlyFirstSteps reports whether all lines are of the first step of an epoch, or of an evaluation, that has more steps.
+func (c *candidate) hasOnlyFirstSteps() bool {
 	for i := range c.numbers {
 		n, total := &c.numbers[i], math.Inf(1)
 		isStep := n.isNamed(fields.Step)
@@ -221,13 +221,13 @@ func (c *candidate) isFirstStep() bool {
 	return false
 }
 
-func (c *candidate) namesEvaluation() bool {
-	return slices.ContainsFunc(c.numbers, func(n number) bool { return n.as != "" && n.isOfEvaluation() })
+func (c *candidate) hasNamedEvaluation() bool {
+	return slices.ContainsFunc(c.numbers, func(n describedNumber) bool { return n.as != "" && n.describesEvaluation() })
 }
 
-// rejectValue returns the reason against lines without an epoch, or "". numbered contains the lines
+// rejectionReason returns the reason against lines without an epoch, or "". numbered contains the lines
 // with numbers of epochs, and settings those with settings.
-func (c *candidate) rejectValue(numbered, settings []*candidate) string {
+func (c *candidate) rejectionReason(numbered, settings []*candidate) string {
 	type mark struct {
 		place
 		epoch float64
@@ -261,7 +261,7 @@ func (c *candidate) rejectValue(numbered, settings []*candidate) string {
 	}
 	switch {
 	case 10*repeated > len(c.lines):
-		return severalInEpoch
+		return severalPerEpochReason
 	case len(c.lines) == 1 && len(marks) > 2*len(numbered):
 		return "there is only one such line"
 	}
@@ -272,14 +272,14 @@ func (c *candidate) rejectValue(numbered, settings []*candidate) string {
 // with the epoch's number counts, then the one with more values.
 func skipRepeatedValues(all []*candidate) {
 	named := func(c *candidate) int {
-		return len(slices.DeleteFunc(slices.Clone(c.numbers), func(n number) bool { return n.as == "" }))
+		return len(slices.DeleteFunc(slices.Clone(c.numbers), func(n describedNumber) bool { return n.as == "" }))
 	}
 	keys := []string{fields.Epoch, fields.Epochs, fields.Step, fields.Steps, fields.Rank}
 	for i, c := range all {
 		for j, o := range all {
 			better := c.kind == Epoch && o.kind == Value || c.kind == o.kind && cmp.Or(cmp.Compare(named(c), named(o)), cmp.Compare(j, i)) > 0
 			for k := range o.numbers {
-				if n := &o.numbers[k]; better && n.as != "" && c.has(n.as) && !slices.Contains(keys, n.as) && alternate(c.lines, o.lines) {
+				if n := &o.numbers[k]; better && n.as != "" && c.has(n.as) && !slices.Contains(keys, n.as) && linesAlternate(c.lines, o.lines) {
 					n.decision = decision{}
 					o.setKind()
 				}
@@ -288,8 +288,8 @@ func skipRepeatedValues(all []*candidate) {
 	}
 }
 
-// alternate reports whether lines of two forms alternate, so that each epoch has both.
-func alternate(a, b []place) bool {
+// linesAlternate reports whether lines of two forms alternate, so that each epoch has both.
+func linesAlternate(a, b []place) bool {
 	if b[0].isBefore(a[0]) {
 		a, b = b, a
 	}

@@ -340,7 +340,7 @@ epoch 2: top-1 err 44.9 loss 1.1 in 3.6 sec
 `, []string{"epoch {epoch}: top-1 err {?1} loss {train_loss} in {seconds} sec"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := Lines([][]textlog.Message{file(test.log)})
+			got := ProposeTemplates([][]textlog.Message{file(test.log)})
 			if !slices.Equal(texts(got), test.want) {
 				t.Errorf("got  %q\nwant %q\nnotes %q", texts(got), test.want, got.Notes)
 			}
@@ -351,7 +351,7 @@ epoch 2: top-1 err 44.9 loss 1.1 in 3.6 sec
 // TestPlaces checks that numbers of unknown meaning are numbered places with two examples, also if nothing
 // is known.
 func TestPlaces(t *testing.T) {
-	got := Lines([][]textlog.Message{file("loss 2.5 | gain 7\nloss 2.25 | gain 8\nloss 2.0 | gain 9\nother 1\nother 2\n")})
+	got := ProposeTemplates([][]textlog.Message{file("loss 2.5 | gain 7\nloss 2.25 | gain 8\nloss 2.0 | gain 9\nother 1\nother 2\n")})
 	if len(got.Templates) != 1 || got.Templates[0].Rule != "loss {?1} | gain {?2}" || got.Templates[0].Kind != Unknown {
 		t.Fatalf("got %+v", got)
 	}

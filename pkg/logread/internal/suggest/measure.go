@@ -14,7 +14,7 @@ func (c *candidate) nameMeasures() {
 	if len(c.lines) < 2 && !c.has(fields.Epoch) && !c.has(fields.Step) {
 		return // settings
 	}
-	train := slices.ContainsFunc(c.numbers, func(n number) bool { // a number is labeled as one of the training
+	train := slices.ContainsFunc(c.numbers, func(n describedNumber) bool { // a number is labeled as one of the training
 		return n.ownPart == trainPart && n.field != nil && n.field.OfEpoch != nil && n.field.Kind != fields.Seconds
 	})
 	for i := range c.numbers {
@@ -26,19 +26,19 @@ func (c *candidate) nameMeasures() {
 		var d decision
 		switch {
 		case n.unit == rateUnit:
-			d = c.rate(n)
+			d = c.decideRate(n)
 		case n.unit == epochUnit, n.unit == stepUnit, n.unit == timeUnitKind, n.field != nil && n.field.Kind == fields.Seconds && n.unit == noUnit:
-			d = c.time(n)
+			d = c.decideTime(n)
 		case n.field == nil || n.token.clock || n.name.unit != "":
-		case n.field.Kind == fields.Fraction && (!n.isNamed(fields.Accuracy) || labeled && c.isOfTraining(i)):
-			d = n.fraction()
+		case n.field.Kind == fields.Fraction && (!n.isNamed(fields.Accuracy) || labeled && c.isTrainingAccuracy(i)):
+			d = n.decideFraction()
 		case n.isNamed(fields.TrainLoss) && labeled, n.isNamed(fields.ValLoss):
-			if n.part != "" || c.has(fields.Step) && c.has(fields.Epoch) || declines(n.values) < 1 || c.falls(n) > 0.5 { // otherwise perhaps that of an evaluation
-				d = c.loss(n)
+			if n.part != "" || c.has(fields.Step) && c.has(fields.Epoch) || declineRatio(n.values) < 1 || c.fallingShare(n) > 0.5 { // otherwise perhaps that of an evaluation
+				d = c.decideLoss(n)
 			}
 		case n.isNamed(fields.LearningRate) && n.unit == noUnit && n.min() >= 0 && n.max() <= 10 && (!n.whole || n.max() == 0),
-			n.isNamed(fields.SamplesPerSecond) && n.unit == noUnit && n.min() > 0 && strings.Contains(n.words, " ") && !n.isOfEvaluation():
-			d = decision{as: n.field.Name, why: n.quote()}
+			n.isNamed(fields.SamplesPerSecond) && n.unit == noUnit && n.min() > 0 && strings.Contains(n.words, " ") && !n.describesEvaluation():
+			d = decision{as: n.field.Name, why: n.describeName()}
 		}
 		if d.as != "" && !c.has(d.as) {
 			n.decision = d
@@ -46,27 +46,27 @@ func (c *candidate) nameMeasures() {
 	}
 }
 
-func (n *number) isOfEvaluation() bool { return n.part == valPart || n.part == testPart }
+func (n *describedNumber) describesEvaluation() bool { return n.part == valPart || n.part == testPart }
 
-// isOfTraining reports whether the accuracy of number i is one of the training: it has this label, follows
+// isTrainingAccuracy reports whether the accuracy of number i is one of the training: it has this label, follows
 // the training loss, is in a line of an epoch's step, or the line also has a value of the validation.
-func (c *candidate) isOfTraining(i int) bool {
+func (c *candidate) isTrainingAccuracy(i int) bool {
 	k := i - 1
 	for k > 0 && c.numbers[k].as == "" && len(c.numbers[k].texts) < 2 { // such as that of a device
 		k--
 	}
 	return c.numbers[i].part == trainPart || k >= 0 && c.numbers[k].as == fields.TrainLoss || c.has(fields.Step) && c.has(fields.Epoch) ||
-		slices.ContainsFunc(c.numbers, func(n number) bool { return n.isNamed(fields.ValAccuracy) })
+		slices.ContainsFunc(c.numbers, func(n describedNumber) bool { return n.isNamed(fields.ValAccuracy) })
 }
 
 // hasEvaluation reports whether a number has the label of an evaluation. Then numbers without a
 // label, in a line without an epoch or step, are not of an evaluation.
 func (c *candidate) hasEvaluation() bool {
-	return slices.ContainsFunc(c.numbers, func(n number) bool { return n.isOfEvaluation() })
+	return slices.ContainsFunc(c.numbers, func(n describedNumber) bool { return n.describesEvaluation() })
 }
 
-// ascending returns the values that are numbers in rising order, or NaN alone.
-func ascending(values []float64) []float64 {
+// sortedWithoutNaN returns the values that are numbers in rising order, or NaN alone.
+func sortedWithoutNaN(values []float64) []float64 {
 	kept := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
 	if len(kept) == 0 {
 		return []float64{math.NaN()}
@@ -76,22 +76,22 @@ func ascending(values []float64) []float64 {
 }
 
 func median(values []float64) float64 {
-	kept := ascending(values)
+	kept := sortedWithoutNaN(values)
 	return kept[len(kept)/2]
 }
 
-func (n *number) min() float64 { return ascending(n.values)[0] }
+func (n *describedNumber) min() float64 { return sortedWithoutNaN(n.values)[0] }
 
-func (n *number) max() float64 { kept := ascending(n.values); return kept[len(kept)-1] }
+func (n *describedNumber) max() float64 { kept := sortedWithoutNaN(n.values); return kept[len(kept)-1] }
 
-// declines returns the median of the last values divided by that of the first ones.
-func declines(values []float64) float64 {
+// declineRatio returns the median of the last values divided by that of the first ones.
+func declineRatio(values []float64) float64 {
 	k := max(1, len(values)/4)
 	return median(values[len(values)-k:]) / median(values[:k])
 }
 
-// falls returns the share of the epochs, or of the lines without one, at whose end the number falls.
-func (c *candidate) falls(n *number) float64 {
+// fallingShare returns the share of the epochs, or of the lines without one, at whose end the number falls.
+func (c *candidate) fallingShare(n *describedNumber) float64 {
 	epoch, down, all := c.find(fields.Epoch), 0.0, 0.0
 	c.eachPair(func(i, j int) {
 		if epoch == nil || epoch.values[j] > epoch.values[i] {
@@ -104,19 +104,19 @@ func (c *candidate) falls(n *number) float64 {
 	return down / all
 }
 
-// loss returns the decision about a number that is named like a loss. If its name is weak, it must
+// decideLoss returns the decision about a number that is named like a loss. If its name is weak, it must
 // fall from epoch to epoch and by a twentieth, which varying times do not.
-func (c *candidate) loss(n *number) decision {
-	if n.unit != noUnit || n.whole && len(n.values) > 1 || n.weak && !(c.falls(n) > 0.6 && declines(n.values) < 0.95 && n.max() < 100) {
+func (c *candidate) decideLoss(n *describedNumber) decision {
+	if n.unit != noUnit || n.whole && len(n.values) > 1 || n.weak && !(c.fallingShare(n) > 0.6 && declineRatio(n.values) < 0.95 && n.max() < 100) {
 		return decision{}
 	}
-	return decision{as: n.field.Name, why: n.quote() + map[bool]string{true: ", and it falls"}[n.weak]}
+	return decision{as: n.field.Name, why: n.describeName() + map[bool]string{true: ", and it falls"}[n.weak]}
 }
 
-// fraction returns the decision about a number that is named like a share: from 0 to 1, or a percentage.
-func (n *number) fraction() decision {
+// decideFraction returns the decision about a number that is named like a share: from 0 to 1, or a percentage.
+func (n *describedNumber) decideFraction() decision {
 	low, high := n.min(), n.max()
-	d := decision{as: n.field.Name, why: n.quote()}
+	d := decision{as: n.field.Name, why: n.describeName()}
 	switch {
 	case !(low >= 0) || !(high <= 100) || n.unit != noUnit && n.unit != percentUnit:
 		return decision{}
@@ -133,10 +133,10 @@ func (n *number) fraction() decision {
 	return d
 }
 
-// rate returns the decision about a number with a unit such as samples/s. Words before it may only
+// decideRate returns the decision about a number with a unit such as samples/s. Words before it may only
 // say that it is a speed.
-func (c *candidate) rate(n *number) decision {
-	if n.isOfEvaluation() || !(n.min() > 0) {
+func (c *candidate) decideRate(n *describedNumber) decision {
+	if n.describesEvaluation() || !(n.min() > 0) {
 		return decision{}
 	}
 	rates := 0
@@ -149,7 +149,7 @@ func (c *candidate) rate(n *number) decision {
 		}
 	}
 	isOther := func(w string) bool {
-		return !isNoise(w) && partOf(w) == "" && !isOneOf(w, "speed throughput rate thr thru total global aggregate")
+		return !isNoise(w) && datasetPart(w) == "" && !isOneOf(w, "speed throughput rate thr thru total global aggregate")
 	}
 	if rates > 1 || !n.isNamed(fields.SamplesPerSecond) && slices.ContainsFunc(strings.Fields(n.words), isOther) {
 		return decision{}
@@ -157,7 +157,7 @@ func (c *candidate) rate(n *number) decision {
 	return decision{as: fields.SamplesPerSecond, why: "followed by a unit of samples per second"}
 }
 
-func (n *number) seconds(i int) float64 {
+func (n *describedNumber) secondsAt(i int) float64 {
 	switch {
 	case n.token.unit != "": // the values are seconds
 		return n.values[i]
@@ -171,8 +171,8 @@ func (n *number) seconds(i int) float64 {
 	return n.values[i]
 }
 
-// pace describes how the lines of a shape follow each other.
-type pace struct {
+// lineTiming describes how the lines of a shape follow each other.
+type lineTiming struct {
 	epoch   float64 // median seconds per epoch by the clock; NaN if unknown
 	step    float64 // mean seconds per step by the clock; NaN if unknown
 	rising  bool    // the values rise in each group
@@ -185,12 +185,12 @@ type pace struct {
 // clockResolution is the error in seconds of a difference of two time stamps without fractions.
 const clockResolution = 1.5
 
-func (c *candidate) paceOf(n *number) pace {
+func (c *candidate) measureTiming(n *describedNumber) lineTiming {
 	epoch, step := c.find(fields.Epoch), c.find(fields.Step)
-	p := pace{rising: true, clocked: true, step: math.NaN()}
+	p := lineTiming{rising: true, clocked: true, step: math.NaN()}
 	var growths, perEpoch, values []float64
 	for i := range n.values {
-		values = append(values, n.seconds(i))
+		values = append(values, n.secondsAt(i))
 	}
 	clock, steps := 0.0, 0.0
 	c.eachPair(func(i, j int) {
@@ -220,19 +220,19 @@ func (c *candidate) paceOf(n *number) pace {
 	return p
 }
 
-// time returns the decision about a number that is a time by its name or its unit.
-func (c *candidate) time(n *number) decision {
+// decideTime returns the decision about a number that is a time by its name or its unit.
+func (c *candidate) decideTime(n *describedNumber) decision {
 	named := n.field != nil && n.field.Kind == fields.Seconds
-	if n.isOfEvaluation() || n.isNamed(fields.ValSeconds) || n.field != nil && !named || !named && (!n.bare || n.token.clock) || !(n.min() >= 0) || c.hasWord("load", "dataload") {
+	if n.describesEvaluation() || n.isNamed(fields.ValSeconds) || n.field != nil && !named || !named && (!n.bare || n.token.clock) || !(n.min() >= 0) || c.hasWord("load", "dataload") {
 		return decision{}
 	}
 	if n.words == "total" && n.unit == noUnit {
 		return decision{} // perhaps a total of losses
 	}
-	p := c.paceOf(n)
+	p := c.measureTiming(n)
 	why := "a time without a name"
 	if named {
-		why = n.quote()
+		why = n.describeName()
 	} else if n.unit != timeUnitKind {
 		why = fmt.Sprintf("followed by %q", n.unitText)
 	}
@@ -243,7 +243,7 @@ func (c *candidate) time(n *number) decision {
 		}
 		return d
 	}
-	trains := slices.ContainsFunc(c.numbers, func(o number) bool { return o.isNamed(fields.TrainLoss) || o.part == trainPart })
+	trains := slices.ContainsFunc(c.numbers, func(o describedNumber) bool { return o.isNamed(fields.TrainLoss) || o.part == trainPart })
 	perStep := n.isNamed(fields.StepSeconds) || n.unit == stepUnit
 	perEpoch := n.isNamed(fields.EpochSeconds) && n.words != "seconds" || n.unit == epochUnit
 	tooLong := p.median > 1.05*p.epoch+clockResolution
@@ -255,7 +255,7 @@ func (c *candidate) time(n *number) decision {
 	words := strings.NewReplacer("cum", "total", "since", "total").Replace(n.words)
 	whole := n.isNamed(fields.Elapsed) && strings.Contains(words, "total")
 	values := slices.DeleteFunc(slices.Clone(n.values), func(v float64) bool { return v == 0 })
-	cumulative := p.rising && p.clocked && len(n.values) > 1 && n.seconds(0) <= 2*first*p.growth
+	cumulative := p.rising && p.clocked && len(n.values) > 1 && n.secondsAt(0) <= 2*first*p.growth
 	switch {
 	case c.has(fields.Step):
 		ratio := p.median / p.step
@@ -279,13 +279,13 @@ func (c *candidate) time(n *number) decision {
 		}
 	case n.part == "" && c.hasEvaluation() && !trains, n.part == "" && !c.hasEvaluation() && !c.has(fields.Epoch) && !strings.Contains(n.words, "epoch"):
 	case !p.falling && len(values) >= 5 && slices.Max(values) >= 2*slices.Min(values): // perhaps the time since the start
-	case perEpoch || len(n.values) > 1 && (named || c.unnamedTimes() == 1):
+	case perEpoch || len(n.values) > 1 && (named || c.countUnnamedTimes() == 1):
 		return decide(fields.EpochSeconds, fmt.Sprintf(": the only evidence is the %s", map[bool]string{true: "name", false: "unit"}[named]))
 	}
 	return decision{}
 }
 
-func (c *candidate) unnamedTimes() int {
+func (c *candidate) countUnnamedTimes() int {
 	k := 0
 	for i := range c.numbers {
 		if n := &c.numbers[i]; n.field == nil && n.bare && n.unit == timeUnitKind && !n.token.clock && !(n.inner && c.numbers[i-1].unit == timeUnitKind) {

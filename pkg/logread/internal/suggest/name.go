@@ -16,8 +16,8 @@ const (
 	testPart  = "test"
 )
 
-// partOf returns the part of the data set that a word names, or "".
-func partOf(word string) string {
+// datasetPart returns the part of the data set that a word names, or "".
+func datasetPart(word string) string {
 	switch {
 	case isOneOf(word, "train training trained trn tr"):
 		return trainPart
@@ -36,14 +36,14 @@ func isNoise(word string) bool {
 	return isOneOf(word, "avg average mean current cur running value the is was are at of in after with on over for by and to nach tensor array np float float32 info")
 }
 
-// isProgress reports whether a word only says that something begins or ends.
-func isProgress(word string) bool {
+// isProgressWord reports whether a word only says that something begins or ends.
+func isProgressWord(word string) bool {
 	return isOneOf(word, "start starting started begin done end finished complete completed abgeschlossen")
 }
 
-// isVeto reports whether a word shows that the numbers after it are not measured now: the best
+// excludesMeasurement reports whether a word shows that the numbers after it are not measured now: the best
 // value so far, a limit, or a checkpoint's value.
-func isVeto(word string) bool {
+func excludesMeasurement(word string) bool {
 	return isOneOf(word, "best max min maximum minimum save saved saving saves checkpoint resume resumed resuming target threshold patience early improved")
 }
 
@@ -77,12 +77,12 @@ type name struct {
 // nameUnit matches the units of time that may end a name, as in time_ms.
 var nameUnit = regexp.MustCompile(`^` + timeUnit + `$`)
 
-// nameOf returns the field that words show for a value of a part of the data set; part is "" if the
+// resolveName returns the field that words show for a value of a part of the data set; part is "" if the
 // line does not name it.
-func nameOf(words []string, part string) name {
+func resolveName(words []string, part string) name {
 	n := name{words: strings.Join(words, " ")}
 	plain := slices.DeleteFunc(slices.Clone(words), isNoise)
-	lists := [][]string{words, plain, slices.DeleteFunc(slices.Clone(plain), isProgress)}
+	lists := [][]string{words, plain, slices.DeleteFunc(slices.Clone(plain), isProgressWord)}
 	last := ""
 	if k := len(plain) - 1; k > 0 { // without "epoch", the mean over an epoch, or a unit of time
 		last = plain[k]
@@ -110,11 +110,11 @@ func nameOf(words []string, part string) name {
 func lookUp(words []string, part string, weak bool) *fields.Field {
 	find := fields.Lookup
 	if weak {
-		find = fields.LookupWeak
+		find = fields.LookupWeakName
 	}
 	own, base := "", []string(nil) // the part that the words name, and the other words
 	for _, w := range words {
-		p := partOf(w)
+		p := datasetPart(w)
 		switch {
 		case p == "":
 			base = append(base, w)
@@ -142,11 +142,11 @@ func lookUp(words []string, part string, weak bool) *fields.Field {
 		if f != nil && own == valPart && f.OfEpoch != nil {
 			return f
 		}
-		return fields.OfValidation(strings.Join(base, " "), find)
+		return fields.LookupValidation(strings.Join(base, " "), find)
 	case f == nil && own == trainPart:
 		if f = find("train_" + strings.Join(base, " ")); f == nil {
 			f = plain
-			if f != nil && !f.IsOfTraining() && f.Name != fields.Time {
+			if f != nil && !f.DescribesTraining() && f.Name != fields.Time {
 				return nil
 			}
 		}
@@ -196,7 +196,7 @@ func unitAfter(text string) (kind unitKind, n int) {
 // findUnit is like unitAfter, but also returns names of values.
 func findUnit(text string) (kind unitKind, n int) {
 	is := func(name, field string) bool {
-		f, weak := fields.Lookup(name), fields.LookupWeak(name)
+		f, weak := fields.Lookup(name), fields.LookupWeakName(name)
 		return f != nil && f.Name == field || weak != nil && weak.Name == field
 	}
 	if rest, ok := strings.CutPrefix(strings.TrimLeft(text, " \t"), "%"); ok {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// number is a slot with the words and marks beside it.
-type number struct {
+// describedNumber is a slot with the words and marks beside it.
+type describedNumber struct {
 	*slot
 	name
 	token     token
@@ -43,18 +43,18 @@ type reader struct {
 	outer  []string // parts outside of the brackets that are open
 }
 
-func (s *shape) numbers() []number {
+func (s *shape) describeNumbers() []describedNumber {
 	r := &reader{line: s.first, tokens: s.tokens}
-	var found []number
+	var found []describedNumber
 	for k, t := range r.tokens {
 		if t.kind != numberToken {
 			if k >= r.from {
-				r.read(k)
+				r.readToken(k)
 			}
 			continue
 		}
-		n := number{slot: &s.slots[len(found)], token: t, part: r.part, vetoed: r.vetoed, mentioned: r.last}
-		var previous *number
+		n := describedNumber{slot: &s.slots[len(found)], token: t, part: r.part, vetoed: r.vetoed, mentioned: r.last}
+		var previous *describedNumber
 		if len(found) > 0 {
 			previous = &found[len(found)-1]
 		}
@@ -64,8 +64,8 @@ func (s *shape) numbers() []number {
 	return found
 }
 
-// read reads token k, which is no number.
-func (r *reader) read(k int) {
+// readToken reads token k, which is no number.
+func (r *reader) readToken(k int) {
 	t, next := r.tokens[k], token{}
 	if k+1 < len(r.tokens) {
 		next = r.tokens[k+1]
@@ -77,8 +77,8 @@ func (r *reader) read(k int) {
 	case t.kind == wordToken:
 		for _, w := range splitWords(t.text) {
 			r.piece = append(r.piece, w)
-			r.vetoed = r.vetoed || isVeto(w)
-			r.last = cmp.Or(partOf(w), r.last)
+			r.vetoed = r.vetoed || excludesMeasurement(w)
+			r.last = cmp.Or(datasetPart(w), r.last)
 		}
 	case t.isMark("@"): // AP @ IoU=0.5
 		r.vetoed = true
@@ -87,24 +87,24 @@ func (r *reader) read(k int) {
 		r.outer = append(r.outer, r.part)
 		r.part, r.next = cmp.Or(r.next, r.part), ""
 	case t.isMark(")]}"):
-		part := purePart(r.piece)
+		part := soleDatasetPart(r.piece)
 		r.endPiece(next)
 		if n := len(r.outer); n > 0 {
 			r.part, r.outer = r.outer[n-1], r.outer[:n-1]
 		}
 		r.part = cmp.Or(part, r.part)
-	case endsPiece(t, next), t.isMark(":="), t.isMark(`"`) && next.space != 0:
+	case separatesWords(t, next), t.isMark(":="), t.isMark(`"`) && next.space != 0:
 		r.endPiece(next)
 	}
 }
 
-// endsPiece reports whether t, before next, separates the words beside it.
-func endsPiece(t, next token) bool {
+// separatesWords reports whether t, before next, separates the words beside it.
+func separatesWords(t, next token) bool {
 	return t.kind == stampToken || t.isMark(",;|•·><➜→") || t.isMark("-–—/") && t.space != 0 && next.space != 0 || t.isMark(".") && next.space != 0 && next.kind == wordToken
 }
 
 func (r *reader) endPiece(next token) {
-	part := purePart(r.piece)
+	part := soleDatasetPart(r.piece)
 	switch {
 	case part != "" && next.isMark("([{"):
 		r.next = part
@@ -116,11 +116,11 @@ func (r *reader) endPiece(next token) {
 	r.piece = nil
 }
 
-// purePart returns the part of the data set that words name, or "" if they name anything else.
-func purePart(words []string) string {
+// soleDatasetPart returns the part of the data set that words name, or "" if they name anything else.
+func soleDatasetPart(words []string) string {
 	part := ""
 	for _, w := range words {
-		p := partOf(w)
+		p := datasetPart(w)
 		if p == "" && w != "set" || part != "" && p != "" && p != part {
 			return ""
 		}
@@ -130,13 +130,13 @@ func purePart(words []string) string {
 }
 
 // describe describes the number n at the end of the gap, and begins the next gap.
-func (r *reader) describe(n *number, previous *number) {
+func (r *reader) describe(n *describedNumber, previous *describedNumber) {
 	if len(r.piece) > 0 {
 		r.pieces = append(r.pieces, r.piece)
 	}
 	var words []string
 	for i := len(r.pieces) - 1; i >= 0 && words == nil; i-- {
-		if slices.ContainsFunc(r.pieces[i], func(w string) bool { return !isNoise(w) && !isProgress(w) }) {
+		if slices.ContainsFunc(r.pieces[i], func(w string) bool { return !isNoise(w) && !isProgressWord(w) }) {
 			words = r.pieces[i]
 		}
 	}
@@ -149,7 +149,7 @@ func (r *reader) describe(n *number, previous *number) {
 		total := len(gap) == 1 && (gap[0].isMark("/") || gap[0].isWord("of von de sur")) || len(gap) == 2 && gap[0].isWord("out") && gap[1].isWord("of")
 		n.ofTotal = total && previous.slot.whole && n.slot.whole
 	}
-	n.setName(nameOf(words, n.part), words)
+	n.setName(resolveName(words, n.part), words)
 	if n.ownPart != "" && n.field != nil && isCounter(n.field) { // "Val Epoch: 1 loss 0.5"
 		r.part = n.ownPart
 	}
@@ -165,7 +165,7 @@ func (r *reader) describe(n *number, previous *number) {
 			r.from++
 		}
 	}
-	if k := r.wordsAfter(); n.bare && k > 0 {
+	if k := r.countWordsAfter(); n.bare && k > 0 {
 		n.bare = false
 		if n.unit == noUnit {
 			r.from += k
@@ -173,18 +173,18 @@ func (r *reader) describe(n *number, previous *number) {
 	}
 }
 
-func (n *number) setName(x name, words []string) {
+func (n *describedNumber) setName(x name, words []string) {
 	n.name = x
 	for _, w := range words {
-		if p := partOf(w); p != "" {
+		if p := datasetPart(w); p != "" {
 			n.ownPart, n.part = p, p
 		}
 	}
 }
 
-// wordsAfter returns the number of the next tokens if they are words after a number that do not
+// countWordsAfter returns the number of the next tokens if they are words after a number that do not
 // name the next one, as in "3 s left," and "0.91 acc,".
-func (r *reader) wordsAfter() int {
+func (r *reader) countWordsAfter() int {
 	rest := r.tokens[r.from:]
 	for k, t := range rest {
 		switch {

@@ -12,7 +12,7 @@ import (
 // candidate is a shape with what its numbers mean.
 type candidate struct {
 	*shape
-	numbers  []number
+	numbers  []describedNumber
 	kind     Kind
 	restarts int     // of the steps of lines without an epoch
 	groups   [][]int // indexes of the lines of each file and rank
@@ -20,31 +20,31 @@ type candidate struct {
 
 // newCandidate returns a shape whose ranks, epochs, steps and totals are found.
 func newCandidate(s *shape) *candidate {
-	c := &candidate{shape: s, numbers: s.numbers()}
+	c := &candidate{shape: s, numbers: s.describeNumbers()}
 	for _, weak := range []bool{false, true} {
 		for i := range c.numbers {
 			if n := &c.numbers[i]; n.weak == weak && c.isRank(n) && !c.has(fields.Rank) {
-				n.is(fields.Rank, "%s: each of %s… has as many lines", n.quote(), strings.Join(n.texts, ", "))
+				n.is(fields.Rank, "%s: each of %s… has as many lines", n.describeName(), strings.Join(n.texts, ", "))
 			}
 		}
 	}
-	c.group()
+	c.groupLines()
 	for i := range c.numbers {
 		c.setClock(&c.numbers[i])
 	}
 	for i := range c.numbers {
 		if n := &c.numbers[i]; !c.has(fields.Epoch) && c.countsEpochs(n) {
-			n.is(fields.Epoch, "%s: a whole number that rises from epoch to epoch", n.quote())
+			n.is(fields.Epoch, "%s: a whole number that rises from epoch to epoch", n.describeName())
 		}
 	}
 	for i := range c.numbers {
-		if n := &c.numbers[i]; !c.has(fields.Step) && !(c.has(fields.Epoch) && c.repeatsEpochs() == 0) && c.countsSteps(i) {
-			n.is(fields.Step, "%s: a whole number that rises from line to line", n.quote())
+		if n := &c.numbers[i]; !c.has(fields.Step) && !(c.has(fields.Epoch) && c.countRepeatedEpochs() == 0) && c.countsSteps(i) {
+			n.is(fields.Step, "%s: a whole number that rises from line to line", n.describeName())
 		}
 	}
 	for i := range c.numbers {
 		if n := &c.numbers[i]; c.has(fields.Step) && !c.has(fields.Epoch) && n.isOnlyEpoch() {
-			n.is(fields.Epoch, "%s: the log has one epoch", n.quote())
+			n.is(fields.Epoch, "%s: the log has one epoch", n.describeName())
 		}
 	}
 	for i := 1; i < len(c.numbers); i++ {
@@ -54,7 +54,7 @@ func newCandidate(s *shape) *candidate {
 }
 
 // setClock sets the missing times of the lines if the number is a time of day that never runs backwards.
-func (c *candidate) setClock(n *number) {
+func (c *candidate) setClock(n *describedNumber) {
 	isClock := strings.Count(n.token.text, ":") == 2
 	c.eachPair(func(i, j int) { isClock = isClock && n.values[j] >= n.values[i] })
 	for i := range c.lines {
@@ -64,22 +64,22 @@ func (c *candidate) setClock(n *number) {
 	}
 }
 
-func (n *number) is(field, format string, a ...any) {
+func (n *describedNumber) is(field, format string, a ...any) {
 	n.as, n.why = field, fmt.Sprintf(format, a...)
 }
 
-func (n *number) quote() string {
+func (n *describedNumber) describeName() string {
 	if n.bare {
 		return "without a name"
 	}
 	return fmt.Sprintf("after %q", n.words)
 }
 
-func (n *number) isNamed(names ...string) bool {
+func (n *describedNumber) isNamed(names ...string) bool {
 	return n.field != nil && slices.Contains(names, n.field.Name)
 }
 
-func (c *candidate) find(field string) *number {
+func (c *candidate) find(field string) *describedNumber {
 	for i := range c.numbers {
 		if c.numbers[i].as == field {
 			return &c.numbers[i]
@@ -91,17 +91,17 @@ func (c *candidate) find(field string) *number {
 func (c *candidate) has(field string) bool { return c.find(field) != nil }
 
 // isCount reports whether the number is an integer without a unit that may count something.
-func (n *number) isCount() bool {
+func (n *describedNumber) isCount() bool {
 	return n.whole && n.unit == noUnit && !n.ofTotal && !n.vetoed && slices.Min(n.values) >= 0
 }
 
 // isRank reports whether the number is named like a rank, all ranks from 0 or 1 occur, and each has
 // about equally many lines.
-func (c *candidate) isRank(n *number) bool {
+func (c *candidate) isRank(n *describedNumber) bool {
 	if !n.isNamed(fields.Rank) || !n.isCount() {
 		return false
 	}
-	ranks := slices.Compact(ascending(n.values))
+	ranks := slices.Compact(sortedWithoutNaN(n.values))
 	least, most := len(n.values), 0
 	for i := range ranks {
 		k := 0
@@ -117,7 +117,7 @@ func (c *candidate) isRank(n *number) bool {
 	return len(ranks) > 1 && ranks[0] <= 1 && least*2 >= most
 }
 
-func (c *candidate) group() {
+func (c *candidate) groupLines() {
 	type key struct {
 		file int
 		rank float64
@@ -150,7 +150,7 @@ func (c *candidate) eachPair(use func(i, j int)) {
 
 // countsEpochs reports whether the number is named like an epoch and rises by one or, if its name
 // is not ambiguous, by other steps. It may begin again.
-func (c *candidate) countsEpochs(n *number) bool {
+func (c *candidate) countsEpochs(n *describedNumber) bool {
 	if !n.isNamed(fields.Epoch) || !n.isCount() {
 		return false
 	}
@@ -173,12 +173,12 @@ func (c *candidate) countsEpochs(n *number) bool {
 }
 
 // isOnlyEpoch reports whether the number is named like an epoch and all lines have the same one.
-func (n *number) isOnlyEpoch() bool {
+func (n *describedNumber) isOnlyEpoch() bool {
 	return n.isNamed(fields.Epoch) && !n.weak && n.isCount() && len(n.texts) == 1
 }
 
-// repeatsEpochs returns the number of lines whose epoch the line before it has too.
-func (c *candidate) repeatsEpochs() int {
+// countRepeatedEpochs returns the number of lines whose epoch the line before it has too.
+func (c *candidate) countRepeatedEpochs() int {
 	epoch, repeats := c.find(fields.Epoch), 0
 	if epoch != nil {
 		c.eachPair(func(i, j int) {
@@ -194,13 +194,13 @@ func (c *candidate) repeatsEpochs() int {
 // run. Without a name, it counts steps if it has a total and follows the epoch, as in "[1][50/400]".
 func (c *candidate) countsSteps(i int) bool {
 	n, epoch := &c.numbers[i], c.find(fields.Epoch)
-	if n.as != "" || !n.isCount() || !n.isNamed(fields.Step) && !c.isProgress(i) {
+	if n.as != "" || !n.isCount() || !n.isNamed(fields.Step) && !c.countsUnnamedSteps(i) {
 		return false
 	}
 	if i+1 < len(c.numbers) && c.numbers[i+1].ofTotal && len(c.numbers[i+1].texts) > 1 {
 		return false // steps of several loops, such as those of the training and of the evaluation
 	}
-	if epoch == nil && slices.ContainsFunc(c.numbers, func(o number) bool { return o.isNamed(fields.Epoch) && len(o.texts) > 1 }) {
+	if epoch == nil && slices.ContainsFunc(c.numbers, func(o describedNumber) bool { return o.isNamed(fields.Epoch) && len(o.texts) > 1 }) {
 		return false
 	}
 	rises, falls, again := 0, 0, 0
@@ -220,10 +220,10 @@ func (c *candidate) countsSteps(i int) bool {
 	return rises > 0 && 10*falls <= rises && again <= rises
 }
 
-// isProgress reports whether the unnamed number i counts the steps of an epoch: it follows a part
+// isProgressWord reports whether the unnamed number i counts the steps of an epoch: it follows a part
 // of the epoch, and a constant total follows it. Positions such as [0/60000], [640/60000], or
 // [16/5011], [1616/5011], count samples.
-func (c *candidate) isProgress(i int) bool {
+func (c *candidate) countsUnnamedSteps(i int) bool {
 	if i == 0 || i+1 == len(c.numbers) || !c.numbers[i].bare || !c.numbers[i+1].ofTotal {
 		return false
 	}
@@ -248,7 +248,7 @@ func (c *candidate) isProgress(i int) bool {
 	return batch == 1 || interval == batch || slices.ContainsFunc(n.values, isSteps)
 }
 
-func (c *candidate) nameTotal(n, total *number) {
+func (c *candidate) nameTotal(n, total *describedNumber) {
 	switch {
 	case !total.ofTotal, len(total.texts) > 1, total.values[0] < slices.Max(n.values):
 	case n.as == fields.Epoch:
@@ -267,7 +267,7 @@ func (c *candidate) nameSettings() {
 	}
 	for i := range c.numbers {
 		n := &c.numbers[i]
-		field, why := n.field, n.quote()
+		field, why := n.field, n.describeName()
 		if k := n.at; field == nil && k > 0 && k+1 < len(c.tokens) && c.tokens[k-1].isWord("on using with across") && c.tokens[k+1].kind == wordToken && !c.hasWord("load", "dataload") {
 			word := c.tokens[k+1].text
 			if why = fmt.Sprintf("before %q", word); c.hasWord("train") || !strings.HasPrefix(word, "worker") {

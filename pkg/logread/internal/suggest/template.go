@@ -8,15 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// template returns the template of the lines. Numbers of unknown meaning are numbered places if they
+// buildTemplate returns the template of the lines. Numbers of unknown meaning are numbered places if they
 // vary, and * otherwise.
-func (c *candidate) template() Template {
+func (c *candidate) buildTemplate() Template {
 	t := Template{Kind: c.kind, Example: c.first, Count: len(c.lines)}
 	var parts []string
 	kept := c.keptTokens()
 	slot, places := 0, 0
 	for i, x := range c.tokens {
-		n := (*number)(nil)
+		n := (*describedNumber)(nil)
 		if x.kind == numberToken {
 			n = &c.numbers[slot]
 			slot++
@@ -34,7 +34,7 @@ func (c *candidate) template() Template {
 				f.Name = fmt.Sprintf("?%d", places)
 			}
 			t.Fields = append(t.Fields, f)
-			parts = append(parts, n.text(f.Name))
+			parts = append(parts, n.templateText(f.Name))
 		default:
 			parts = append(parts, strings.NewReplacer("{", "{{", "}", "}}").Replace(x.text))
 		}
@@ -50,9 +50,9 @@ func (c *candidate) template() Template {
 	return t
 }
 
-// text returns the number's text in a template. If the units differ between the lines, the template
+// templateText returns the number's text in a template. If the units differ between the lines, the template
 // has none, since the field reads them.
-func (n *number) text(name string) string {
+func (n *describedNumber) templateText(name string) string {
 	text := "{" + name + "}"
 	if n.scale != "" {
 		text = "{" + name + ":" + n.scale + "}"

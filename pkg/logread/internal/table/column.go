@@ -26,15 +26,15 @@ type column struct {
 
 	epoch   func(*runs.Epoch) *float64 // field of an epoch; nil if the values do not set one
 	plain   bool                       // the cells are usually plain numbers
-	isTime  bool                       // the values are times or rates; see checkTime
+	isTime  bool                       // the values are times or rates; see dropInvalidTime
 	toCurve bool
 	setting bool          // the values are settings of the run
 	curve   *record.Curve // of the run to which the last value belongs
 	curveOf *tableRun
-	changed bool     // a setting that differs between the rows of a run
-	empty   bool     // no row of the survey has a value in the column
-	day     scan.Day // of the last date
-	moment  int      // index in momentLayouts of the form of the last date that parseStamp does not parse
+	changed bool           // a setting that differs between the rows of a run
+	empty   bool           // no row of the survey has a value in the column
+	day     scan.DateCache // of the last date
+	moment  int            // index in timeLayouts of the form of the last date that parseDateTime does not parse
 }
 
 func (c *column) isText() bool { return c.kind == fields.Text }
@@ -44,7 +44,7 @@ func epochField(name string) func(*runs.Epoch) *float64 {
 	if name == fields.Time || name == fields.TrainingTime || name == fields.Elapsed { // finish computes the seconds
 		name = fields.EpochSeconds
 	}
-	if f := fields.Named(name); f != nil {
+	if f := fields.ByName(name); f != nil {
 		return f.OfEpoch
 	}
 	return nil
@@ -95,7 +95,7 @@ func newSchema(p preamble, text []byte, mappings []Mapping) *schema {
 	for i := range s.columns {
 		c := &s.columns[i]
 		if i < len(surveys) && !c.mapped {
-			s.assign(i, surveys[i])
+			s.assignColumn(i, surveys[i])
 		}
 		if i < len(surveys) && c.field == "" && c.kind != fields.Text && surveys[i].texts > surveys[i].numbers {
 			c.kind = fields.Text
@@ -108,7 +108,7 @@ func newSchema(p preamble, text []byte, mappings []Mapping) *schema {
 	s.splitRuns()
 	s.useCores(text)
 	s.layout = s.detectLayout(surveys)
-	if s.layout == rowsAreRuns && !s.rowsDiffer(text) {
+	if s.layout == rowsAreRuns && !s.rowsAreSeparateRuns(text) {
 		s.layout = unknownLayout
 	}
 	s.finishColumns()
@@ -192,7 +192,7 @@ func (s *schema) mapColumn(i int, m Mapping, factor float64) {
 	c.name = m.Field // a metric
 }
 
-func (s *schema) assign(i int, survey columnSurvey) {
+func (s *schema) assignColumn(i int, survey columnSurvey) {
 	c := &s.columns[i]
 	name := c.name
 	if s.kind == mlflowTableKind {

@@ -96,8 +96,8 @@ func (c *ColumnInfo) add(column *column, cell []byte, texts *int) {
 	c.Values = append(c.Values, v)
 }
 
-// Header returns the column names of the table that begins with head, or nil if there is none.
-func Header(head []byte) []string {
+// HeaderNames returns the column names of the table that begins with head, or nil if there is none.
+func HeaderNames(head []byte) []string {
 	p, _ := parsePreamble(head, nil)
 	return p.header
 }

@@ -11,9 +11,9 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// form is how a table is written: the delimiter of its cells (a blank stands for several), whether
+// tableForm is how a table is written: the delimiter of its cells (a blank stands for several), whether
 // each row has a bar at both ends, and whether it begins with a number that has no name in the header.
-type form struct {
+type tableForm struct {
 	delimiter byte
 	bars      bool
 	numbered  bool
@@ -22,7 +22,7 @@ type form struct {
 var errBars = errors.New("the row has no bar at its beginning or at its end: it is torn")
 
 // split appends the cells of a line to cells, without blanks at their ends and without quotes.
-func (f form) split(cells []scan.Cell, line []byte) ([]scan.Cell, error) {
+func (f tableForm) split(cells []scan.Cell, line []byte) ([]scan.Cell, error) {
 	if f.delimiter == ' ' {
 		words := bytes.Fields(line)
 		if f.numbered && len(words) > 0 && line[0] != ' ' {
@@ -46,12 +46,12 @@ func (f form) split(cells []scan.Cell, line []byte) ([]scan.Cell, error) {
 
 // rows iterates over the cells of the rows in a text, and whether their number is width. The cells
 // are valid until the next row.
-func (f form) rows(text []byte, width int) iter.Seq2[[]scan.Cell, bool] {
+func (f tableForm) rows(text []byte, width int) iter.Seq2[[]scan.Cell, bool] {
 	return func(yield func([]scan.Cell, bool) bool) {
 		var cells []scan.Cell
 		for line := range bytes.Lines(text) {
 			line = bytes.TrimRight(line, "\r\n")
-			if trimmed := bytes.TrimSpace(line); len(trimmed) == 0 || trimmed[0] == '#' || f.isRule(line) {
+			if trimmed := bytes.TrimSpace(line); len(trimmed) == 0 || trimmed[0] == '#' || f.isDivider(line) {
 				continue
 			}
 			var err error
@@ -68,9 +68,9 @@ func hasBars(line []byte) bool {
 	return len(line) > 1 && line[0] == '|' && line[len(line)-1] == '|'
 }
 
-// isRule reports whether a line is drawn between the rows of a table with bars, as |---|:--:|,
+// isDividerLine reports whether a line is drawn between the rows of a table with bars, as |---|:--:|,
 // +====+====+ or ----+----.
-func isRule(line []byte) bool {
+func isDividerLine(line []byte) bool {
 	dashes := 0
 	for _, c := range line {
 		switch c {
@@ -84,16 +84,16 @@ func isRule(line []byte) bool {
 	return dashes >= 3 && (bytes.IndexByte(line, '|') >= 0 || bytes.IndexByte(line, '+') >= 0)
 }
 
-func (f form) isRule(line []byte) bool { return f.delimiter == '|' && isRule(line) }
+func (f tableForm) isDivider(line []byte) bool { return f.delimiter == '|' && isDividerLine(line) }
 
 // detectForm returns the form of a table from its header and following lines. It chooses the
 // delimiter of the header with which most lines have as many cells as the header. ok is false if
 // the header has no delimiter.
-func detectForm(header []byte, lines [][]byte) (f form, ok bool) {
+func detectForm(header []byte, lines [][]byte) (f tableForm, ok bool) {
 	best, bestCells := -1, 0
 	var cells, row []scan.Cell
 	for _, d := range []byte{',', ';', '\t', '|'} {
-		tried := form{delimiter: d, bars: d == '|' && hasBars(header)}
+		tried := tableForm{delimiter: d, bars: d == '|' && hasBars(header)}
 		var err error
 		if cells, err = tried.split(cells[:0], header); err != nil || len(cells) < 2 {
 			continue
@@ -120,7 +120,7 @@ func detectForm(header []byte, lines [][]byte) (f form, ok bool) {
 //	   epoch  loss
 //	0      1   0.5
 //	1      2   0.4
-func detectBlankForm(header []byte, lines [][]byte) (f form, ok bool) {
+func detectBlankForm(header []byte, lines [][]byte) (f tableForm, ok bool) {
 	f.delimiter = ' '
 	if isNumbers(header) {
 		return f, true
@@ -209,7 +209,7 @@ func hasGroups(cell []byte, n numberForm) bool {
 func unitFactor(kind fields.Kind, unit string) (factor float64, ok bool) {
 	switch kind {
 	case fields.Seconds:
-		factor = scan.TimeUnit([]byte(strings.ToLower(unit)))
+		factor = scan.SecondsPerUnit([]byte(strings.ToLower(unit)))
 		return factor, factor > 0
 	case fields.Fraction:
 		switch strings.ToLower(unit) {

@@ -71,7 +71,7 @@ type tableReader struct {
 	mappings []Mapping
 
 	cells   []scan.Cell // of the current row
-	place   rowPlace    // of the current row
+	place   rowPosition // of the current row
 	values  []float64   // of the current row, by column; NaN for a text or an unmeasured value
 	present []bool      // whether the cell of a number is not empty
 	order   []*tableRun
@@ -80,7 +80,7 @@ type tableReader struct {
 	last    *tableRun // of the row before, which had lastKey
 	lastKey []byte
 	ranks   map[string]int // numbers of the GPUs whose rows have no number
-	metrics map[string]metric
+	metrics map[string]cellMetric
 
 	rows        int
 	zeroEpoch   bool // a row has epoch 0
@@ -94,19 +94,19 @@ type tableReader struct {
 	lastDecimals      int // smallest number of decimals in the last column; -1: no row yet
 }
 
-// metric is the field, or nil, that a name in a cell means, and the factor of its unit.
-type metric struct {
+// cellMetric is the field, or nil, that a name in a cell means, and the factor of its unit.
+type cellMetric struct {
 	field  *fields.Field
 	factor float64
 }
 
 func newTableReader(in *record.Input, mappings []Mapping) *tableReader {
-	return &tableReader{in: in, mappings: mappings, byKey: map[string]*tableRun{}, ranks: map[string]int{}, metrics: map[string]metric{}, lastDecimals: -1}
+	return &tableReader{in: in, mappings: mappings, byKey: map[string]*tableRun{}, ranks: map[string]int{}, metrics: map[string]cellMetric{}, lastDecimals: -1}
 }
 
-// begin surveys the table and reads its header. It returns record.ErrUnknownFormat for a text that
+// surveyTable surveys the table and reads its header. It returns record.ErrUnknownFormat for a text that
 // is no table or has no known column.
-func (t *tableReader) begin() error {
+func (t *tableReader) surveyTable() error {
 	size := surveyBytes
 	if t.in.Size > 0 {
 		size = int(min(t.in.Size+1, surveyBytes))
@@ -118,13 +118,13 @@ func (t *tableReader) begin() error {
 	if err == nil {
 		const longestNumber = 64
 		rest := func(r io.ReaderAt) io.Reader { return io.NewSectionReader(r, int64(n-longestNumber), markSurveyBytes) }
-		if p, ok := parsePreamble(text, t.mappings); ok && (p.form.delimiter != ',' || bytes.IndexByte(afterLines(text, p.lines), '"') >= 0) && (t.in.ReaderAt == nil || mayHaveMarks(rest(t.in.ReaderAt))) {
+		if p, ok := parsePreamble(text, t.mappings); ok && (p.form.delimiter != ',' || bytes.IndexByte(afterLines(text, p.lines), '"') >= 0) && (t.in.ReaderAt == nil || mayHaveLocalizedNumbers(rest(t.in.ReaderAt))) {
 			all := bytes.NewBuffer(make([]byte, 0, n+int(min(t.in.Size, markSurveyBytes))+bytes.MinRead))
 			all.Write(text)
 			if _, err = all.ReadFrom(io.LimitReader(t.in.Reader, markSurveyBytes)); all.Len() < n+markSurveyBytes && err == nil {
 				err = io.EOF
 			}
-			if text = all.Bytes(); mayHaveMarks(rest(bytes.NewReader(text))) {
+			if text = all.Bytes(); mayHaveLocalizedNumbers(rest(bytes.NewReader(text))) {
 				surveyed = text
 			}
 		}
@@ -157,9 +157,9 @@ func (t *tableReader) begin() error {
 	return nil
 }
 
-// mayHaveMarks reports whether a text may have decimal commas or separators of thousands: it has a
+// mayHaveLocalizedNumbers reports whether a text may have decimal commas or separators of thousands: it has a
 // comma, or two points with three characters between them.
-func mayHaveMarks(r io.Reader) bool {
+func mayHaveLocalizedNumbers(r io.Reader) bool {
 	const size, words = 1 << 16, 12 // bytes of the two overlapping words of one comparison
 	buffer := make([]byte, size+words)
 	for kept := 0; ; {
@@ -192,7 +192,7 @@ func completeLines(text []byte) []byte {
 }
 
 func (t *tableReader) read() ([]*record.Part, error) {
-	if err := t.begin(); err != nil {
+	if err := t.surveyTable(); err != nil {
 		return nil, err
 	}
 	if err := t.in.ReadLines(t.readLine); err != nil {
@@ -205,7 +205,7 @@ func (t *tableReader) readLine(l *scan.LineReader, line []byte) {
 	in, number := t.in, l.Number
 	t.l = l
 	switch {
-	case t.header != nil && number == t.lines, t.form.isRule(line):
+	case t.header != nil && number == t.lines, t.form.isDivider(line):
 		in.Report.LinesUsed++
 		return
 	case scan.SkipBlanks(line)[0] == '#':
@@ -222,7 +222,7 @@ func (t *tableReader) readLine(l *scan.LineReader, line []byte) {
 		in.Report.AddIgnored(number, "of another table")
 		return
 	}
-	if err := t.splitRow(line); err != nil && !(l.Ended && t.header != nil && isHeaderOfNames(t.cells)) {
+	if err := t.splitRow(line); err != nil && !(l.Ended && t.header != nil && mayBeHeader(t.cells)) {
 		in.AddProblem(number, "%v", err)
 		return
 	} else if err != nil || (t.numberAt < 0 || t.cells[t.numberAt].Length == 0) && t.isOtherHeader() {
@@ -281,10 +281,10 @@ func (t *tableReader) isHeader() bool {
 	return t.header != nil && slices.EqualFunc(t.cells, t.header, func(c scan.Cell, name string) bool { return string(c.Text) == name })
 }
 
-// isHeaderOfNames reports whether the cells of a row with another number of cells than the table
+// mayBeHeader reports whether the cells of a row with another number of cells than the table
 // can be another header: all are texts.
-func isHeaderOfNames(cells []scan.Cell) bool {
-	return len(cells) > 1 && !slices.ContainsFunc(cells, func(c scan.Cell) bool { return len(c.Text) == 0 || !isName(c) || scan.IsDigit(c.Text[0]) })
+func mayBeHeader(cells []scan.Cell) bool {
+	return len(cells) > 1 && !slices.ContainsFunc(cells, func(c scan.Cell) bool { return len(c.Text) == 0 || !isTextCell(c) || scan.IsDigit(c.Text[0]) })
 }
 
 // isOtherHeader reports whether the current row is another table's header: no cell of at least two

@@ -155,10 +155,10 @@ func (s *schema) layoutWithoutCounter(surveys []columnSurvey) layout {
 	return rowsAreEpochs
 }
 
-// rowsDiffer reports whether a column shows that the rows are runs: it differs between them, such as the
+// rowsAreSeparateRuns reports whether a column shows that the rows are runs: it differs between them, such as the
 // number of workers, or measures complete runs. It returns false if the rows may be epochs: an unknown
 // column numbers the rows of each run anew, or several rows have the same seed. text follows the header.
-func (s *schema) rowsDiffer(text []byte) bool {
+func (s *schema) rowsAreSeparateRuns(text []byte) bool {
 	if slices.Contains([]string{joblogKind, wandbKind, mlflowTableKind}, s.kind) || s.has(fields.Trial) {
 		return true
 	}
@@ -187,7 +187,7 @@ func (s *schema) rowsDiffer(text []byte) bool {
 		return true
 	}
 	for k := range counters {
-		if numbersEpochs(groups, k) && !s.mapsRunTime() {
+		if isEpochCounter(groups, k) && !s.mapsRunTime() {
 			return false
 		}
 	}
@@ -233,10 +233,10 @@ func (g *rowGroup) add(s *schema, counters []int, cells []scan.Cell) {
 	g.rows++
 }
 
-// numbersEpochs reports whether counter k rises by one from row to row of each group and, if there
+// isEpochCounter reports whether counter k rises by one from row to row of each group and, if there
 // are several groups, starts at the same number in those with several rows. Otherwise it numbers
 // the rows of the table.
-func numbersEpochs(groups map[string]*rowGroup, k int) bool {
+func isEpochCounter(groups map[string]*rowGroup, k int) bool {
 	starts := map[float64]bool{}
 	several := 0
 	for _, g := range groups {

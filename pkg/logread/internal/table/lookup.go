@@ -78,13 +78,13 @@ func lookUp(name, kind string) (f *fields.Field, factor float64) {
 	if factor, ok := unitFactor(f.Kind, unit); ok {
 		return f, factor
 	}
-	if f.Kind == fields.Seconds && unit != "" && !isRemark(unit) {
+	if f.Kind == fields.Seconds && unit != "" && !isQualifier(unit) {
 		return nil, 1 // an unknown unit of time: the values are a curve, not seconds
 	}
 	return f, 1
 }
 
-func isRemark(text string) bool {
+func isQualifier(text string) bool {
 	switch fields.Normalize(text) {
 	case "avg", "average", "mean", "median", "max", "min", "total", "sum", "wall", "wallclock", "train", "training", "epoch", "perepoch", "step", "perstep":
 		return true

@@ -74,7 +74,7 @@ func parseMapping(item string) (Mapping, error) {
 		return m, fmt.Errorf("expected FIELD=COLUMN, got %q", item)
 	}
 	if fieldNamed(m.Field) == nil {
-		if known := nearest.Name(m.Field, FieldNames(), min(len(m.Field)/4, 2)); known != "" {
+		if known := nearest.FindName(m.Field, FieldNames(), min(len(m.Field)/4, 2)); known != "" {
 			return m, fmt.Errorf("unknown field %q (did you mean %s?)", m.Field, known)
 		}
 	}
@@ -143,7 +143,7 @@ func DescribeFields() string {
 }
 
 func fieldNamed(name string) *fields.Field {
-	if f := fields.Named(name); f != nil && f.InTables {
+	if f := fields.ByName(name); f != nil && f.InTables {
 		return f
 	}
 	return nil

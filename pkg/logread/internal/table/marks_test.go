@@ -16,8 +16,8 @@ func TestMayHaveMarks(t *testing.T) {
 		zeros[:read-1] + ".12.": false, zeros[:read-1] + ".123.": true, zeros[:read-4] + ".123.": true, zeros[:read] + ",": true,
 	} {
 		for i, r := range []func() bool{
-			func() bool { return mayHaveMarks(strings.NewReader(text)) },
-			func() bool { return mayHaveMarks(iotest.HalfReader(strings.NewReader(text))) },
+			func() bool { return mayHaveLocalizedNumbers(strings.NewReader(text)) },
+			func() bool { return mayHaveLocalizedNumbers(iotest.HalfReader(strings.NewReader(text))) },
 		} {
 			if got := r(); got != want {
 				t.Errorf("%d: %.20q of %d bytes: got %v, want %v", i, text, len(text), got, want)

@@ -27,23 +27,23 @@ const maxDocumentBytes = 16 << 20
 // DocumentFormats returns the formats of pages and of results. mappings are those of the user.
 func DocumentFormats(mappings []Mapping) []record.Format {
 	return []record.Format{
-		{Name: pageKind, Recognizes: isPage, Document: true, Read: func(_ context.Context, in *record.Input) ([]*record.Part, error) {
-			return readPage(in, mappings)
+		{Name: pageKind, Recognizes: isMarkdownPage, Document: true, Read: func(_ context.Context, in *record.Input) ([]*record.Part, error) {
+			return readMarkdownPage(in, mappings)
 		}},
-		{Name: resultKind, Document: true, Recognizes: func(_ string, head []byte) bool { return isResult(head, mappings) }, Read: func(_ context.Context, in *record.Input) ([]*record.Part, error) {
-			return readResults(in, mappings)
+		{Name: resultKind, Document: true, Recognizes: func(_ string, head []byte) bool { return isJSONResult(head, mappings) }, Read: func(_ context.Context, in *record.Input) ([]*record.Part, error) {
+			return readJSONResults(in, mappings)
 		}},
 	}
 }
 
-// isPage reports whether a file is a page in Markdown that begins with text before a table.
-func isPage(path string, head []byte) bool {
+// isMarkdownPage reports whether a file is a page in Markdown that begins with text before a table.
+func isMarkdownPage(path string, head []byte) bool {
 	ext := filepath.Ext(record.UncompressedName(path))
-	return (ext == ".md" || ext == ".markdown") && slices.ContainsFunc(bytes.Split(head, []byte("\n")), isRule)
+	return (ext == ".md" || ext == ".markdown") && slices.ContainsFunc(bytes.Split(head, []byte("\n")), isDividerLine)
 }
 
-// readPart reads a table that is a part of a document, after the lines that in.Report counts.
-func readPart(in *record.Input, text []byte, mappings []Mapping) ([]*record.Part, error) {
+// readEmbeddedTable reads a table that is a part of a document, after the lines that in.Report counts.
+func readEmbeddedTable(in *record.Input, text []byte, mappings []Mapping) ([]*record.Part, error) {
 	report, before := &record.Report{Path: in.Path}, int(in.Report.Lines)
 	parts, err := newTableReader(&record.Input{Path: in.Path, Reader: bytes.NewReader(text), Size: int64(len(text)), Report: report}, mappings).read()
 	for _, p := range parts {
@@ -59,9 +59,9 @@ func readPart(in *record.Input, text []byte, mappings []Mapping) ([]*record.Part
 	return parts, err
 }
 
-// readPage reads each table of a page. If there are several, the heading above a table names the
+// readMarkdownPage reads each table of a page. If there are several, the heading above a table names the
 // series of its runs, unless a column does.
-func readPage(in *record.Input, mappings []Mapping) ([]*record.Part, error) {
+func readMarkdownPage(in *record.Input, mappings []Mapping) ([]*record.Part, error) {
 	text, err := in.ReadDocument(maxDocumentBytes)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func readPage(in *record.Input, mappings []Mapping) ([]*record.Part, error) {
 			i++
 			continue
 		}
-		parts, err := readPart(in, bytes.Join(lines[i:i+n], nil), mappings)
+		parts, err := readEmbeddedTable(in, bytes.Join(lines[i:i+n], nil), mappings)
 		if err != nil {
 			r.AddIgnoredLines(record.IgnoredLines{Reason: "of a table without a known column", Lines: int64(n), First: i + 1})
 		}
@@ -112,7 +112,7 @@ func readPage(in *record.Input, mappings []Mapping) ([]*record.Part, error) {
 // tableLength returns the number of lines of the table with which lines begin, or 0.
 func tableLength(lines [][]byte) int {
 	isRow := func(line []byte) bool { return bytes.IndexByte(line, '|') >= 0 }
-	if len(lines) < 3 || !isRow(lines[0]) || !isRule(bytes.TrimSpace(lines[1])) {
+	if len(lines) < 3 || !isRow(lines[0]) || !isDividerLine(bytes.TrimSpace(lines[1])) {
 		return 0
 	}
 	n := slices.IndexFunc(lines, func(line []byte) bool { return !isRow(line) })
@@ -122,14 +122,14 @@ func tableLength(lines [][]byte) int {
 	return n
 }
 
-// isResult reports whether head begins with a JSON object of the result of a run: workers or nodes,
+// isJSONResult reports whether head begins with a JSON object of the result of a run: workers or nodes,
 // and a measurement.
-func isResult(head []byte, mappings []Mapping) bool {
+func isJSONResult(head []byte, mappings []Mapping) bool {
 	head = bytes.TrimSpace(head)
 	if len(head) == 0 || head[0] != '{' {
 		return false
 	}
-	text, objects := resultTable(head)
+	text, objects := tabulateJSONObjects(head)
 	if objects == 0 {
 		return false
 	}
@@ -141,18 +141,18 @@ func isResult(head []byte, mappings []Mapping) bool {
 	return s.layout == rowsAreRuns && s.has(fields.Workers, fields.Nodes)
 }
 
-// readResults reads a file with one object, or one per line, as a table with one row per object.
-func readResults(in *record.Input, mappings []Mapping) ([]*record.Part, error) {
+// readJSONResults reads a file with one object, or one per line, as a table with one row per object.
+func readJSONResults(in *record.Input, mappings []Mapping) ([]*record.Part, error) {
 	text, err := in.ReadDocument(maxDocumentBytes)
 	if err != nil {
 		return nil, err
 	}
-	rows, objects := resultTable(text)
+	rows, objects := tabulateJSONObjects(text)
 	if objects == 0 {
 		return nil, record.ErrUnknownFormat
 	}
 	in.Report.Lines = -1 // the header is no line of the file
-	parts, err := readPart(in, rows, mappings)
+	parts, err := readEmbeddedTable(in, rows, mappings)
 	if err != nil {
 		return nil, err
 	}
@@ -164,10 +164,10 @@ func readResults(in *record.Input, mappings []Mapping) ([]*record.Part, error) {
 	return parts, nil
 }
 
-// resultTable returns a table with tabs that has one row for each JSON object of a text, and the
+// tabulateJSONObjects returns a table with tabs that has one row for each JSON object of a text, and the
 // number of rows. A member of an inner object has the names of both, as in gpu/memory, unless the
 // object is a section such as results.
-func resultTable(text []byte) (table []byte, objects int) {
+func tabulateJSONObjects(text []byte) (table []byte, objects int) {
 	var header []string
 	var rows []map[string]string
 	for len(text) > 0 {

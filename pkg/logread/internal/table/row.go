@@ -14,7 +14,7 @@ import (
 
 const noEpoch = -1
 
-type rowPlace struct {
+type rowPosition struct {
 	line     int
 	epoch    int     // number as in the table plus one, or noEpoch
 	position float64 // in epochs, of the end of the row
@@ -33,7 +33,7 @@ func (t *tableReader) readRow(line int) error {
 	if place.time = math.NaN(); t.timeAt >= 0 {
 		place.time = t.values[t.timeAt]
 	}
-	if err := t.findPlace(place); err != nil {
+	if err := t.parseRowPosition(place); err != nil {
 		return err
 	}
 	run, err := t.findRun(place)
@@ -72,7 +72,7 @@ func (t *tableReader) parseCells() error {
 		case c.kind == fields.Text:
 			continue
 		case c.kind == fields.Moment:
-			if v, ok = c.parseMoment(cell); !ok {
+			if v, ok = c.parseTimestamp(cell); !ok {
 				return fmt.Errorf("column %q: expected a date and time, got %.40q", c.name, cell.Text)
 			}
 		default:
@@ -84,8 +84,8 @@ func (t *tableReader) parseCells() error {
 				return fmt.Errorf("column %q: expected a number, got %.40q", c.name, cell.Text)
 			}
 		}
-		if t.values[i] = v; c.isTime && !record.IsTime(v) {
-			t.checkTime(c, i)
+		if t.values[i] = v; c.isTime && !record.IsPlausibleTime(v) {
+			t.dropInvalidTime(c, i)
 		}
 	}
 	return nil
@@ -114,10 +114,10 @@ func (c *column) parseNumber(cell *scan.Cell) (v float64, ok bool) {
 	return c.form.parseMeasurement(c.kind, c.factor, cell.Text)
 }
 
-// checkTime reports a problem and drops the value of column c, at index i, if it should be a time
+// dropInvalidTime reports a problem and drops the value of column c, at index i, if it should be a time
 // or a rate and cannot be one. finish checks the epochs' seconds that are not positive, since they
 // may be differences.
-func (t *tableReader) checkTime(c *column, i int) {
+func (t *tableReader) dropInvalidTime(c *column, i int) {
 	v := t.values[i]
 	if (c.field == fields.EpochSeconds || c.field == fields.Time) && !math.IsNaN(v) && !math.IsInf(v, 0) {
 		return
@@ -126,40 +126,40 @@ func (t *tableReader) checkTime(c *column, i int) {
 	t.values[i], t.present[i] = math.NaN(), false
 }
 
-func (t *tableReader) number(name string) float64 {
+func (t *tableReader) fieldNumber(name string) float64 {
 	if i, ok := t.at[name]; ok {
 		return t.values[i]
 	}
 	return math.NaN()
 }
 
-func (t *tableReader) text(name string) string {
+func (t *tableReader) fieldText(name string) string {
 	if i, ok := t.at[name]; ok && t.present[i] {
 		return strings.ToValidUTF8(string(t.cells[i].Text), "\ufffd")
 	}
 	return ""
 }
 
-// count returns the integer of a field in the current row. ok is false if the cell is empty. A
+// fieldCount returns the integer of a field in the current row. ok is false if the cell is empty. A
 // value that is no integer from least to most is an error.
-func (t *tableReader) count(name string, least, most float64) (n int, ok bool, err error) {
+func (t *tableReader) fieldCount(name string, least, most float64) (n int, ok bool, err error) {
 	if i, known := t.at[name]; known && t.present[i] {
-		n, err = t.countAt(i, least, most)
+		n, err = t.columnCount(i, least, most)
 		return n, err == nil, err
 	}
 	return 0, false, nil
 }
 
-// countAt is like count for the column with an index, whose cell is not empty.
-func (t *tableReader) countAt(i int, least, most float64) (int, error) {
+// columnCount is like count for the column with an index, whose cell is not empty.
+func (t *tableReader) columnCount(i int, least, most float64) (int, error) {
 	if v := t.values[i]; v >= least && v <= most && v == float64(int64(v)) {
 		return int(v), nil
 	}
 	return 0, fmt.Errorf("column %q: expected a whole number from %.0f to %.0f, got %.40q", t.columns[i].name, least, most, t.cells[i].Text)
 }
 
-// findPlace sets the epoch, step, rank and split that the current row has.
-func (t *tableReader) findPlace(p *rowPlace) (err error) {
+// parseRowPosition sets the epoch, step, rank and split that the current row has.
+func (t *tableReader) parseRowPosition(p *rowPosition) (err error) {
 	if i := t.epochAt; i >= 0 && t.present[i] {
 		if v := t.values[i]; t.layout == rowsAreSteps && (t.fractional || v > 0 && v != math.Trunc(v)) { // half of the first epoch is done at 0.5
 			p.position = v
@@ -167,7 +167,7 @@ func (t *tableReader) findPlace(p *rowPlace) (err error) {
 			t.fractional, t.zeroEpoch = true, true
 			t.in.Report.AddAssumptionOnce("fractions of epochs belong to the epoch that they complete")
 		}
-		if p.epoch, err = t.countAt(i, 0, 1<<31-2); err != nil {
+		if p.epoch, err = t.columnCount(i, 0, 1<<31-2); err != nil {
 			return err
 		}
 		p.epoch++
@@ -177,13 +177,13 @@ func (t *tableReader) findPlace(p *rowPlace) (err error) {
 		}
 	}
 	if i := t.stepAt; i >= 0 && t.present[i] {
-		n, err := t.countAt(i, 0, 1<<53)
+		n, err := t.columnCount(i, 0, 1<<53)
 		if p.step = int64(n); err != nil {
 			return err
 		}
 	}
 	if i := t.rankAt; i >= 0 && t.present[i] {
-		if p.rank, err = t.countAt(i, 0, record.MaxWorkers-1); err != nil {
+		if p.rank, err = t.columnCount(i, 0, record.MaxWorkers-1); err != nil {
 			return err
 		}
 	}
@@ -196,14 +196,14 @@ func (t *tableReader) findPlace(p *rowPlace) (err error) {
 		}
 	}
 	if t.kind == nvidiaKind && p.rank < 0 {
-		p.rank = t.findGPU()
+		p.rank = t.findGPUIndex()
 	}
 	return nil
 }
 
-// findGPU numbers the GPUs in nvidia-smi's rows without an index by the first rows of their bus or
+// findGPUIndex numbers the GPUs in nvidia-smi's rows without an index by the first rows of their bus or
 // identifier. It returns -1 if the table has neither.
-func (t *tableReader) findGPU() int {
+func (t *tableReader) findGPUIndex() int {
 	for i := range t.columns {
 		base, _ := splitUnit(t.columns[i].name)
 		switch base {
@@ -220,8 +220,8 @@ func (t *tableReader) findGPU() int {
 	return -1
 }
 
-// momentLayouts are the forms of dates and times. Times without a zone are taken as UTC.
-var momentLayouts = [...]string{
+// timeLayouts are the forms of dates and times. Times without a zone are taken as UTC.
+var timeLayouts = [...]string{
 	time.RFC3339Nano, "2006-01-02 15:04:05.999999999Z07:00", "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999",
 	"2006/01/02 15:04:05.999999999", "2006-01-02 15:04", "02.01.2006 15:04:05", "Mon Jan _2 15:04:05 2006",
 }
@@ -233,12 +233,12 @@ const (
 	nanosecondsFrom  = 1e17
 )
 
-// parseMoment parses a date with a time, or a number of seconds, milliseconds, microseconds or
+// parseTimestamp parses a date with a time, or a number of seconds, milliseconds, microseconds or
 // nanoseconds since 1970, into seconds since 1970. It first tries the form of the column's last date.
-func (c *column) parseMoment(cell *scan.Cell) (float64, bool) {
+func (c *column) parseTimestamp(cell *scan.Cell) (float64, bool) {
 	v, ok := cell.Number, cell.Length > 0 && cell.Length == len(cell.Text)
 	if !ok {
-		if v, ok = c.parseStamp(cell.Text); ok {
+		if v, ok = c.parseDateTime(cell.Text); ok {
 			return v, true
 		}
 		v, ok = scan.ParseFloat(cell.Text)
@@ -263,9 +263,9 @@ func (c *column) parseMoment(cell *scan.Cell) (float64, bool) {
 	if i := strings.LastIndexByte(text, ','); i > 0 && len(text)-i == 4 { // as Python's logging writes milliseconds
 		text = text[:i] + "." + text[i+1:]
 	}
-	for i := range momentLayouts {
-		k := (c.moment + i) % len(momentLayouts)
-		if at, err := time.Parse(momentLayouts[k], text); err == nil {
+	for i := range timeLayouts {
+		k := (c.moment + i) % len(timeLayouts)
+		if at, err := time.Parse(timeLayouts[k], text); err == nil {
 			c.moment = k
 			return float64(at.UnixNano()) / 1e9, true
 		}
@@ -273,8 +273,8 @@ func (c *column) parseMoment(cell *scan.Cell) (float64, bool) {
 	return 0, false
 }
 
-// parseStamp parses a date with a time and without a zone, such as 2006-01-02 15:04:05.999.
-func (c *column) parseStamp(cell []byte) (float64, bool) {
+// parseDateTime parses a date with a time and without a zone, such as 2006-01-02 15:04:05.999.
+func (c *column) parseDateTime(cell []byte) (float64, bool) {
 	const shortest = len(time.DateTime)
 	if len(cell) < shortest || len(cell) > shortest+10 || cell[10] != ' ' && cell[10] != 'T' {
 		return 0, false

@@ -16,7 +16,7 @@ const maxColumns = 1000
 
 // preamble is the beginning of a table up to its header.
 type preamble struct {
-	form   form
+	form   tableForm
 	header []string // names of the columns; nil if the table has none
 	lines  int      // number of lines before the first row
 	width  int      // number of columns
@@ -40,12 +40,12 @@ func parsePreamble(text []byte, mappings []Mapping) (p preamble, ok bool) {
 			if bytes.HasPrefix(comment, []byte("published by ")) {
 				p.source = string(comment)
 			}
-		case isRule(trimmed):
+		case isDividerLine(trimmed):
 		case number == 1 && len(trimmed) == 5 && bytes.HasPrefix(trimmed, []byte("sep=")):
 			stated = trimmed[4:]
 		default:
 			p, ok = p.parseHeader(number, line, comment, stated, rest, ended)
-			if ok && p.beginsWithRow(mappings) {
+			if ok && p.headerIsRow(mappings) {
 				p.header, p.lines = nil, p.lines-1
 			}
 			return p, ok
@@ -78,9 +78,9 @@ func (p preamble) parseHeader(number int, line, comment, stated, rest []byte, en
 		return p, false
 	}
 	p.width, p.lines = len(cells), number
-	if !slices.ContainsFunc(cells, isName) {
+	if !slices.ContainsFunc(cells, isTextCell) {
 		p.lines--
-		if names, err := p.form.split(nil, comment); err == nil && len(names) == len(cells) && slices.ContainsFunc(names, isName) {
+		if names, err := p.form.split(nil, comment); err == nil && len(names) == len(cells) && slices.ContainsFunc(names, isTextCell) {
 			p.header = columnNames(names)
 		}
 		return p, true
@@ -92,9 +92,9 @@ func (p preamble) parseHeader(number int, line, comment, stated, rest []byte, en
 	return p, true
 }
 
-// beginsWithRow reports whether the supposed header is a row: the user has given the columns by
+// headerIsRow reports whether the supposed header is a row: the user has given the columns by
 // position, their cells are the numbers that the fields need, and no cell is the name of a known column.
-func (p preamble) beginsWithRow(mappings []Mapping) bool {
+func (p preamble) headerIsRow(mappings []Mapping) bool {
 	numbers := 0
 	for _, m := range mappings {
 		if m.position == 0 || m.position > len(p.header) {
@@ -115,7 +115,7 @@ func (p preamble) beginsWithRow(mappings []Mapping) bool {
 	})
 }
 
-func isName(c scan.Cell) bool { return !looksNumeric(c.Text) }
+func isTextCell(c scan.Cell) bool { return !looksNumeric(c.Text) }
 
 func columnNames(cells []scan.Cell) []string {
 	names := make([]string, len(cells))
@@ -133,17 +133,17 @@ func looksNumeric(cell []byte) bool {
 	if _, ok := (numberForm{decimal: '.'}).parse(cell); ok {
 		return true
 	}
-	return new(markEvidence).add(cell)
+	return new(decimalMarkCounts).add(cell)
 }
 
-// markEvidence counts what a column's numbers show about its decimal mark.
-type markEvidence struct {
+// decimalMarkCounts counts what a column's numbers show about its decimal mark.
+type decimalMarkCounts struct {
 	decimalComma, groupComma, anyComma int // 0,607; 1,234,567 or 1,234.5; 1,234
 	decimalPoint, groupPoint, anyPoint int // 0.607; 1.234.567 or 1.234,5; 1.234
 	example                            string
 }
 
-func (e *markEvidence) add(cell []byte) bool {
+func (e *decimalMarkCounts) add(cell []byte) bool {
 	body := bytes.TrimLeft(cell, "+-")
 	if i := bytes.IndexAny(body, "eE"); i > 0 {
 		body = body[:i]
@@ -198,7 +198,7 @@ func (e *markEvidence) add(cell []byte) bool {
 	return true
 }
 
-func (e *markEvidence) keepExample(cell []byte) {
+func (e *decimalMarkCounts) keepExample(cell []byte) {
 	if e.example == "" {
 		e.example = string(cell)
 	}
@@ -209,20 +209,20 @@ type columnSurvey struct {
 	whole          int // numbers that are integers and not negative
 	positive       int // those of them that are not 0
 	large          int // numbers that are seconds since 1970, if they are a time
-	marks          markEvidence
+	marks          decimalMarkCounts
 	form           numberForm
 	assumed        string // explanation of form, if it is an assumption
 }
 
 // surveyRows surveys text, the complete lines after the header.
-func surveyRows(f form, width int, text []byte) []columnSurvey {
+func surveyRows(f tableForm, width int, text []byte) []columnSurvey {
 	s := make([]columnSurvey, width)
 	for cells, ok := range f.rows(text, width) {
 		for i := 0; ok && i < width; i++ {
 			s[i].add(&cells[i])
 		}
 	}
-	decideMarks(f, s)
+	decideDecimalMarks(f, s)
 	return s
 }
 
@@ -270,9 +270,9 @@ func (s *columnSurvey) addNumber(v float64) {
 	}
 }
 
-// decideMarks decides the decimal mark of each column: by a number that can be read in only one
+// decideDecimalMarks decides the decimal mark of each column: by a number that can be read in only one
 // way, or else by the other columns and the delimiter.
-func decideMarks(f form, s []columnSurvey) {
+func decideDecimalMarks(f tableForm, s []columnSurvey) {
 	commas, points := false, false
 	for i := range s {
 		m := s[i].marks
@@ -297,18 +297,18 @@ func decideMarks(f form, s []columnSurvey) {
 			}
 		case m.anyComma > 0 && (commas || !points && f.delimiter != ','):
 			s[i].form = numberForm{decimal: ','}
-			s[i].assumed = "a comma is the decimal mark, as in " + m.example + why(commas)
+			s[i].assumed = "a comma is the decimal mark, as in " + m.example + describeMarkSource(commas)
 		case m.anyComma > 0:
 			s[i].form.group = ','
-			s[i].assumed = "commas separate thousands, as in " + m.example + why(points)
+			s[i].assumed = "commas separate thousands, as in " + m.example + describeMarkSource(points)
 		case m.anyPoint > 0 && commas:
 			s[i].form = numberForm{decimal: ',', group: '.'}
-			s[i].assumed = "points separate thousands, as in " + m.example + why(commas)
+			s[i].assumed = "points separate thousands, as in " + m.example + describeMarkSource(commas)
 		}
 	}
 }
 
-func why(others bool) string {
+func describeMarkSource(others bool) string {
 	if others {
 		return " (by the other columns)"
 	}

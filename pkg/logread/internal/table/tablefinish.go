@@ -38,7 +38,7 @@ func (t *tableReader) finish() []*record.Part {
 	}
 	t.multiplyNodes(parts)
 	t.finishTimes(parts)
-	t.finishFractions(parts)
+	t.convertPercentages(parts)
 	for _, p := range parts {
 		p.Run.ThroughputUnit = t.throughputUnit()
 		for i := range p.Run.Epochs {
@@ -122,7 +122,7 @@ func (t *tableReader) finishRun(run *tableRun, shift int) bool {
 			out.Info.Workers = len(lists)
 		}
 	}
-	run.elapsed.Use(out.Epochs, -shift, t.in.Report)
+	run.elapsed.SetEpochSeconds(out.Epochs, -shift, t.in.Report)
 	t.sortCurves(run.curves.All)
 	for _, c := range run.curves.All {
 		if t.kind == tensorBoardKind && c.Name == "Value" {
@@ -146,7 +146,7 @@ func (t *tableReader) finishRun(run *tableRun, shift int) bool {
 			t.in.Report.AddAssumption("energy: the rows are those of one GPU, because no column (index, uuid, pci.bus_id) distinguishes several")
 		}
 		if late := run.late; late.rows > 0 {
-			t.in.AddProblem(late.line, "the time of GPU %d goes back: the power of %s with a time before that of an earlier row is not in the energy", late.gpu, english.Count(late.rows, "row"))
+			t.in.AddProblem(late.line, "the time of GPU %d goes back: the power of %s with a time before that of an earlier row is not in the energy", late.gpu, english.FormatCount(late.rows, "row"))
 		}
 	}
 	return len(out.Epochs)+len(out.Curves)+len(out.Trials) > 0 || out.WallSeconds > 0 || out.Info.Config[record.TrainingSecondsKey] != nil || t.kind == joblogKind
@@ -197,8 +197,8 @@ func (t *tableReader) finishTimes(parts []*record.Part) {
 	total, cumulative, several, elapsed := c.field == fields.TrainingTime, true, false, c.field == fields.Elapsed
 	for _, p := range parts {
 		if len(p.Run.Epochs) > 1 {
-			total, cumulative, several = total && isConstant(p.Run.Epochs), cumulative && isCumulative(p.Run.Epochs), true
-			elapsed = elapsed && (!c.isOftenPerEpoch() || isElapsed(p.Run.Epochs))
+			total, cumulative, several = total && haveConstantTimes(p.Run.Epochs), cumulative && isCumulative(p.Run.Epochs), true
+			elapsed = elapsed && (!c.mayMeanEpochTime() || mayBeElapsedTimes(p.Run.Epochs))
 		}
 	}
 	switch {
@@ -207,7 +207,7 @@ func (t *tableReader) finishTimes(parts []*record.Part) {
 	case elapsed, t.kind == ultralyticsKind, several && cumulative && !total:
 		t.in.Report.AddAssumption("column %q is the time since the start; its differences are the times of the epochs, with everything between them", c.name)
 		for _, p := range parts {
-			record.TakeDifferences(p.Run.Epochs, p != parts[0], t.in.Report)
+			record.ElapsedToDurations(p.Run.Epochs, p != parts[0], t.in.Report)
 		}
 	case several && total:
 		t.in.Report.AddAssumption("column %q is the time of the complete training: it is the same in each row", c.name)
@@ -225,8 +225,8 @@ func (t *tableReader) finishTimes(parts []*record.Part) {
 	}
 }
 
-// isConstant reports whether all epochs have the same time, with a fraction of a second.
-func isConstant(epochs []runs.Epoch) bool {
+// haveConstantTimes reports whether all epochs have the same time, with a fraction of a second.
+func haveConstantTimes(epochs []runs.Epoch) bool {
 	for _, e := range epochs {
 		if e.Seconds != epochs[0].Seconds || e.Seconds == math.Trunc(e.Seconds) {
 			return false
@@ -256,9 +256,9 @@ func isCumulative(epochs []runs.Epoch) bool {
 	return last > minCumulativeGrowth*first
 }
 
-// isOftenPerEpoch reports whether the column's name, such as "Elapsed (s)", is given to times since
+// mayMeanEpochTime reports whether the column's name, such as "Elapsed (s)", is given to times since
 // the start, but also to times of epochs.
-func (c *column) isOftenPerEpoch() bool {
+func (c *column) mayMeanEpochTime() bool {
 	base, _ := splitUnit(c.name)
 	name := fields.Normalize(base)
 	return !c.mapped && !strings.Contains(name, "total") && (strings.Contains(name, "elapsed") || strings.HasPrefix(name, "wall"))
@@ -271,9 +271,9 @@ const (
 	minRisingEpochs = 8
 )
 
-// isElapsed reports whether the epochs' times can be times since the start of a run that was
+// mayBeElapsedTimes reports whether the epochs' times can be times since the start of a run that was
 // resumed at most once in three epochs.
-func isElapsed(epochs []runs.Epoch) bool {
+func mayBeElapsedTimes(epochs []runs.Epoch) bool {
 	var times []float64
 	falls := 0
 	for _, e := range epochs {
@@ -295,8 +295,8 @@ func isElapsed(epochs []runs.Epoch) bool {
 	return n < fewEpochs || n >= minRisingEpochs || times[n-1] > minCumulativeGrowth*times[0]
 }
 
-// finishFractions converts percentages, columns whose maximum is between 1 and 100, to fractions.
-func (t *tableReader) finishFractions(parts []*record.Part) {
+// convertPercentages converts percentages, columns whose maximum is between 1 and 100, to fractions.
+func (t *tableReader) convertPercentages(parts []*record.Part) {
 	for i := range t.columns {
 		c := &t.columns[i]
 		if c.kind != fields.Fraction || c.epoch == nil || c.factor != 1 {

@@ -18,18 +18,18 @@ type tableRun struct {
 	list     *record.RankEpochs         // of listRank; see epochsOf
 	listRank int
 	curves   record.Curves
-	last     int       // number of the epoch of the last row plus one
-	line     int       // of the last row
-	power    []samples // of each GPU
-	late     lateRows  // whose power is not in the integral
+	last     int               // number of the epoch of the last row plus one
+	line     int               // of the last row
+	power    []powerIntegrator // of each GPU
+	late     lateRows          // whose power is not in the integral
 
 	lastStep int64             // of the last row; -1 if unknown
 	rates    record.EpochRates // of the steps, by rank and epoch
-	elapsed  record.Elapsed
+	elapsed  record.ElapsedTimes
 }
 
-// samples integrates the power of one GPU over time by the trapezoidal rule.
-type samples struct {
+// powerIntegrator integrates the power of one GPU over time by the trapezoidal rule.
+type powerIntegrator struct {
 	time, watts float64 // of the latest sample
 	joules      float64
 	n           int
@@ -37,7 +37,7 @@ type samples struct {
 
 // add adds a sample. It returns false, and does not change the integral, if an earlier row has a
 // later time, which is already counted.
-func (s *samples) add(t, watts float64) bool {
+func (s *powerIntegrator) add(t, watts float64) bool {
 	if math.IsNaN(t) || math.IsNaN(watts) {
 		return true
 	}
@@ -67,7 +67,7 @@ func keyFields() []string {
 }
 
 // findRun returns the current row's run, and adds it if it is new. It completes the epoch of the row.
-func (t *tableReader) findRun(p *rowPlace) (*tableRun, error) {
+func (t *tableReader) findRun(p *rowPosition) (*tableRun, error) {
 	t.key = t.key[:0]
 	for _, i := range t.keys {
 		t.key = append(append(t.key, t.cells[i].Text...), 0)
@@ -109,7 +109,7 @@ func (t *tableReader) findRun(p *rowPlace) (*tableRun, error) {
 
 // beginsRun reports whether the current row begins another run with the same properties. It returns
 // an error if the row repeats the epoch of an earlier row.
-func (t *tableReader) beginsRun(run *tableRun, p *rowPlace) (bool, error) {
+func (t *tableReader) beginsRun(run *tableRun, p *rowPosition) (bool, error) {
 	switch t.layout {
 	case rowsAreRuns:
 		if t.trialAt >= 0 && t.present[t.trialAt] || len(run.epochs) == 0 && run.part.Run.WallSeconds == 0 && len(run.part.Run.Trials) > 0 {
@@ -123,19 +123,19 @@ func (t *tableReader) beginsRun(run *tableRun, p *rowPlace) (bool, error) {
 		begins := t.kind == tableKind && p.step >= 0 && p.step < run.lastStep && p.rank < 0 && t.splitAt < 0 && !t.hasMetric
 		if t.headerAgain > run.line {
 			begins = p.step >= 0 && slices.ContainsFunc(run.curves.All, func(c *record.Curve) bool { return len(c.Steps) > 0 && p.step <= c.Steps[len(c.Steps)-1] })
-			t.reportHeaderAgain(begins)
+			t.reportRepeatedHeader(begins)
 		}
 		return begins, nil
 	case rowsAreEpochs:
 		if p.split == "" && !t.hasMetric {
-			return t.orderEpoch(run, p)
+			return t.checkEpochOrder(run, p)
 		}
 	case rowsAreMoments, unknownLayout:
 	}
 	return false, nil
 }
 
-func (t *tableReader) reportHeaderAgain(begins bool) {
+func (t *tableReader) reportRepeatedHeader(begins bool) {
 	if begins {
 		t.in.Report.AddAssumption("the header occurs again in line %d, and the numbers go back", t.headerAgain)
 	} else {
@@ -143,9 +143,9 @@ func (t *tableReader) reportHeaderAgain(begins bool) {
 	}
 }
 
-// orderEpoch checks the epoch of a row against the earlier rows of its run. begins is set if the
+// checkEpochOrder checks the epoch of a row against the earlier rows of its run. begins is set if the
 // epochs go back: the row begins another run, or resumes this one, as package identity decides.
-func (t *tableReader) orderEpoch(run *tableRun, p *rowPlace) (begins bool, err error) {
+func (t *tableReader) checkEpochOrder(run *tableRun, p *rowPosition) (begins bool, err error) {
 	list := run.epochsOf(p.rank)
 	if list == nil || len(list.Epochs) == 0 {
 		return false, nil
@@ -159,11 +159,11 @@ func (t *tableReader) orderEpoch(run *tableRun, p *rowPlace) (begins bool, err e
 	last := list.Epochs[len(list.Epochs)-1].Epoch
 	switch {
 	case e == nil && again:
-		t.reportHeaderAgain(false)
+		t.reportRepeatedHeader(false)
 	case e == nil, t.splitAt >= 0 && math.IsNaN(e.TrainLoss) && math.IsNaN(e.Seconds) && math.IsNaN(e.Accuracy): // the row of the validation came first
 	case n > 0 && (n < last || again):
 		if again {
-			t.reportHeaderAgain(true)
+			t.reportRepeatedHeader(true)
 		}
 		return true, nil
 	case n == last && n > list.Epochs[0].Epoch && !t.duplicates: // resumed from before the last epoch
@@ -176,7 +176,7 @@ func (t *tableReader) orderEpoch(run *tableRun, p *rowPlace) (begins bool, err e
 }
 
 func (t *tableReader) newRun(line int) (*tableRun, error) {
-	info := runs.Info{Study: t.text(fields.Study), Series: t.text(fields.Series), Source: t.source, Config: map[string]any{}}
+	info := runs.Info{Study: t.fieldText(fields.Study), Series: t.fieldText(fields.Series), Source: t.source, Config: map[string]any{}}
 	for _, c := range []struct {
 		name        string
 		least, most float64
@@ -187,7 +187,7 @@ func (t *tableReader) newRun(line int) (*tableRun, error) {
 		{fields.Batch, 1, 1 << 31, &info.BatchPerWorker},
 		{fields.GlobalBatch, 1, 1 << 31, &info.GlobalBatch},
 	} {
-		n, ok, err := t.count(c.name, c.least, c.most)
+		n, ok, err := t.fieldCount(c.name, c.least, c.most)
 		if err != nil {
 			return nil, err
 		}
@@ -196,7 +196,7 @@ func (t *tableReader) newRun(line int) (*tableRun, error) {
 		}
 		*c.to = n
 	}
-	perNode, ok, err := t.count(fields.WorkersPerNode, 1, record.MaxWorkers)
+	perNode, ok, err := t.fieldCount(fields.WorkersPerNode, 1, record.MaxWorkers)
 	if err != nil {
 		return nil, err
 	}
@@ -204,13 +204,13 @@ func (t *tableReader) newRun(line int) (*tableRun, error) {
 		info.Workers = perNode * info.Nodes
 		t.in.Report.AddAssumptionOnce("the number of workers is %s × %s", fields.Nodes, fields.WorkersPerNode)
 	}
-	seed, seeded, err := t.count(fields.Seed, 0, 1<<53)
+	seed, seeded, err := t.fieldCount(fields.Seed, 0, 1<<53)
 	if err != nil {
 		return nil, err
 	}
 	info.Seed = int64(seed)
 	info.GlobalBatch = cmp.Or(info.GlobalBatch, info.BatchPerWorker*info.Workers)
-	if model := t.text(fields.Model); model != "" {
+	if model := t.fieldText(fields.Model); model != "" {
 		info.Config["model"] = model
 		if t.kind == nvidiaKind {
 			info.Accelerator, info.Config = model, map[string]any{}
@@ -218,10 +218,10 @@ func (t *tableReader) newRun(line int) (*tableRun, error) {
 			info.Series = model
 		}
 	}
-	if id := t.text(fields.Run); id != "" {
+	if id := t.fieldText(fields.Run); id != "" {
 		info.Config["run"] = id
 	}
-	if host := t.text(fields.Host); host != ":" { // as GNU parallel calls the local host
+	if host := t.fieldText(fields.Host); host != ":" { // as GNU parallel calls the local host
 		info.Host.Name = host
 	}
 	role := record.Principal

@@ -14,10 +14,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-func (t *tableReader) storeRow(run *tableRun, p *rowPlace) (good bool) {
+func (t *tableReader) storeRow(run *tableRun, p *rowPosition) (good bool) {
 	if t.trialAt >= 0 && t.present[t.trialAt] {
 		run.part.Run.Trials = append(run.part.Run.Trials, runs.Trial{
-			Name: t.text(fields.Trial), Rate: t.number(fields.SamplesPerSecond), Spread: t.number(fields.Spread), Line: p.line,
+			Name: t.fieldText(fields.Trial), Rate: t.fieldNumber(fields.SamplesPerSecond), Spread: t.fieldNumber(fields.Spread), Line: p.line,
 		})
 		return true
 	}
@@ -42,7 +42,7 @@ func (t *tableReader) storeRow(run *tableRun, p *rowPlace) (good bool) {
 			name = c.field
 		}
 		if p.split != "" {
-			toEpoch, name = splitField(c, p.split), p.split+"/"+name
+			toEpoch, name = epochFieldForSplit(c, p.split), p.split+"/"+name
 		}
 		if c.toCurve || p.split == "test" && c.epoch != nil || toEpoch == nil && c.epoch != nil && t.layout != rowsAreRuns {
 			to := run
@@ -76,9 +76,9 @@ func (t *tableReader) storeRow(run *tableRun, p *rowPlace) (good bool) {
 	return t.hasTotals && t.storeTotals(run, e) || good
 }
 
-// splitField returns the field of an epoch that a column sets in a row about split, a part of the
+// epochFieldForSplit returns the field of an epoch that a column sets in a row about split, a part of the
 // data set, or nil.
-func splitField(c *column, split string) func(*runs.Epoch) *float64 {
+func epochFieldForSplit(c *column, split string) func(*runs.Epoch) *float64 {
 	if split != "val" || c.epoch == nil {
 		return nil
 	}
@@ -95,9 +95,9 @@ func splitField(c *column, split string) func(*runs.Epoch) *float64 {
 	return nil
 }
 
-func (t *tableReader) storeNamedValue(run *tableRun, p *rowPlace) bool {
+func (t *tableReader) storeNamedValue(run *tableRun, p *rowPosition) bool {
 	i, ok := t.at[fields.MetricValue]
-	name := t.text(fields.MetricName)
+	name := t.fieldText(fields.MetricName)
 	if !ok || name == "" || len(name) > 200 || !t.present[i] {
 		return false
 	}
@@ -152,7 +152,7 @@ func (t *tableReader) storeTotals(run *tableRun, e *runs.Epoch) (good bool) {
 		{fields.WallSeconds, func(v float64) { run.part.Run.WallSeconds = v }},
 		{fields.Energy, func(v float64) { info.EnergyJoules = v }},
 	} {
-		if v := t.number(c.name); v > 0 && !math.IsInf(v, 0) {
+		if v := t.fieldNumber(c.name); v > 0 && !math.IsInf(v, 0) {
 			c.to(v)
 			good = true
 		}
@@ -160,7 +160,7 @@ func (t *tableReader) storeTotals(run *tableRun, e *runs.Epoch) (good bool) {
 	if t.layout == rowsAreRuns {
 		good = t.storeRunTimes(run) || good
 	}
-	if samples, ok, err := t.count(fields.Samples, 0, 1<<53); err == nil && ok {
+	if samples, ok, err := t.fieldCount(fields.Samples, 0, 1<<53); err == nil && ok {
 		if e != nil {
 			e.Samples = samples
 			good = true
@@ -174,24 +174,24 @@ func (t *tableReader) storeTotals(run *tableRun, e *runs.Epoch) (good bool) {
 func (t *tableReader) storeRunTimes(run *tableRun) (good bool) {
 	info := &run.part.Run.Info
 	for _, name := range []string{fields.Elapsed, fields.Time} {
-		if v := t.number(name); v > 0 && !math.IsInf(v, 0) && run.part.Run.WallSeconds == 0 {
+		if v := t.fieldNumber(name); v > 0 && !math.IsInf(v, 0) && run.part.Run.WallSeconds == 0 {
 			run.part.Run.WallSeconds, good = v, true
 		}
 	}
-	if v := t.number(fields.SummedSeconds); v > 0 && !math.IsInf(v, 0) && run.part.Run.WallSeconds == 0 && info.Workers > 0 {
+	if v := t.fieldNumber(fields.SummedSeconds); v > 0 && !math.IsInf(v, 0) && run.part.Run.WallSeconds == 0 && info.Workers > 0 {
 		run.part.Run.WallSeconds, good = v/float64(info.Workers), true
 		t.in.Report.AddAssumptionOnce("column %q is the sum over the workers: divided by their number, it is the time of the run", t.columns[t.at[fields.SummedSeconds]].name)
 	}
-	if v := t.number(fields.TrainingTime); v > 0 && !math.IsInf(v, 0) {
+	if v := t.fieldNumber(fields.TrainingTime); v > 0 && !math.IsInf(v, 0) {
 		info.Config[record.TrainingSecondsKey], good = v, true
 	}
-	if v := t.number(fields.Started); v > 0 && v < 1e11 {
+	if v := t.fieldNumber(fields.Started); v > 0 && v < 1e11 {
 		info.Started = time.UnixMilli(int64(v * 1e3)).UTC()
 		if w := run.part.Run.WallSeconds; w > 0 && w < 1e9 {
 			info.Ended = info.Started.Add(time.Duration(w * float64(time.Second)))
 		}
 	}
-	if v := t.number(fields.Ended); v > 0 && v < 1e11 {
+	if v := t.fieldNumber(fields.Ended); v > 0 && v < 1e11 {
 		info.Ended = time.UnixMilli(int64(v * 1e3)).UTC()
 	}
 	if !info.Started.IsZero() && !info.Ended.IsZero() && run.part.Run.WallSeconds == 0 {
@@ -207,14 +207,14 @@ func (t *tableReader) storeRunTimes(run *tableRun) (good bool) {
 		info.Status = runs.StatusDone
 	}
 	t.storeStatus(info)
-	if text := t.text(fields.Command); text != "" {
+	if text := t.fieldText(fields.Command); text != "" {
 		t.storeCommand(run, text)
 	}
 	return good
 }
 
 func (t *tableReader) storeStatus(info *runs.Info) {
-	switch text := t.text(fields.Status); strings.ToLower(text) {
+	switch text := t.fieldText(fields.Status); strings.ToLower(text) {
 	case "":
 	case "finished", "done", "completed", "complete", "success", "succeeded", "ok":
 		info.Status = runs.StatusDone
@@ -225,19 +225,19 @@ func (t *tableReader) storeStatus(info *runs.Info) {
 	default:
 		info.Status, info.Error = runs.StatusFailed, text
 	}
-	code, ok, err := t.count(fields.ExitCode, 0, 1<<31)
+	code, ok, err := t.fieldCount(fields.ExitCode, 0, 1<<31)
 	if err != nil || !ok {
 		return
 	}
 	info.Status = runs.StatusDone
-	if signal := t.textOf("Signal"); signal != "" && signal != "0" {
+	if signal := t.columnText("Signal"); signal != "" && signal != "0" {
 		info.Status, info.Error = runs.StatusFailed, "signal "+signal
 	} else if code != 0 {
 		info.Status, info.Error = runs.StatusFailed, "exit code "+strconv.Itoa(code)
 	}
 }
 
-func (t *tableReader) textOf(name string) string {
+func (t *tableReader) columnText(name string) string {
 	if i := slices.IndexFunc(t.columns, func(c column) bool { return c.name == name }); i >= 0 {
 		return string(t.cells[i].Text)
 	}
@@ -268,7 +268,7 @@ func (t *tableReader) columnRun(row *tableRun, c *column) *tableRun {
 
 // addPoint adds a value to the curve with the given name. c is the value's column, or nil if the
 // name is that of no column.
-func (t *tableReader) addPoint(run *tableRun, c *column, p *rowPlace, name string, v float64) {
+func (t *tableReader) addPoint(run *tableRun, c *column, p *rowPosition, name string, v float64) {
 	step := p.step
 	switch {
 	case t.layout == rowsAreMoments:
@@ -297,13 +297,13 @@ func (t *tableReader) addPoint(run *tableRun, c *column, p *rowPlace, name strin
 	}
 }
 
-func (t *tableReader) addPower(run *tableRun, p *rowPlace) {
+func (t *tableReader) addPower(run *tableRun, p *rowPosition) {
 	gpu := max(p.rank, 0)
 	if gpu >= maxGPUs {
 		return
 	}
 	for len(run.power) <= gpu {
-		run.power = append(run.power, samples{})
+		run.power = append(run.power, powerIntegrator{})
 	}
 	if !run.power[gpu].add(p.time, t.values[t.powerAt]) {
 		if run.late.rows == 0 {

@@ -182,7 +182,7 @@ func isBlank(c byte) bool { return c == ' ' || c == '\t' }
 
 // match matches the number and the literal text after it, sets the value and returns the index
 // after the text, or -1.
-func (x *numeric) match(line []byte, at int, value *Value) int {
+func (x *numberField) match(line []byte, at int, value *Value) int {
 	for at < len(line) && isBlank(line[at]) {
 		at++
 	}
@@ -215,21 +215,21 @@ func (x *numeric) match(line []byte, at int, value *Value) int {
 	value.From = at
 	if x.factor > 0 {
 		if next := x.matchAfter(line, end); next >= 0 {
-			return x.set(value, scan.Scale(v, x.factor), end, next)
+			return x.setValue(value, scan.Scale(v, x.factor), end, next)
 		}
 	}
-	if w, after := addUnit(x.kind, line, end, v); after > end {
+	if w, after := readUnit(x.kind, line, end, v); after > end {
 		if next := x.matchAfter(line, after); next >= 0 {
-			return x.set(value, w, after, next)
+			return x.setValue(value, w, after, next)
 		}
 	}
 	if x.factor > 0 {
 		return -1
 	}
-	return x.set(value, v, end, x.matchAfter(line, end))
+	return x.setValue(value, v, end, x.matchAfter(line, end))
 }
 
-func (x *numeric) set(value *Value, v float64, end, next int) int {
+func (x *numberField) setValue(value *Value, v float64, end, next int) int {
 	if x.kind == fields.Whole {
 		if rounded := math.Round(v); v != rounded {
 			if math.Abs(v-rounded) > 1e-9*math.Abs(v) || v != v { // 1.2k is not exactly 1200
@@ -245,7 +245,7 @@ func (x *numeric) set(value *Value, v float64, end, next int) int {
 	return next
 }
 
-func (x *numeric) matchAfter(line []byte, at int) int {
+func (x *numberField) matchAfter(line []byte, at int) int {
 	if x.after.text != "" {
 		return x.after.match(line, at)
 	}

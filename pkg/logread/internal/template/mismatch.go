@@ -17,9 +17,9 @@ type Mismatch struct {
 // maxCandidates is the number of places at which Mismatch tries the text after *.
 const maxCandidates = 32
 
-// Mismatch returns where the line, which Match does not match, begins to differ from the template.
+// FindMismatch returns where the line, which Match does not match, begins to differ from the template.
 // For a regular expression, it only returns the line's beginning.
-func (t *Template) Mismatch(line []byte) Mismatch {
+func (t *Template) FindMismatch(line []byte) Mismatch {
 	if t.regexp != nil {
 		return Mismatch{Expected: "a text that the regular expression matches"}
 	}
@@ -31,14 +31,14 @@ func (t *Template) Mismatch(line []byte) Mismatch {
 		last := i == len(t.segments)-1 && !t.open
 		if s.anywhere {
 			if next := at; s.find(line, &next, values, last) >= 0 {
-				at, matched = next, matched+s.size()
+				at, matched = next, matched+s.fullMatchSize()
 				continue
 			}
 			m := t.nearestCandidate(s, line, at)
 			m.Matched += matched
 			return m
 		}
-		m, next := t.explain(s, line, at)
+		m, next := t.matchOrExplain(s, line, at)
 		if m.Matched += matched; next < 0 {
 			return m
 		}
@@ -49,7 +49,7 @@ func (t *Template) Mismatch(line []byte) Mismatch {
 	return Mismatch{Offset: end, Expected: "a number that the field can have", Matched: matched}
 }
 
-func (s *segment) size() int {
+func (s *segment) fullMatchSize() int {
 	n := len(s.lead.text)
 	for i := range s.numbers {
 		n += 1 + len(s.numbers[i].after.text)
@@ -69,9 +69,9 @@ func (t *Template) nearestCandidate(s *segment, line []byte, from int) Mismatch 
 		if begin < 0 {
 			break
 		}
-		m, next := t.explain(s, line, begin)
+		m, next := t.matchOrExplain(s, line, begin)
 		if next >= 0 {
-			m = Mismatch{Offset: next, Expected: "the end of the line", Matched: s.size()}
+			m = Mismatch{Offset: next, Expected: "the end of the line", Matched: s.fullMatchSize()}
 		}
 		if m.Matched > best.Matched {
 			best = m
@@ -81,9 +81,9 @@ func (t *Template) nearestCandidate(s *segment, line []byte, from int) Mismatch 
 	return best
 }
 
-// explain matches segment s at an index, and counts the characters and fields that match. It
+// matchOrExplain matches segment s at an index, and counts the characters and fields that match. It
 // returns the index after it, or -1 and where the line differs.
-func (t *Template) explain(s *segment, line []byte, at int) (m Mismatch, next int) {
+func (t *Template) matchOrExplain(s *segment, line []byte, at int) (m Mismatch, next int) {
 	m.Matched, next = matchedBytes(line, at, s.lead.text)
 	if m.Matched < len(s.lead.text) {
 		m.Offset, m.Expected = next, fmt.Sprintf("%q", s.lead.text[m.Matched:])
@@ -107,10 +107,10 @@ func (t *Template) explain(s *segment, line []byte, at int) (m Mismatch, next in
 		if x.kind == fields.Whole {
 			m.Expected = fmt.Sprintf("a whole number for {%s}", f.Name)
 		}
-		if n == 0 || x.set(&value, v, 0, 0) < 0 {
+		if n == 0 || x.setValue(&value, v, 0, 0) < 0 {
 			return m, -1
 		}
-		_, end := addUnit(x.kind, line, at+n, v)
+		_, end := readUnit(x.kind, line, at+n, v)
 		if x.factor > 0 {
 			end = at + n
 		}

@@ -40,19 +40,19 @@ type Template struct {
 	segments []segment
 	open     bool // the template ends with *
 	regexp   *regexp.Regexp
-	groups   []int     // the regular expression's group of each field
-	numbers  []numeric // how the number of each group is read
+	groups   []int         // the regular expression's group of each field
+	numbers  []numberField // how the number of each group is read
 }
 
 type segment struct {
 	anywhere bool    // any text may precede the segment
 	field    int     // index of the field of that text; -1 for *
 	lead     literal // before the first number
-	numbers  []numeric
+	numbers  []numberField
 }
 
-// numeric is a field of a number and the literal text after it.
-type numeric struct {
+// numberField is a field of a number and the literal text after it.
+type numberField struct {
 	field     int
 	kind      fields.Kind
 	factor    float64 // of the unit that the template contains; 0 if it contains none
@@ -60,7 +60,7 @@ type numeric struct {
 	comma     bool    // a comma is the decimal mark
 	plain     bool    // a number directly before after is complete, without a unit from the line
 	after     literal
-	next      follower
+	next      nextElement
 }
 
 // literal is a text without fields and *.
@@ -71,13 +71,13 @@ type literal struct {
 
 func newLiteral(text string) literal { return literal{text, strings.Contains(text, " ")} }
 
-// follower is what follows a number and the literal text after it.
-type follower uint8
+// nextElement is what follows a number and the literal text after it.
+type nextElement uint8
 
 const (
-	nextNumber follower = iota // another number
-	nextAny                    // any text, if after is empty
-	nextEnd                    // the end of the line
+	nextNumber nextElement = iota // another number
+	nextAny                       // any text, if after is empty
+	nextEnd                       // the end of the line
 )
 
 // String returns the text of the template.
@@ -148,7 +148,7 @@ func (t *Template) parseRegexp(expression string) (err error) {
 		}
 		k := len(t.fields) - 1
 		t.groups = append(t.groups, i)
-		t.numbers = append(t.numbers, numeric{field: k, kind: t.fields[k].Kind, separated: true, next: nextEnd})
+		t.numbers = append(t.numbers, numberField{field: k, kind: t.fields[k].Kind, separated: true, next: nextEnd})
 	}
 	if len(t.fields) == 0 {
 		return fmt.Errorf("the regular expression has no named group such as (?P<epoch>\\d+)")
@@ -161,7 +161,7 @@ func (t *Template) addField(name string) error {
 		return fmt.Errorf("duplicate field {%s}", name)
 	}
 	f := Field{Name: name, Kind: fields.Metric}
-	if known := fields.Named(name); known != nil && known.InTemplates {
+	if known := fields.ByName(name); known != nil && known.InTemplates {
 		f.Kind = known.Kind
 	}
 	t.fields = append(t.fields, f)
@@ -174,14 +174,14 @@ type parser struct {
 	at      int // index of the next character in text
 	current segment
 	literal strings.Builder // literal text since the last field or *
-	last    lastElement
+	last    previousElement
 }
 
-// lastElement is the element before a literal text.
-type lastElement uint8
+// previousElement is the element before a literal text.
+type previousElement uint8
 
 const (
-	atStart lastElement = iota
+	atStart previousElement = iota
 	atNumber
 	atText
 	atStar
@@ -202,8 +202,8 @@ func (p *parser) parse() error {
 		case strings.HasPrefix(p.text[p.at:], "{{"), strings.HasPrefix(p.text[p.at:], "}}"):
 			p.literal.WriteByte(c)
 			p.at += 2
-		case c == '*' || wildcard(p.text[p.at:]) > 0:
-			n := max(1, wildcard(p.text[p.at:]))
+		case c == '*' || wildcardLength(p.text[p.at:]) > 0:
+			n := max(1, wildcardLength(p.text[p.at:]))
 			if p.last == atText && p.literal.Len() == 0 {
 				return p.failf(p.at, "got %s after a field of a text, want other text between them", p.text[p.at:p.at+n])
 			}
@@ -236,9 +236,9 @@ func (p *parser) parse() error {
 	return nil
 }
 
-// wildcard returns the length of {?}, {?1} and so on at the beginning of text, or 0. They match any
+// wildcardLength returns the length of {?}, {?1} and so on at the beginning of text, or 0. They match any
 // text, as * does; package suggest writes them for unknown values.
-func wildcard(text string) int {
+func wildcardLength(text string) int {
 	if !strings.HasPrefix(text, "{?") {
 		return 0
 	}
@@ -279,13 +279,13 @@ func (p *parser) parseField() error {
 		return nil
 	}
 	p.endLiteral(nextNumber)
-	x := numeric{field: k, kind: kind, separated: true}
+	x := numberField{field: k, kind: kind, separated: true}
 	if rest, ok := strings.CutPrefix(unit, ","); ok && kind != fields.Whole {
 		x.comma, unit, hasUnit = true, rest, rest != ""
 	}
 	if hasUnit {
-		if x.factor = writtenUnit(kind, unit, true); x.factor == 0 {
-			return p.failf(begin+1+len(name)+1, "got the unit %q for {%s}, want %s", unit, name, units(kind))
+		if x.factor = literalUnitFactor(kind, unit, true); x.factor == 0 {
+			return p.failf(begin+1+len(name)+1, "got the unit %q for {%s}, want %s", unit, name, describeUnits(kind))
 		}
 	}
 	p.current.numbers = append(p.current.numbers, x)
@@ -295,14 +295,14 @@ func (p *parser) parseField() error {
 
 // beginSegment begins a segment, which any text may precede. field is the index of the field of
 // that text, or -1.
-func (p *parser) beginSegment(field int, last lastElement) {
+func (p *parser) beginSegment(field int, last previousElement) {
 	p.endLiteral(nextAny)
 	p.t.segments = append(p.t.segments, p.current)
 	p.current = segment{anywhere: true, field: field}
 	p.last = last
 }
 
-func (p *parser) endLiteral(next follower) {
+func (p *parser) endLiteral(next nextElement) {
 	text := p.literal.String()
 	p.literal.Reset()
 	if len(p.current.numbers) == 0 {
@@ -312,7 +312,7 @@ func (p *parser) endLiteral(next follower) {
 	x := &p.current.numbers[len(p.current.numbers)-1]
 	x.after, x.next = newLiteral(text), next
 	if x.factor == 0 {
-		x.factor = writtenUnit(x.kind, text, false)
+		x.factor = literalUnitFactor(x.kind, text, false)
 	}
 	x.plain = text != "" && !x.comma && (x.factor > 0 || endsNumber(x.kind, text))
 	if len(text) > 0 && text[0] == ',' && (len(text) > 1 && text[1] != ' ' || len(text) == 1 && next == nextNumber) {

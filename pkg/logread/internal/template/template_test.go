@@ -195,7 +195,7 @@ func TestUnits(t *testing.T) {
 		}
 		var v [1]Value
 		if !tmpl.Match([]byte(c.line), v[:]) {
-			t.Errorf("%q does not match %q: %+v", c.template, c.line, tmpl.Mismatch([]byte(c.line)))
+			t.Errorf("%q does not match %q: %+v", c.template, c.line, tmpl.FindMismatch([]byte(c.line)))
 		} else if math.Abs(v[0].Number-c.want) > 1e-12*math.Abs(c.want) {
 			t.Errorf("%q, line %q: got %g, want %g", c.template, c.line, v[0].Number, c.want)
 		}
@@ -274,7 +274,7 @@ func TestMismatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m := tmpl.Mismatch([]byte(c.line)); m.Offset != c.offset || m.Expected != c.expected {
+		if m := tmpl.FindMismatch([]byte(c.line)); m.Offset != c.offset || m.Expected != c.expected {
 			t.Errorf("%q, line %q: got %+v, want offset %d and %s", c.template, c.line, m, c.offset, c.expected)
 		}
 	}
@@ -324,7 +324,7 @@ func TestAdversarial(t *testing.T) {
 		if tmpl.Match(line, values) {
 			t.Errorf("%q matches", c.template)
 		}
-		tmpl.Mismatch(line)
+		tmpl.FindMismatch(line)
 		if d := time.Since(begin); d > 30*time.Second {
 			t.Errorf("%q, line of %q: %s", c.template, c.repeated, d)
 		}
@@ -361,7 +361,7 @@ func FuzzMatch(f *testing.F) {
 		}
 		values := make([]Value, len(tmpl.Fields()))
 		if !tmpl.Match([]byte(line), values) {
-			if m := tmpl.Mismatch([]byte(line)); m.Offset < 0 || m.Offset > len(line) || m.Expected == "" {
+			if m := tmpl.FindMismatch([]byte(line)); m.Offset < 0 || m.Offset > len(line) || m.Expected == "" {
 				t.Errorf("%q, line %q: got %+v", text, line, m)
 			}
 			return

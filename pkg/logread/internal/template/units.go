@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-func units(k fields.Kind) string {
+func describeUnits(k fields.Kind) string {
 	switch k {
 	case fields.Seconds:
 		return "a unit of time such as ms, s or min, or a comma if it is the decimal mark"
@@ -39,9 +39,9 @@ func endsNumber(kind fields.Kind, text string) bool {
 	return len(b) > 0 && b[0] != '%' && b[0] != ':' && !scan.IsLetter(b[0]) && b[0] < 0x80
 }
 
-// writtenUnit returns the factor of the unit with which text, the literal text after a field,
+// literalUnitFactor returns the factor of the unit with which text, the literal text after a field,
 // begins, or 0. If whole is set, the text must be only a unit.
-func writtenUnit(kind fields.Kind, text string, whole bool) float64 {
+func literalUnitFactor(kind fields.Kind, text string, whole bool) float64 {
 	b := []byte(strings.TrimLeft(text, " "))
 	attached := len(b) == len(text)
 	n := scan.LengthOfUnit(b)
@@ -51,7 +51,7 @@ func writtenUnit(kind fields.Kind, text string, whole bool) float64 {
 	}
 	switch kind {
 	case fields.Seconds:
-		return scan.TimeUnit(word)
+		return scan.SecondsPerUnit(word)
 	case fields.Fraction:
 		if len(b) > 0 && b[0] == '%' || string(word) == "percent" {
 			return 0.01
@@ -60,22 +60,22 @@ func writtenUnit(kind fields.Kind, text string, whole bool) float64 {
 		if string(b) == "%" && whole {
 			return 1
 		}
-		if f := scan.TimeUnit(word); attached && f > 0 && (string(word) != "m" || whole) {
+		if f := scan.SecondsPerUnit(word); attached && f > 0 && (string(word) != "m" || whole) {
 			return f
 		}
 		fallthrough
 	case fields.Number, fields.Whole:
 		if attached {
-			return scan.Multiple(word)
+			return scan.SIPrefixFactor(word)
 		}
 	case fields.Moment, fields.Text:
 	}
 	return 0
 }
 
-// addUnit reads the unit after a number v, which ends before index at. It returns the value and the
+// readUnit reads the unit after a number v, which ends before index at. It returns the value and the
 // index after the unit, or at if there is none.
-func addUnit(kind fields.Kind, line []byte, at int, v float64) (float64, int) {
+func readUnit(kind fields.Kind, line []byte, at int, v float64) (float64, int) {
 	if at == len(line) {
 		return v, at
 	}
@@ -85,17 +85,17 @@ func addUnit(kind fields.Kind, line []byte, at int, v float64) (float64, int) {
 	}
 	switch kind {
 	case fields.Seconds:
-		return scan.AddTime(line, at, v, true)
+		return scan.ReadRestOfTime(line, at, v, true)
 	case fields.Metric:
 		switch word := line[at : at+scan.LengthOfUnit(line[at:])]; {
 		case c == '%':
 			return v, at + 1
 		case c == ' ' || c == '\t':
 			return v, at
-		case len(word) == 1 && scan.Multiple(word) > 0:
-			return v * scan.Multiple(word), at + 1
+		case len(word) == 1 && scan.SIPrefixFactor(word) > 0:
+			return v * scan.SIPrefixFactor(word), at + 1
 		default:
-			w, end := scan.AddTime(line, at, v, false)
+			w, end := scan.ReadRestOfTime(line, at, v, false)
 			if string(line[at:end]) == "m" {
 				return v, at // minutes, meters or millions
 			}
@@ -110,25 +110,25 @@ func addUnit(kind fields.Kind, line []byte, at int, v float64) (float64, int) {
 			return v / 100, end + 1
 		}
 	case fields.Number, fields.Whole:
-		if n := scan.LengthOfUnit(line[at:]); n == 1 && scan.Multiple(line[at:at+1]) > 0 {
-			return v * scan.Multiple(line[at:at+1]), at + 1
+		if n := scan.LengthOfUnit(line[at:]); n == 1 && scan.SIPrefixFactor(line[at:at+1]) > 0 {
+			return v * scan.SIPrefixFactor(line[at:at+1]), at + 1
 		}
 	case fields.Moment, fields.Text:
 	}
 	return v, at
 }
 
-const maxNumber = 64
+const maxNumberBytes = 64
 
 // parseNumber parses the number at the beginning of b and returns its length, or 0. separated
 // states whether commas may separate thousands.
 func parseNumber(b []byte, separated bool) (v float64, n int) {
-	b = b[:min(len(b), maxNumber+1)]
+	b = b[:min(len(b), maxNumberBytes+1)]
 	v, n = scan.ParseDecimal(b)
 	switch {
 	case n == 0:
 		return parseUnusualNumber(b)
-	case n > maxNumber:
+	case n > maxNumberBytes:
 		return 0, 0
 	case n == len(b):
 		return v, n
@@ -145,7 +145,7 @@ func parseNumber(b []byte, separated bool) (v float64, n int) {
 // parseThousands parses a number with commas between thousands, as in 1,234.5, and returns its
 // length, or 0.
 func parseThousands(b []byte) (v float64, n int) {
-	var buf [maxNumber]byte
+	var buf [maxNumberBytes]byte
 	k := 0 // length of the number without commas
 	if len(b) > 0 && (b[0] == '-' || b[0] == '+') {
 		buf[0], k, n = b[0], 1, 1
@@ -191,7 +191,7 @@ var decimalComma = regexp.MustCompile(`^[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+(?:[
 // length, or 0. It reads a number without a comma as parseNumber does, but refuses one with a
 // point: 1.234 may be 1234.
 func parseDecimalComma(b []byte) (v float64, n int) {
-	b = b[:min(len(b), maxNumber)]
+	b = b[:min(len(b), maxNumberBytes)]
 	m := decimalComma.Find(b)
 	if m == nil {
 		if v, n = parseNumber(b, false); bytes.IndexByte(bytes.TrimSuffix(b[:n], []byte(".")), '.') >= 0 {
@@ -200,7 +200,7 @@ func parseDecimalComma(b []byte) (v float64, n int) {
 		return v, n
 	}
 	n = len(m)
-	if n == maxNumber || n+1 < len(b) && (b[n] == ',' || b[n] == '.') && scan.IsDigit(b[n+1]) { // a list
+	if n == maxNumberBytes || n+1 < len(b) && (b[n] == ',' || b[n] == '.') && scan.IsDigit(b[n+1]) { // a list
 		return 0, 0
 	}
 	v, ok := scan.ParseFloat([]byte(strings.NewReplacer(".", "", ",", ".").Replace(string(m))))
@@ -215,12 +215,12 @@ func hasThreeDigits(b []byte) bool {
 }
 
 func parseUnusualNumber(b []byte) (v float64, n int) {
-	b = b[:min(len(b), maxNumber)]
+	b = b[:min(len(b), maxNumberBytes)]
 	c := scan.Cursor{Rest: b}
 	v = c.ReadFloat()
 	n = len(b) - len(c.Rest)
 	isWord := n > 0 && !scan.IsDigit(b[n-1]) && b[n-1] != '.' // nan or inf
-	if c.Failed || n == maxNumber || n < len(b) && (b[n]|0x20 == 'x' || isWord && scan.LengthOfUnit(b[n:]) > 0) {
+	if c.Failed || n == maxNumberBytes || n < len(b) && (b[n]|0x20 == 'x' || isWord && scan.LengthOfUnit(b[n:]) > 0) {
 		return 0, 0
 	}
 	return v, n

@@ -65,14 +65,14 @@ func toPart(r *logline.Run, fromZero map[logline.FormatID]bool, report *record.R
 	if r.HasTimes {
 		r.Run.Info.Started, r.Run.Info.Ended = time.UnixMilli(r.Started).UTC(), time.UnixMilli(r.Ended).UTC()
 	}
-	if templatesOf(r).ratesOfRanks && len(r.Epochs.All) > 1 {
+	if templateStateOf(r).ratesOfRanks && len(r.Epochs.All) > 1 {
 		r.SumRates = true
 		report.AddAssumptionOnce("samples and samples per second are those of each rank; the ranks' values are summed")
 	}
 	trainer.FinishBars(r, report)
 	kind := &all[mainFormat(r)]
-	templatesOf(r).reportCounts(kind.CountsFromZero, &r.Epochs, report)
-	first := r.Epochs.First()
+	templateStateOf(r).reportEpochNumbering(kind.CountsFromZero, &r.Epochs, report)
+	first := r.Epochs.FirstEpochNumber()
 	fromZero[mainFormat(r)] = fromZero[mainFormat(r)] || first == 0
 	r.Run.Epochs = r.Epochs.Merge(r.SumRates, kind.CountsFromZero || fromZero[mainFormat(r)] && first > 1, report)
 	slices.SortFunc(r.Curves.All, func(a, b *record.Curve) int { return cmp.Or(cmp.Compare(a.Name, b.Name), a.Rank-b.Rank) })
@@ -82,7 +82,7 @@ func toPart(r *logline.Run, fromZero map[logline.FormatID]bool, report *record.R
 		}
 	}
 	if len(r.Run.Epochs) > 0 {
-		templatesOf(r).elapsed.Use(r.Run.Epochs, r.Run.Epochs[0].Epoch-first, report)
+		templateStateOf(r).elapsed.SetEpochSeconds(r.Run.Epochs, r.Run.Epochs[0].Epoch-first, report)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Trials)) {
 		r.Run.Trials = append(r.Run.Trials, *r.Trials[name])

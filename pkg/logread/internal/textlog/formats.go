@@ -98,7 +98,7 @@ func newFormatIndex() *formatIndex {
 	id := 0
 	for name, f := range x.formats {
 		for _, text := range f.Templates {
-			r := newFormatTemplate(f, text, id, logline.FormatID(name))
+			r := newFormatRule(f, text, id, logline.FormatID(name))
 			add(name, r, r.Prefix[0])
 			id++
 		}
@@ -119,8 +119,8 @@ func newFormatIndex() *formatIndex {
 	return &x
 }
 
-// newFormatTemplate returns the rule of a format's template, whose lines must begin with a fixed text.
-func newFormatTemplate(f logline.Format, text string, id int, name logline.FormatID) logline.Rule {
+// newFormatRule returns the rule of a format's template, whose lines must begin with a fixed text.
+func newFormatRule(f logline.Format, text string, id int, name logline.FormatID) logline.Rule {
 	described := newTemplateRule(template.MustParse(text), id, name)
 	described.numbered = slices.ContainsFunc(f.Templates, func(text string) bool { return strings.Contains(text, "{"+fields.Epoch+"}") })
 	r := described.lineRule()

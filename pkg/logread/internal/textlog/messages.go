@@ -39,12 +39,12 @@ func Messages(text []byte) []Message {
 			labeled, lines = append(labeled, len(messages)), append(lines, string(whole))
 			seen[t.Rank] = true
 		}
-		before := t.systemLines()
+		before := t.countSystemLines()
 		t.parseLine(line)
-		m.System = t.systemLines() > before && !hasNumbersAfterRank(m.Text)
+		m.System = t.countSystemLines() > before && !hasNumbersAfterRank(m.Text)
 		messages = append(messages, m)
 	}
-	if len(labeled) > 1 && len(seen) == len(labeled) && len(labeled) < len(messages)+1 && isCounted(seen) {
+	if len(labeled) > 1 && len(seen) == len(labeled) && len(labeled) < len(messages)+1 && labelsAreConsecutive(seen) {
 		for i, at := range labeled {
 			messages[at].Text, messages[at].Rank = lines[i], -1
 		}
@@ -55,12 +55,12 @@ func Messages(text []byte) []Message {
 // hasNumbersAfterRank reports whether numbers follow the rank at a line's beginning, as in "[rank
 // 0/2] Epoch 1".
 func hasNumbersAfterRank(message string) bool {
-	_, _, rest, ok := system.ParseRankOf([]byte(message))
+	_, _, rest, ok := system.ParseRankAndSize([]byte(message))
 	return ok && bytes.ContainsAny(rest, "0123456789")
 }
 
-// isCounted reports whether the labels are all numbers from 0 or 1 to their maximum.
-func isCounted(labels map[int]bool) bool {
+// labelsAreConsecutive reports whether the labels are all numbers from 0 or 1 to their maximum.
+func labelsAreConsecutive(labels map[int]bool) bool {
 	for i := 1; i < len(labels); i++ {
 		if !labels[i] {
 			return false
@@ -69,8 +69,8 @@ func isCounted(labels map[int]bool) bool {
 	return labels[0] || labels[len(labels)]
 }
 
-// systemLines returns how many lines of shells, schedulers and launchers the current run has used.
-func (t *reader) systemLines() int {
+// countSystemLines returns how many lines of shells, schedulers and launchers the current run has used.
+func (t *reader) countSystemLines() int {
 	n := 0
 	for _, f := range []logline.FormatID{logline.Command, logline.Slurm, logline.BashTime, logline.GNUTime, logline.ZshTime, logline.Seff, logline.Torchrun, logline.OutOfMemory} {
 		n += t.Current.LinesByFormat[f]

@@ -320,7 +320,7 @@ func TestTornPrograms(t *testing.T) {
 func tornValues(t *testing.T, text []byte) map[string]bool {
 	t.Helper()
 	in := &record.Input{Path: "run.log", Reader: bytes.NewReader(text), Report: &record.Report{}}
-	parts, err := readFile(t.Context(), in)
+	parts, err := readTextLog(t.Context(), in)
 	if err != nil && !errors.Is(err, record.ErrUnknownFormat) {
 		t.Fatal(err)
 	}

@@ -43,9 +43,9 @@ func (x *valueField) isTime() bool {
 	return x.kind == fields.Seconds || x.name == fields.SamplesPerSecond
 }
 
-func (x *valueField) isOfEpoch() bool { return x.of != nil || x.name == fields.Samples }
+func (x *valueField) isEpochField() bool { return x.of != nil || x.name == fields.Samples }
 
-func (x *valueField) isKnown(e *runs.Epoch) bool {
+func (x *valueField) isSetIn(e *runs.Epoch) bool {
 	if x.of == nil {
 		return x.name == fields.Samples && e.Samples > 0
 	}
@@ -79,7 +79,7 @@ func (r *templateRule) lineRule() logline.Rule {
 
 // read returns unknown if the template does not match line m.
 func (r *templateRule) read(log *logline.Log, m []byte) logline.Result {
-	values := log.ValuesOf(r.template)
+	values := log.ValueBuffer(r.template)
 	if !r.template.Match(m, values) {
 		return logline.Unknown
 	}
@@ -153,7 +153,7 @@ func (t *reader) rememberNearest(m []byte) {
 		if use.Lines > 0 {
 			continue
 		}
-		if d := r.template.Mismatch(m); use.NearestLine == 0 || d.Matched > use.Nearest.Matched {
+		if d := r.template.FindMismatch(m); use.NearestLine == 0 || d.Matched > use.Nearest.Matched {
 			t.setNearest(use, m, d)
 		}
 	}

@@ -33,11 +33,11 @@ type templateState struct {
 	// numbered is set if lines of the user's templates number epochs, from firstNumber.
 	numbered    bool
 	firstNumber int
-	elapsed     record.Elapsed
+	elapsed     record.ElapsedTimes
 }
 
-// reportCounts adds a problem if only lines other than those of the user's templates count epochs from 0.
-func (s *templateState) reportCounts(countsFromZero bool, epochs *logline.EpochsByRank, report *record.Report) {
+// reportEpochNumbering adds a problem if only lines other than those of the user's templates count epochs from 0.
+func (s *templateState) reportEpochNumbering(countsFromZero bool, epochs *logline.EpochsByRank, report *record.Report) {
 	if !s.numbered || s.firstNumber == 0 {
 		return
 	}
@@ -49,7 +49,7 @@ func (s *templateState) reportCounts(countsFromZero bool, epochs *logline.Epochs
 	}
 }
 
-func templatesOf(r *logline.Run) *templateState {
+func templateStateOf(r *logline.Run) *templateState {
 	return logline.State[templateState](&r.States, logline.UserTemplates)
 }
 
@@ -87,23 +87,23 @@ func readTemplateValues(log *logline.Log, r *templateRule, m []byte, values []te
 		}
 		log.Rank = int(rank)
 	}
-	epoch, ok := integer(log, r.epoch, values, "epoch")
+	epoch, ok := parseIntegerField(log, r.epoch, values, "epoch")
 	if !ok {
 		return logline.Unused
 	}
-	step, ok := integer(log, r.step, values, "step")
+	step, ok := parseIntegerField(log, r.step, values, "step")
 	if !ok {
 		return logline.Unused
 	}
 	if log.Current.Closed {
 		log.BeginRun()
 	}
-	s := templatesOf(log.Current).findOrAddRank(log.Rank)
+	s := templateStateOf(log.Current).findOrAddRank(log.Rank)
 	if r.numbered && epoch < 0 && step < 0 && !s.opened && log.LastEpoch() == nil && len(r.values) > 0 {
 		return log.Refuse("the line with the number of the epoch is missing, so the epoch of this line is unknown")
 	}
-	if epoch >= 0 && startsAgain(log, r, s, int(epoch), step, values) || epoch < 0 && step >= 0 && !s.opened && s.stepped && step <= s.first && s.last > s.first {
-		beginSameRun(log)
+	if epoch >= 0 && startsNewRun(log, r, s, int(epoch), step, values) || epoch < 0 && step >= 0 && !s.opened && s.stepped && step <= s.first && s.last > s.first {
+		beginRunKeepingProperties(log)
 	}
 	for i := range r.properties {
 		if !setTemplateProperty(log, &r.properties[i], m, values) {
@@ -111,7 +111,7 @@ func readTemplateValues(log *logline.Log, r *templateRule, m []byte, values []te
 		}
 	}
 	run := log.CountLine(r.format)
-	s = templatesOf(run).findOrAddRank(log.Rank)
+	s = templateStateOf(run).findOrAddRank(log.Rank)
 	switch {
 	case epoch >= 0 && (!s.opened || int(epoch) != s.epoch):
 		if late := s.opened && int(epoch) < s.epoch; late {
@@ -121,7 +121,7 @@ func readTemplateValues(log *logline.Log, r *templateRule, m []byte, values []te
 		if !s.opened {
 			removeUnnumberedLines(log, s)
 		}
-		if all := templatesOf(run); r.user && (!all.numbered || int(epoch) < all.firstNumber) {
+		if all := templateStateOf(run); r.user && (!all.numbered || int(epoch) < all.firstNumber) {
 			all.numbered, all.firstNumber = true, int(epoch)
 		}
 		s.opened, s.epoch, s.final = true, int(epoch), 0
@@ -136,9 +136,9 @@ func readTemplateValues(log *logline.Log, r *templateRule, m []byte, values []te
 	return logline.Used
 }
 
-// integer returns the value of the field at an index, or -1 without the field. If the value is
+// parseIntegerField returns the value of the field at an index, or -1 without the field. If the value is
 // negative or too large, it reports a problem and ok is false.
-func integer(log *logline.Log, index int, values []template.Value, name string) (n int64, ok bool) {
+func parseIntegerField(log *logline.Log, index int, values []template.Value, name string) (n int64, ok bool) {
 	if index < 0 || values[index].From < 0 {
 		return -1, true
 	}
@@ -150,9 +150,9 @@ func integer(log *logline.Log, index int, values []template.Value, name string) 
 	return int64(v), true
 }
 
-// startsAgain reports whether a line begins a new run, since the rank's epochs are counted from the
+// startsNewRun reports whether a line begins a new run, since the rank's epochs are counted from the
 // beginning again. A line with values that an earlier epoch lacks belongs to that epoch.
-func startsAgain(log *logline.Log, r *templateRule, s *templateRank, epoch int, step int64, values []template.Value) bool {
+func startsNewRun(log *logline.Log, r *templateRule, s *templateRank, epoch int, step int64, values []template.Value) bool {
 	if !s.opened || epoch >= s.epoch {
 		return false
 	}
@@ -162,19 +162,19 @@ func startsAgain(log *logline.Log, r *templateRule, s *templateRank, epoch int, 
 	}
 	for i := range r.values {
 		x := &r.values[i]
-		if values[x.index].From >= 0 && x.isKnown(e) {
+		if values[x.index].From >= 0 && x.isSetIn(e) {
 			return true
 		}
 	}
 	return false
 }
 
-func beginSameRun(log *logline.Log) {
+func beginRunKeepingProperties(log *logline.Log) {
 	before := log.Current
 	if log.BeginRun(); log.Current == before {
 		return
 	}
-	for field, set := range templatesOf(before).properties {
+	for field, set := range templateStateOf(before).properties {
 		setProperty(log, field, set)
 	}
 }
@@ -182,7 +182,7 @@ func beginSameRun(log *logline.Log) {
 // setProperty calls set, which sets a property of the current run, also for later runs in the file.
 func setProperty(log *logline.Log, field string, set func(*logline.Log)) {
 	set(log)
-	record.Put(&templatesOf(log.Current).properties, field, set)
+	record.Put(&templateStateOf(log.Current).properties, field, set)
 }
 
 // readUnnumberedLine reads a line without epoch and step if no line has opened an epoch.
@@ -234,7 +234,7 @@ func removeUnnumberedLines(log *logline.Log, s *templateRank) {
 	if n > 0 {
 		text := "1 line with values precedes this first line with the number of an epoch: its epoch is unknown, and it is not used"
 		if n > 1 {
-			text = english.Count(n, "line") + " with values precede this first line with the number of an epoch: their epoch is unknown, and they are not used"
+			text = english.FormatCount(n, "line") + " with values precede this first line with the number of an epoch: their epoch is unknown, and they are not used"
 		}
 		log.AddProblem("%s; values after such a line are those of its epoch; if they are those of the next one, write * in place of {epoch}", text)
 	}
@@ -251,22 +251,22 @@ func setTemplateEpoch(log *logline.Log, r *templateRule, s *templateRank, n int,
 	for i := range r.values {
 		x := &r.values[i]
 		v := values[x.index]
-		if e == nil && (x.isOfEpoch() || x.name == fields.Elapsed) {
+		if e == nil && (x.isEpochField() || x.name == fields.Elapsed) {
 			e = log.FindOrAddEpoch(n, 0)
 		}
 		switch {
 		case v.From < 0:
-		case !x.isOfEpoch():
-			if x.isTime() && !record.IsTime(v.Number) {
+		case !x.isEpochField():
+			if x.isTime() && !record.IsPlausibleTime(v.Number) {
 				log.AddProblem("got %s %g, which is no possible value; it is not used", x.name, v.Number)
 				continue
 			}
 			if x.name == fields.Elapsed && log.Rank <= 0 {
-				templatesOf(log.Current).elapsed.Add(n, float64(n), v.Number)
+				templateStateOf(log.Current).elapsed.Add(n, float64(n), v.Number)
 			}
 			log.AddPoint(x.curve, max(log.Rank, -1), int64(n), v.Number, log.StampSeconds())
 		default:
-			if final&x.bit != 0 && x.isKnown(e) {
+			if final&x.bit != 0 && x.isSetIn(e) {
 				log.AddProblem("duplicate %s of epoch %d; the later line counts", x.name, n)
 			}
 			setTemplateValue(log, x, e, v.Number)
@@ -282,11 +282,11 @@ func setTemplateValue(log *logline.Log, x *valueField, e *runs.Epoch, v float64)
 	switch {
 	case x.name == fields.EpochSeconds:
 		v = log.CheckSeconds(v)
-	case x.isTime() && !record.IsTime(v):
+	case x.isTime() && !record.IsPlausibleTime(v):
 		log.AddProblem("got %s %g, which is no possible value; it is not used", x.name, v)
 		return
 	case x.name == fields.SamplesPerSecond:
-		s := templatesOf(log.Current)
+		s := templateStateOf(log.Current)
 		s.ratesOfRanks = s.ratesOfRanks || log.Rank >= 0
 	case x.name == fields.Samples && v < 0:
 		log.AddProblem("got %g samples, want at least 0", v)
@@ -327,22 +327,22 @@ func addTemplatePoints(log *logline.Log, r *templateRule, s *templateRank, step 
 			continue
 		}
 		log.AddPoint(x.curve, max(log.Rank, -1), s.offset+step, v.Number, now)
-		if s.opened && x.isOfEpoch() && s.final&x.bit == 0 {
+		if s.opened && x.isEpochField() && s.final&x.bit == 0 {
 			if e == nil {
 				e = log.FindOrAddEpoch(s.epoch, 0)
 			}
 			rate := v.Number
-			if x.name == fields.SamplesPerSecond && record.IsTime(rate) {
+			if x.name == fields.SamplesPerSecond && record.IsPlausibleTime(rate) {
 				if s.rateEpoch != s.epoch {
 					s.rateEpoch, s.rates = s.epoch, record.StepRates{}
 				}
 				s.rates.Add(rate)
-				rate = s.rates.Value(log.In.Report)
+				rate = s.rates.EpochRate(log.In.Report)
 			}
 			setTemplateValue(log, x, e, rate)
 		}
 		if s.opened && x.name == fields.Elapsed && log.Rank <= 0 {
-			templatesOf(log.Current).elapsed.Add(s.epoch, float64(s.epoch), v.Number)
+			templateStateOf(log.Current).elapsed.Add(s.epoch, float64(s.epoch), v.Number)
 		}
 	}
 }
@@ -387,9 +387,9 @@ func setTemplateProperty(log *logline.Log, x *valueField, m []byte, values []tem
 		}
 		return true
 	}
-	s := templatesOf(log.Current)
+	s := templateStateOf(log.Current)
 	if !has && s.findOrAddRank(log.Rank).anything {
-		beginSameRun(log)
+		beginRunKeepingProperties(log)
 	}
 	if !has || s.properties[x.name] == nil {
 		setProperty(log, x.name, set)

@@ -17,7 +17,7 @@ const textLogKind = "text log"
 
 // Format returns the format of text logs. It must be tried last, since it recognizes every text.
 func Format() record.Format {
-	return record.Format{Name: textLogKind, Recognizes: isText, Read: readFile}
+	return record.Format{Name: textLogKind, Recognizes: isText, Read: readTextLog}
 }
 
 // isText reports whether head is not empty and contains no NUL byte.
@@ -25,9 +25,9 @@ func isText(_ string, head []byte) bool {
 	return len(head) > 0 && bytes.IndexByte(head, 0) < 0
 }
 
-const idleLine = "of a known form without a value (settings, warm-up, headings)"
+const idleLineReason = "of a known form without a value (settings, warm-up, headings)"
 
-func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
+func readTextLog(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	t := newReader(in)
 	err := t.read()
 	system.FinishSeff(t.Log) // counts the lines of its last job
@@ -55,7 +55,7 @@ func newReader(in *record.Input) *reader {
 	t.Lines.Overwritten = func(text []byte) {
 		t.Rank, t.Stamp = -1, nil
 		t.Lines.Number++ // the line of the text, which is not complete yet
-		trainer.ReadOverwritten(t.Log, text)
+		trainer.ReadOverwrittenBars(t.Log, text)
 		t.Lines.Number--
 	}
 	for i, tmpl := range in.Lines {
@@ -126,7 +126,7 @@ func (t *reader) parseLine(line []byte) {
 		t.NoteResume(message)
 		t.IgnoreUnknown()
 	case logline.Idle:
-		t.In.Report.AddIgnored(t.Lines.Number, idleLine)
+		t.In.Report.AddIgnored(t.Lines.Number, idleLineReason)
 	case logline.Unused, logline.Pending:
 	}
 }
@@ -138,5 +138,5 @@ func (t *reader) cutOverwritten(line []byte) (last []byte, found bool) {
 	if i < 0 {
 		return line, false
 	}
-	return line[i+1:], trainer.ReadOverwritten(t.Log, line[:i])
+	return line[i+1:], trainer.ReadOverwrittenBars(t.Log, line[:i])
 }

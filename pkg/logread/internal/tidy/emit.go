@@ -38,8 +38,8 @@ func (g Emitter) emit(name string, v float64) error {
 	return g.use(g.row)
 }
 
-// Epochs emits the values of each epoch and of the complete run.
-func (g Emitter) Epochs() error {
+// EmitEpochs emits the values of each epoch and of the complete run.
+func (g Emitter) EmitEpochs() error {
 	exchanges, err := sumExchanges(g.run)
 	if err != nil {
 		return err
@@ -60,8 +60,8 @@ func (g Emitter) Epochs() error {
 	return g.emitMeasured(runValues(*g.run))
 }
 
-// Steps emits the values of each rank's steps, which logs of other programs do not have.
-func (g Emitter) Steps() error {
+// EmitSteps emits the values of each rank's steps, which logs of other programs do not have.
+func (g Emitter) EmitSteps() error {
 	if g.run.Info.Schema == 0 { // logs of other programs have no steps
 		return nil
 	}
@@ -87,8 +87,8 @@ func (g Emitter) Steps() error {
 	return nil
 }
 
-// Curves emits the points of each curve.
-func (g Emitter) Curves() error {
+// EmitCurves emits the points of each curve.
+func (g Emitter) EmitCurves() error {
 	for _, c := range g.run.Curves {
 		g.row.Rank = c.Rank
 		for i, step := range c.Steps {
@@ -103,8 +103,8 @@ func (g Emitter) Curves() error {
 	return nil
 }
 
-// Trials emits the throughput of each trial and the times of an all-reduce benchmark.
-func (g Emitter) Trials() error {
+// EmitTrials emits the throughput of each trial and the times of an all-reduce benchmark.
+func (g Emitter) EmitTrials() error {
 	for _, t := range g.run.Trials {
 		g.row.Step = -1
 		if err := g.emitMeasured([]Value{{t.Name + "_samples_per_second", t.Rate}, {t.Name + "_spread_samples_per_second", t.Spread}}); err != nil {
@@ -126,8 +126,8 @@ func (g Emitter) Trials() error {
 	return nil
 }
 
-// Spans emits the start and the duration of each span. The step of both rows is the number of the span.
-func (g Emitter) Spans() error {
+// EmitSpans emits the start and the duration of each span. The step of both rows is the number of the span.
+func (g Emitter) EmitSpans() error {
 	for i, s := range g.run.Spans {
 		g.row.Rank, g.row.Step = s.Rank, i+1
 		if err := g.emit(s.Kind+"_start_seconds/"+s.Name, s.Start); err != nil {
@@ -140,15 +140,15 @@ func (g Emitter) Spans() error {
 	return nil
 }
 
-// exchange sums what a run's workers have exchanged in the steps of an epoch.
-type exchange struct {
+// exchangeTotals sums what a run's workers have exchanged in the steps of an epoch.
+type exchangeTotals struct {
 	steps, dropped, oldest int
 	staleness, sent        float64
 }
 
 // sumExchanges returns the sums of each epoch over all ranks, from the steps in the folder of a run
 // with several workers. It returns nil for logs of other programs.
-func sumExchanges(run *runs.Run) (map[int]exchange, error) {
+func sumExchanges(run *runs.Run) (map[int]exchangeTotals, error) {
 	if run.Info.Schema == 0 || run.Info.Workers < 2 {
 		return nil, nil
 	}
@@ -156,7 +156,7 @@ func sumExchanges(run *runs.Run) (map[int]exchange, error) {
 	if err != nil {
 		return nil, err
 	}
-	sums := map[int]exchange{}
+	sums := map[int]exchangeTotals{}
 	for _, rank := range ranks {
 		_, steps, _, err := runs.ReadSteps(run.Dir, rank) // Steps reports the problems
 		if err != nil {
@@ -177,7 +177,7 @@ func sumExchanges(run *runs.Run) (map[int]exchange, error) {
 	return sums, nil
 }
 
-func (x exchange) values() []Value {
+func (x exchangeTotals) values() []Value {
 	var values []Value
 	n := float64(x.steps)
 	if x.sent > 0 {

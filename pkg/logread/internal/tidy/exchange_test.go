@@ -42,7 +42,7 @@ func emitEpochs(t *testing.T, run runs.Run) []string {
 		got = append(got, fmt.Sprint(r.Name, " ", r.Value))
 		return nil
 	}, func(runs.Problem) {})
-	if err := e.Epochs(); err != nil {
+	if err := e.EmitEpochs(); err != nil {
 		t.Fatal(err)
 	}
 	return got

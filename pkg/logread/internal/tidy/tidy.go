@@ -21,8 +21,8 @@ type Row struct {
 	Value   float64
 }
 
-// Iterator calls use for each row to write.
-type Iterator func(use func(Row) error) error
+// RowIterator calls use for each row to write.
+type RowIterator func(use func(Row) error) error
 
 // Value is a measured value with its name.
 type Value struct {

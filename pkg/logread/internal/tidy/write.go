@@ -16,8 +16,8 @@ func ColumnNames() []string {
 	return []string{"run", "series", "workers", "seed", "rank", "epoch", "step", "name", "value"}
 }
 
-// FormatCounts formats the row's rank, epoch and step, and those that do not apply as none.
-func (r Row) FormatCounts(none string) (rank, epoch, step string) {
+// FormatPosition formats the row's rank, epoch and step, and those that do not apply as none.
+func (r Row) FormatPosition(none string) (rank, epoch, step string) {
 	text := func(n, least int) string {
 		if n < least {
 			return none
@@ -28,16 +28,16 @@ func (r Row) FormatCounts(none string) (rank, epoch, step string) {
 }
 
 // WriteCSV writes the rows as CSV with a header.
-func WriteCSV(w *bufio.Writer, rows Iterator) error {
+func WriteCSV(w *bufio.Writer, rows RowIterator) error {
 	cw := clean.NewCSVWriter(w)
 	if err := cw.Write(ColumnNames()); err != nil {
 		return err
 	}
 	err := rows(func(r Row) error {
-		rank, epoch, step := r.FormatCounts("")
+		rank, epoch, step := r.FormatPosition("")
 		return cw.Write([]string{
 			r.Run, r.Series, strconv.Itoa(r.Workers), strconv.FormatInt(r.Seed, 10),
-			rank, epoch, step, r.Name, clean.Number(r.Value),
+			rank, epoch, step, r.Name, clean.FormatNumber(r.Value),
 		})
 	})
 	cw.Flush()
@@ -45,7 +45,7 @@ func WriteCSV(w *bufio.Writer, rows Iterator) error {
 }
 
 // WriteJSON writes the rows as a JSON array with one object per line.
-func WriteJSON(w *bufio.Writer, rows Iterator) error {
+func WriteJSON(w *bufio.Writer, rows RowIterator) error {
 	before := "[\n"
 	err := rows(func(r Row) error {
 		text, err := r.formatJSON()
@@ -68,7 +68,7 @@ func WriteJSON(w *bufio.Writer, rows Iterator) error {
 }
 
 func (r Row) formatJSON() (string, error) {
-	rank, epoch, step := r.FormatCounts("null")
+	rank, epoch, step := r.FormatPosition("null")
 	texts := make([]string, 3)
 	for i, s := range []string{r.Run, r.Series, r.Name} {
 		quoted, err := json.Marshal(s)

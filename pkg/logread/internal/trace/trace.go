@@ -38,7 +38,7 @@ const (
 
 // Format returns the format of traces.
 func Format() record.Format {
-	return record.Format{Name: kind, Recognizes: isTrace, Read: readFile, Document: true}
+	return record.Format{Name: kind, Recognizes: isTrace, Read: readTraceFile, Document: true}
 }
 
 func isTrace(_ string, head []byte) bool {
@@ -62,8 +62,8 @@ type traceFile struct {
 	set    *spanSet
 }
 
-// readFile reads a trace file into one part. Join later merges the parts of a folder.
-func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
+// readTraceFile reads a trace file into one part. Join later merges the parts of a folder.
+func readTraceFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	t := &traceFile{rank: -1, set: newSpanSet()}
 	s := scan.NewJSONReader(in.Reader)
 	err := t.read(s)
@@ -86,7 +86,7 @@ func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 		in.AddProblem(0, "%s", x)
 	}
 	if n := t.set.nested; n > 0 {
-		in.Report.AddAssumption("%s inside another span of the same kind, which counts instead", english.Count(int(n), "span"))
+		in.Report.AddAssumption("%s inside another span of the same kind, which counts instead", english.FormatCount(int(n), "span"))
 	}
 	if n := t.set.drawn; n > 0 {
 		in.Report.AddAssumption("%d step marks on device streams are ignored: the host's marks count", n)
@@ -98,9 +98,9 @@ func readFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{{Role: record.Companion, Source: t}}, nil
 }
 
-// Join merges the traces of each folder into one part. A folder has one trace per rank, or several
+// JoinTraceFiles merges the traces of each folder into one part. A folder has one trace per rank, or several
 // of a rank that was profiled several times.
-func Join(parts []*record.Part) []*record.Part {
+func JoinTraceFiles(parts []*record.Part) []*record.Part {
 	byFolder := map[string][]*record.Part{}
 	var kept []*record.Part
 	for _, p := range parts {
@@ -119,7 +119,7 @@ func Join(parts []*record.Part) []*record.Part {
 	return kept
 }
 
-func traceOf(p *record.Part) *traceFile { return p.Source.(*traceFile) }
+func traceFileOf(p *record.Part) *traceFile { return p.Source.(*traceFile) }
 
 // joinRanks moves the spans of all files into the first part. Times are relative to the start of
 // their file; since all files of a rank use the same clock, joinRanks makes them relative to the
@@ -127,32 +127,32 @@ func traceOf(p *record.Part) *traceFile { return p.Source.(*traceFile) }
 func joinRanks(files []*record.Part) {
 	first := map[int]int64{} // nanoseconds, by rank
 	for _, p := range files {
-		rank := max(traceOf(p).rank, 0)
-		if at, ok := first[rank]; !ok || traceOf(p).set.first < at {
-			first[rank] = traceOf(p).set.first
+		rank := max(traceFileOf(p).rank, 0)
+		if at, ok := first[rank]; !ok || traceFileOf(p).set.first < at {
+			first[rank] = traceFileOf(p).set.first
 		}
 	}
 	run := &files[0].Run
 	highest := 0
 	seen := map[int]bool{}
 	for _, p := range files {
-		later := float64(traceOf(p).set.first-first[max(traceOf(p).rank, 0)]) / 1e9
+		later := float64(traceFileOf(p).set.first-first[max(traceFileOf(p).rank, 0)]) / 1e9
 		from := len(run.Spans)
-		run.Spans = traceOf(p).set.appendSpans(run.Spans, max(traceOf(p).rank, 0))
+		run.Spans = traceFileOf(p).set.appendSpans(run.Spans, max(traceFileOf(p).rank, 0))
 		for i := range run.Spans[from:] {
 			s := &run.Spans[from+i]
 			s.Start += later
 			seen[s.Rank] = true
 			highest = max(highest, s.Rank)
 		}
-		run.Info.Workers = max(run.Info.Workers, traceOf(p).world)
+		run.Info.Workers = max(run.Info.Workers, traceFileOf(p).world)
 		if p != files[0] {
-			p.Report.AddAssumption("the spans of rank %d are added to those of %s", max(traceOf(p).rank, 0), run.File)
+			p.Report.AddAssumption("the spans of rank %d are added to those of %s", max(traceFileOf(p).rank, 0), run.File)
 		}
 	}
 	if run.Info.Workers == 0 && len(seen) > 1 && len(seen) == highest+1 {
 		run.Info.Workers = len(seen)
-		files[0].Report.AddAssumption("%s: number of ranks in the traces", english.Count(len(seen), "worker"))
+		files[0].Report.AddAssumption("%s: number of ranks in the traces", english.FormatCount(len(seen), "worker"))
 	}
 	slices.SortStableFunc(run.Spans, compareSpans)
 }
@@ -165,14 +165,14 @@ func compareSpans(a, b runs.Span) int {
 }
 
 func (t *traceFile) read(s *scan.JSONReader) error {
-	switch c := s.Next(); c {
+	switch c := s.NextNonSpace(); c {
 	case '[':
 		return t.readEventArray(s, true)
 	case '{':
 		return s.ReadObject(func(key string, c byte) error {
 			switch {
 			case key == "traceEvents" && c == '[':
-				s.Next()
+				s.NextNonSpace()
 				return t.readEventArray(s, false)
 			case key == "distributedInfo" && c == '{':
 				return t.readDistributedInfo(s)

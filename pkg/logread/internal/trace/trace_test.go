@@ -58,11 +58,11 @@ func readTraceText(t *testing.T, name, text string) runs.Run {
 // readTrace reads a single trace.
 func readTrace(name string, r io.Reader) (runs.Run, *record.Report, error) {
 	report := &record.Report{Path: name, Kind: kind}
-	parts, err := readFile(context.Background(), &record.Input{Path: name, Reader: r, Report: report})
+	parts, err := readTraceFile(context.Background(), &record.Input{Path: name, Reader: r, Report: report})
 	run := runs.Run{}
 	for _, p := range parts {
 		p.Run.File, p.Report = name, report
-		Join(parts)
+		JoinTraceFiles(parts)
 		run = p.Run
 	}
 	run.Problems = report.Problems()

@@ -50,9 +50,9 @@ func EpochMetrics() []EpochMetric {
 	}
 }
 
-// Lines returns the lines of a run for a metric, the name of an epoch metric or of a logged curve,
+// MetricLines returns the lines of a run for a metric, the name of an epoch metric or of a logged curve,
 // or else the reason why there are none.
-func Lines(r runs.Run, metric, axis string) ([]Line, string) {
+func MetricLines(r runs.Run, metric, axis string) ([]Line, string) {
 	for _, m := range EpochMetrics() {
 		if m.Name == metric {
 			return epochLine(r, metric, axis, m.Value)

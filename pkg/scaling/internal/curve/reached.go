@@ -68,7 +68,7 @@ func FindTargetTime(l Line, r runs.Run, axis string, target float64, below bool)
 		}
 		out.Reached = true
 		if axis == AxisEpoch {
-			out.setEpoch(r, int(l.X[i]))
+			out.setEpochTimes(r, int(l.X[i]))
 		} else {
 			out.Step = int64(l.X[i])
 			out.setStepTime(r, l, i)
@@ -77,7 +77,7 @@ func FindTargetTime(l Line, r runs.Run, axis string, target float64, below bool)
 	return out
 }
 
-func (x *TargetTime) setEpoch(r runs.Run, epoch int) {
+func (x *TargetTime) setEpochTimes(r runs.Run, epoch int) {
 	x.Epoch = epoch
 	x.Seconds, x.WallSeconds = 0, 0
 	_, global := observe.BatchSizes(r)

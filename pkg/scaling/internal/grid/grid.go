@@ -70,7 +70,7 @@ func (c Column[T]) csvCell(row T) string {
 	case math.IsNaN(c.Value(row)):
 		return ""
 	}
-	return clean.Number(c.Value(row))
+	return clean.FormatNumber(c.Value(row))
 }
 
 // hasValue reports whether the row has a value in the column: not "", 0, NaN or false.
@@ -95,7 +95,7 @@ func (c Column[T]) displayCell(row T) string {
 	}
 	cell := c.csvCell(row)
 	if c.Value != nil && cell != "" {
-		cell = english.Number(c.Value(row))
+		cell = english.FormatNumber(c.Value(row))
 	}
 	if cell == "" {
 		return "-"
@@ -151,7 +151,7 @@ func (g Grid[T]) Write(w io.Writer, format string) error {
 	case FormatLaTeX:
 		_, err = io.WriteString(w, g.latex())
 	default:
-		return fmt.Errorf("write %s: unknown format %q: use %s", g.What, format, english.Either([]string{FormatTable, FormatCSV, FormatJSON, FormatMarkdown, FormatLaTeX}))
+		return fmt.Errorf("write %s: unknown format %q: use %s", g.What, format, english.JoinOr([]string{FormatTable, FormatCSV, FormatJSON, FormatMarkdown, FormatLaTeX}))
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", g.What, err)
@@ -218,7 +218,7 @@ func (g Grid[T]) displayRows() [][]string {
 		}
 		lines[0] = append(lines[0], cmp.Or(c.Title, c.Name))
 		for i, r := range g.Rows {
-			lines[i+1] = append(lines[i+1], clean.Text(c.displayCell(r)))
+			lines[i+1] = append(lines[i+1], clean.EscapeText(c.displayCell(r)))
 		}
 	}
 	return lines
@@ -233,7 +233,7 @@ func (g Grid[T]) String() string {
 	}
 	_ = tw.Flush()
 	for _, line := range g.Remarks {
-		b.WriteString(clean.Text(line) + "\n")
+		b.WriteString(clean.EscapeText(line) + "\n")
 	}
 	return b.String()
 }
@@ -261,7 +261,7 @@ func (g Grid[T]) HTML() string {
 	}
 	b.WriteString("</tbody>\n</table></div>\n")
 	for _, r := range g.Remarks {
-		fmt.Fprintf(&b, "<div><small>%s</small></div>\n", html.EscapeString(clean.Text(r)))
+		fmt.Fprintf(&b, "<div><small>%s</small></div>\n", html.EscapeString(clean.EscapeText(r)))
 	}
 	return b.String()
 }

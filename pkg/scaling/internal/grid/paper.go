@@ -25,9 +25,9 @@ func (g Grid[T]) paperRows() (lines [][]string, numeric []bool, remarks []string
 		for i, r := range g.Rows {
 			cell := c.displayCell(r)
 			if c.Half != nil && c.Half(r) > 0 && !math.IsInf(c.Half(r), 0) {
-				cell, intervals, mayVary = formatWithHalf(c.Value(r), c.Half(r)), true, true
+				cell, intervals, mayVary = formatPlusMinus(c.Value(r), c.Half(r)), true, true
 			}
-			cells[i] = clean.Text(cell)
+			cells[i] = clean.EscapeText(cell)
 		}
 		if !mayVary && len(cells) > 1 && len(slices.Compact(slices.Clone(cells))) == 1 {
 			same = append(same, c.paperTitle()+" "+cells[0])
@@ -47,8 +47,8 @@ func (g Grid[T]) paperRows() (lines [][]string, numeric []bool, remarks []string
 	return lines, numeric, append(remarks, g.Remarks...)
 }
 
-// paperNames are words in column names that a paper spells otherwise.
-var paperNames = map[string]string{"speedup": "speed-up", "iou": "IoU", "dice": "Dice"}
+// paperSpellings are words in column names that a paper spells otherwise.
+var paperSpellings = map[string]string{"speedup": "speed-up", "iou": "IoU", "dice": "Dice"}
 
 func (c Column[T]) paperTitle() string {
 	title, unit := c.Name, c.Unit
@@ -59,7 +59,7 @@ func (c Column[T]) paperTitle() string {
 	}
 	words := strings.Split(title, "_")
 	for i, word := range words {
-		words[i] = cmp.Or(paperNames[word], word)
+		words[i] = cmp.Or(paperSpellings[word], word)
 	}
 	if title = strings.Join(words, " "); unit != "" {
 		title += " (" + unit + ")"
@@ -67,8 +67,8 @@ func (c Column[T]) paperTitle() string {
 	return title
 }
 
-// formatWithHalf formats a value and half the width of its interval, both to the second digit of the latter.
-func formatWithHalf(v, half float64) string {
+// formatPlusMinus formats a value and half the width of its interval, both to the second digit of the latter.
+func formatPlusMinus(v, half float64) string {
 	decimals := max(0, 1-int(math.Floor(math.Log10(half))))
 	return fmt.Sprintf("%.*f ± %.*f", decimals, v, decimals, half)
 }
@@ -95,7 +95,7 @@ func (g Grid[T]) markdown() string {
 		if i == 0 {
 			b.WriteByte('\n')
 		}
-		fmt.Fprintf(&b, "- %s\n", clean.Text(line))
+		fmt.Fprintf(&b, "- %s\n", clean.EscapeText(line))
 	}
 	return b.String()
 }
@@ -112,7 +112,7 @@ func (g Grid[T]) latex() string {
 	var b strings.Builder
 	b.WriteString("% needs \\usepackage{booktabs}\n")
 	for _, line := range remarks {
-		fmt.Fprintf(&b, "%% %s\n", clean.Text(line))
+		fmt.Fprintf(&b, "%% %s\n", clean.EscapeText(line))
 	}
 	b.WriteString(`\begin{tabular}{`)
 	for _, n := range numeric {

@@ -48,7 +48,7 @@ func FitCollective(series string, rows []AllReduceTime, level float64) (*Collect
 	}
 	if len(rows) < minTimes || len(counts) < minWorkerCounts && len(sizes) < minSizes {
 		return nil, fmt.Errorf("too few runs with step spans: series %s has %s at %d worker counts above 1, want at least %d runs at %d worker counts; run more (lockstep launch --workers 2,4,8 --seeds 1,2), or measure several sizes with nccl-tests or osu_allreduce",
-			series, english.Count(len(rows), "run"), len(counts), minTimes, minWorkerCounts)
+			series, english.FormatCount(len(rows), "run"), len(counts), minTimes, minWorkerCounts)
 	}
 	c := &CollectiveFit{Series: series, Rows: rows}
 	c.fit(level)
@@ -88,19 +88,19 @@ func (c *CollectiveFit) fit(level float64) {
 	}
 	c.Alpha, c.Beta = span(alpha, 0), span(beta, 1)
 	c.BytesPerSecond = stats.Estimate{Value: 1 / beta, Min: 1 / beta, Max: 1 / beta, Low: 1 / c.Beta.High, High: 1 / c.Beta.Low, N: len(c.Rows)}
-	c.Sentence = fmt.Sprintf("%s: each message of the all-reduce has a latency of %s µs, and each rank transfers %s GB/s", c.Series, english.Number(1e6*alpha), english.Number(1e-9/beta))
+	c.Sentence = fmt.Sprintf("%s: each message of the all-reduce has a latency of %s µs, and each rank transfers %s GB/s", c.Series, english.FormatNumber(1e6*alpha), english.FormatNumber(1e-9/beta))
 	if beta == 0 {
-		c.Sentence = fmt.Sprintf("%s: each message of the all-reduce has a latency of %s µs; the measurements show no cost per byte", c.Series, english.Number(1e6*alpha))
+		c.Sentence = fmt.Sprintf("%s: each message of the all-reduce has a latency of %s µs; the measurements show no cost per byte", c.Series, english.FormatNumber(1e6*alpha))
 	}
 	last := slices.MaxFunc(c.Rows, func(a, b AllReduceTime) int {
 		return cmp.Or(cmp.Compare(a.Workers, b.Workers), cmp.Compare(a.Bytes, b.Bytes))
 	})
 	a, _ := last.coefficients()
-	of := english.Count(last.Workers, "worker")
+	of := english.FormatCount(last.Workers, "worker")
 	if slices.ContainsFunc(c.Rows, func(r AllReduceTime) bool { return r.Workers == last.Workers && r.Bytes != last.Bytes }) {
 		of += fmt.Sprintf(" and %.0f bytes", last.Bytes)
 	}
-	c.Sentence += fmt.Sprintf("; with %s, latency is %s of the all-reduce time.", of, english.Percent(alpha*a/last.Fitted))
+	c.Sentence += fmt.Sprintf("; with %s, latency is %s of the all-reduce time.", of, english.FormatPercent(alpha*a/last.Fitted))
 }
 
 // solve returns the linear least-squares solution for α and β, and the inverse of the normal

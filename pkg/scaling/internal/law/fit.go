@@ -50,10 +50,10 @@ type Series struct {
 	By   stats.Estimator
 }
 
-func (s Series) formatSize(n int) string { return english.Count(n, s.Unit) }
+func (s Series) formatSize(n int) string { return english.FormatCount(n, s.Unit) }
 
-// Refusal is the reason why a law was not fitted.
-type Refusal struct {
+// UnfittedLaw is the reason why a law was not fitted.
+type UnfittedLaw struct {
 	Law    string
 	TooFew bool // there are too few runs or sizes; otherwise the search found no parameters
 	Runs   int  // that the law needs, at Sizes different sizes
@@ -64,7 +64,7 @@ type Refusal struct {
 // Fits contains the laws fitted to a series, sorted by ascending AICc.
 type Fits struct {
 	Rows     []Fit
-	Refused  []Refusal
+	Refused  []UnfittedLaw
 	Sentence string // summary of the fits
 
 	series    Series
@@ -90,17 +90,17 @@ const exactFitTolerance = 1e-6
 // FitLaws fits the scaling laws to a series and ranks them by AICc, as scaling.Study.Fit documents.
 // It returns ErrTooFewWorkerCounts if there are too few runs or sizes for every law.
 func FitLaws(s Series) (*Fits, error) {
-	f := &Fits{series: s, measured: computeCenters(s)}
+	f := &Fits{series: s, measured: combineRepeats(s)}
 	for _, l := range scalingLaws() {
 		p := len(l.parameters) + 1 // including λ
 		if len(s.Runs) < p+3 || len(f.measured) < p+2 {
-			f.Refused = append(f.Refused, Refusal{Law: l.name, TooFew: true, Runs: p + 3, Sizes: p + 2, Reason: fmt.Sprintf("%s has %s and needs %d runs at %d different %s counts, got %s at %d",
-				l.name, english.Count(p, "parameter"), p+3, p+2, s.Unit, english.Count(len(s.Runs), "run"), len(f.measured))})
+			f.Refused = append(f.Refused, UnfittedLaw{Law: l.name, TooFew: true, Runs: p + 3, Sizes: p + 2, Reason: fmt.Sprintf("%s has %s and needs %d runs at %d different %s counts, got %s at %d",
+				l.name, english.FormatCount(p, "parameter"), p+3, p+2, s.Unit, english.FormatCount(len(s.Runs), "run"), len(f.measured))})
 			continue
 		}
 		fit, err := newFit(l, s)
 		if err != nil {
-			f.Refused = append(f.Refused, Refusal{Law: l.name, Reason: err.Error()})
+			f.Refused = append(f.Refused, UnfittedLaw{Law: l.name, Reason: err.Error()})
 			continue
 		}
 		f.Rows = append(f.Rows, fit)

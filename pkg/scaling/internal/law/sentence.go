@@ -10,30 +10,30 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// minRunsForChoice is the smallest number of runs for a reliable choice between laws. With fewer,
+// minRunsForLawChoice is the smallest number of runs for a reliable choice between laws. With fewer,
 // AICc's correction for small samples dominates and favors laws with few parameters.
-const minRunsForChoice = 8
+const minRunsForLawChoice = 8
 
 func (f *Fits) summarize() string {
 	law := f.SupportedLaw()
 	if law == nil {
-		best, untried := &f.Rows[0], f.describeUntried()
+		best, untried := &f.Rows[0], f.describeUnfittedLaws()
 		if untried == "" {
-			return fmt.Sprintf("%s: no law describes the measurements: %s fits best, but %s.", f.series.Name, SentenceName(best.Law), f.findObjection(best))
+			return fmt.Sprintf("%s: no law describes the measurements: %s fits best, but %s.", f.series.Name, SentenceName(best.Law), f.unsupportedReason(best))
 		}
 		tried := "the only law that was tried"
 		if len(f.Rows) > 1 {
 			tried = fmt.Sprintf("the best of the %d laws that were tried", len(f.Rows))
 		}
-		return fmt.Sprintf("%s: %s, %s, does not describe the measurements: %s; %s.", f.series.Name, SentenceName(best.Law), tried, f.findObjection(best), untried)
+		return fmt.Sprintf("%s: %s, %s, does not describe the measurements: %s; %s.", f.series.Name, SentenceName(best.Law), tried, f.unsupportedReason(best), untried)
 	}
 	unit := f.series.Unit
 	text := []string{fmt.Sprintf("%s follows %s", f.series.Name, law.describe())}
 	for i := range f.Rows {
 		other := &f.Rows[i]
 		// Burnham and Anderson 2002, §2.6: a difference below 2 is substantial support.
-		if other != law && math.Abs(other.Delta-law.Delta) < 2 && f.findObjection(other) == "" {
-			text[0] += fmt.Sprintf(", which these runs can hardly distinguish from %s (ΔAICc %s)", SentenceName(other.Law), english.Number(math.Abs(other.Delta-law.Delta)))
+		if other != law && math.Abs(other.Delta-law.Delta) < 2 && f.unsupportedReason(other) == "" {
+			text[0] += fmt.Sprintf(", which these runs can hardly distinguish from %s (ΔAICc %s)", SentenceName(other.Law), english.FormatNumber(math.Abs(other.Delta-law.Delta)))
 			break
 		}
 	}
@@ -41,11 +41,11 @@ func (f *Fits) summarize() string {
 	case law.Law == Linear:
 		text = append(text, fmt.Sprintf("every additional %s adds about as much throughput as the first", unit))
 	case law.Law == Gustafson, !ok:
-		text = append(text, fmt.Sprintf("every additional %s adds %s of the throughput of a single one", unit, english.Percent(1-law.theta[0])))
+		text = append(text, fmt.Sprintf("every additional %s adds %s of the throughput of a single one", unit, english.FormatPercent(1-law.theta[0])))
 	case half == 1:
 		text = append(text, fmt.Sprintf("even the second %s adds less than half the throughput of a single one", unit))
 	default:
-		text = append(text, fmt.Sprintf("beyond %s, each additional %s adds less than half the throughput of a single one", english.Count(half, unit), unit))
+		text = append(text, fmt.Sprintf("beyond %s, each additional %s adds less than half the throughput of a single one", english.FormatCount(half, unit), unit))
 		if half > law.largest {
 			text[len(text)-1] += fmt.Sprintf(" (the largest measured count is %d)", law.largest)
 		}
@@ -53,18 +53,18 @@ func (f *Fits) summarize() string {
 	if peak, ok := law.PeakSize(); ok {
 		text = append(text, f.describePeak(peak))
 	}
-	if len(f.series.Runs) < minRunsForChoice {
-		text = append(text, fmt.Sprintf("%s are too few for a reliable choice of a law: compare the other laws, or add runs", english.Count(len(f.series.Runs), "run")))
+	if len(f.series.Runs) < minRunsForLawChoice {
+		text = append(text, fmt.Sprintf("%s are too few for a reliable choice of a law: compare the other laws, or add runs", english.FormatCount(len(f.series.Runs), "run")))
 	}
-	if untried := f.describeUntried(); untried != "" {
+	if untried := f.describeUnfittedLaws(); untried != "" {
 		text = append(text, untried)
 	}
 	return strings.Join(text, "; ") + "."
 }
 
-// describeUntried says which laws were not fitted because the runs are too few, and how many they
+// describeUnfittedLaws says which laws were not fitted because the runs are too few, and how many they
 // need, or returns "".
-func (f *Fits) describeUntried() string {
+func (f *Fits) describeUnfittedLaws() string {
 	var needs []string
 	for i, r := range f.Refused {
 		if !r.TooFew || i > 0 && f.Refused[i-1].TooFew && f.Refused[i-1].Runs == r.Runs {
@@ -80,12 +80,12 @@ func (f *Fits) describeUntried() string {
 		if len(names) > 1 {
 			verb = "need"
 		}
-		needs = append(needs, fmt.Sprintf("%s, which %s %d runs at %d different %s counts", english.List(names), verb, r.Runs, r.Sizes, f.series.Unit))
+		needs = append(needs, fmt.Sprintf("%s, which %s %d runs at %d different %s counts", english.JoinAnd(names), verb, r.Runs, r.Sizes, f.series.Unit))
 	}
 	if len(needs) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("not tried with %s at %d: %s", english.Count(len(f.series.Runs), "run"), len(f.measured), strings.Join(needs, ", and "))
+	return fmt.Sprintf("not tried with %s at %d: %s", english.FormatCount(len(f.series.Runs), "run"), len(f.measured), strings.Join(needs, ", and "))
 }
 
 // describePeak says where the supported law has its highest throughput, and where the highest
@@ -100,22 +100,22 @@ func (f *Fits) describePeak(peak int) string {
 	})
 	switch {
 	case !agrees, float64(peak) < last && best.Size == last:
-		return fmt.Sprintf("according to the law, throughput is highest at %s, but the highest measured throughput is at %g", english.Count(peak, unit), best.Size)
+		return fmt.Sprintf("according to the law, throughput is highest at %s, but the highest measured throughput is at %g", english.FormatCount(peak, unit), best.Size)
 	case float64(peak) > last:
-		return fmt.Sprintf("if the law holds that far, throughput is highest at %s and decreases beyond", english.Count(peak, unit))
+		return fmt.Sprintf("if the law holds that far, throughput is highest at %s and decreases beyond", english.FormatCount(peak, unit))
 	}
-	return fmt.Sprintf("throughput is highest at about %s and decreases beyond", english.Count(peak, unit))
+	return fmt.Sprintf("throughput is highest at about %s and decreases beyond", english.FormatCount(peak, unit))
 }
 
 func (f *Fit) describe() string {
 	var p []string
 	for _, x := range f.Parameters[1:] {
-		p = append(p, fmt.Sprintf("%s = %s %s", x.Name, english.Number(x.Value), english.Interval(x.Low, x.High)))
+		p = append(p, fmt.Sprintf("%s = %s %s", x.Name, english.FormatNumber(x.Value), english.FormatInterval(x.Low, x.High)))
 	}
 	if len(p) == 0 {
 		return SentenceName(f.Law)
 	}
-	return fmt.Sprintf("%s, %s", SentenceName(f.Law), english.List(p))
+	return fmt.Sprintf("%s, %s", SentenceName(f.Law), english.JoinAnd(p))
 }
 
 var lawNames = map[string]string{

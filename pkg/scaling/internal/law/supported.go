@@ -30,20 +30,20 @@ func (f *Fits) SupportedLaw() *Fit { return f.supported }
 // chooseSupportedLaw chooses SupportedLaw's result. The rows must be sorted by AICc.
 func (f *Fits) chooseSupportedLaw() {
 	for i := range f.Rows {
-		if f.findObjection(&f.Rows[i]) == "" {
+		if f.unsupportedReason(&f.Rows[i]) == "" {
 			f.supported = &f.Rows[i]
 			return
 		}
 	}
 }
 
-// findObjection returns why the data do not support a law, or "" if they do.
-func (f *Fits) findObjection(law *Fit) string {
+// unsupportedReason returns why the data do not support a law, or "" if they do.
+func (f *Fits) unsupportedReason(law *Fit) string {
 	if !(law.R2 > 0) {
 		if math.IsNaN(law.R2) {
 			return "throughput is the same at every count"
 		}
-		return fmt.Sprintf("its R² is %s: it explains the measurements no better than a constant throughput", english.Number(law.R2))
+		return fmt.Sprintf("its R² is %s: it explains the measurements no better than a constant throughput", english.FormatNumber(law.R2))
 	}
 	residuals := make([]float64, len(f.measured))
 	sizes := make([]float64, len(f.measured))
@@ -70,7 +70,7 @@ func (f *Fits) findObjection(law *Fit) string {
 		return ""
 	}
 	if rho, p := stats.SpearmanTest(sizes, residuals); p < maxTrendP {
-		return fmt.Sprintf("its residuals have a trend over the %s counts (Spearman's ρ = %s, p %s)", f.series.Unit, english.Number(rho), english.PValueWithOperator(p))
+		return fmt.Sprintf("its residuals have a trend over the %s counts (Spearman's ρ = %s, p %s)", f.series.Unit, english.FormatNumber(rho), english.FormatPValueWithOperator(p))
 	}
 	return ""
 }
@@ -80,11 +80,11 @@ func (f *Fits) findObjection(law *Fit) string {
 func (f *Fits) describeDisagreement(law *Fit, from, to int) string {
 	a, b := f.measured[from], f.measured[to]
 	return fmt.Sprintf("from %g to %s, the measured speed-up is %s, but the law predicts %s",
-		a.Size, f.series.formatSize(int(b.Size)), english.Number(b.Rate/a.Rate), english.Number(law.Rate(b.Size)/law.Rate(a.Size)))
+		a.Size, f.series.formatSize(int(b.Size)), english.FormatNumber(b.Rate/a.Rate), english.FormatNumber(law.Rate(b.Size)/law.Rate(a.Size)))
 }
 
-// computeCenters returns the throughput at each size, combined over repeated runs, by ascending size.
-func computeCenters(s Series) []Observation {
+// combineRepeats returns the throughput at each size, combined over repeated runs, by ascending size.
+func combineRepeats(s Series) []Observation {
 	rates := map[float64][]float64{}
 	for _, d := range s.Runs {
 		rates[d.Size] = append(rates[d.Size], d.Rate)

@@ -43,8 +43,8 @@ func (o *Result) resampleQualities() [][]float64 {
 	return out
 }
 
-// triedRange returns the indices of the rates of a batch: Tried[from:to].
-func (o *Result) triedRange(batch int) (from, to int) {
+// triedRateRange returns the indices of the rates of a batch: Tried[from:to].
+func (o *Result) triedRateRange(batch int) (from, to int) {
 	from = slices.IndexFunc(o.Tried, func(t TriedRate) bool { return t.GlobalBatch == batch })
 	for to = from; to < len(o.Tried) && o.Tried[to].GlobalBatch == batch; to++ {
 	}
@@ -56,7 +56,7 @@ func (o *Result) triedRange(batch int) (from, to int) {
 // rate tried (−1 if all rates diverged). bound is BoundHighest, BoundLowest or BoundOnly if the
 // best rate is at an end of the rates tried, else "".
 func (o *Result) findBestRate(batch int, quality func(k int) float64) (log2 float64, index int, bound string) {
-	from, to := o.triedRange(batch)
+	from, to := o.triedRateRange(batch)
 	score := func(k int) float64 {
 		v := quality(k)
 		switch {
@@ -139,7 +139,7 @@ func (o *Result) computeRows(batches []int, draws [][]float64) error {
 	var baseRate float64
 	for _, batch := range batches {
 		row := RateRow{GlobalBatch: batch, Best: stats.UnknownEstimate(), Quality: stats.UnknownEstimate(), Change: stats.UnknownEstimate(), Constant: math.NaN(), Sqrt: math.NaN(), Linear: math.NaN()}
-		from, to := o.triedRange(batch)
+		from, to := o.triedRateRange(batch)
 		row.Rates = to - from
 		for _, t := range o.Tried[from:to] {
 			row.Runs, row.Diverged = row.Runs+t.Runs, row.Diverged+t.Diverged
@@ -266,7 +266,7 @@ func (o *Result) compareRules() {
 		row := RuleRow{Rule: rule.name, words: rule.words, Exponent: rule.exponent, Worst: stats.UnknownEstimate()}
 		for _, r := range o.Rows[1:] {
 			_, best, _ := o.findBestRate(r.GlobalBatch, tried)
-			from, to := o.triedRange(r.GlobalBatch)
+			from, to := o.triedRateRange(r.GlobalBatch)
 			want := rule.learningRate(r.GlobalBatch, first.GlobalBatch, first.LearningRate)
 			for k := from; k < to && best >= 0; k++ {
 				t := o.Tried[k]
@@ -274,7 +274,7 @@ func (o *Result) compareRules() {
 					continue
 				}
 				row.Batches = append(row.Batches, r.GlobalBatch)
-				row.addBatch(o, t, o.Tried[best])
+				row.addBatchComparison(o, t, o.Tried[best])
 				break
 			}
 		}
@@ -282,9 +282,9 @@ func (o *Result) compareRules() {
 	}
 }
 
-// addBatch adds the comparison at one batch to the row. predicted is the tried rate that the rule
+// addBatchComparison adds the comparison at one batch to the row. predicted is the tried rate that the rule
 // predicts.
-func (r *RuleRow) addBatch(o *Result, predicted, best TriedRate) {
+func (r *RuleRow) addBatchComparison(o *Result, predicted, best TriedRate) {
 	loss := stats.Estimate{Value: predicted.Quality.Value - best.Quality.Value, Low: math.NaN(), High: math.NaN(), N: predicted.Runs}
 	rejected := predicted.Diverged > 0
 	switch {

@@ -200,7 +200,7 @@ func (o *Result) groupRuns(all []runs.Run, qualityOf func(runs.Run) float64) {
 		}
 	}
 	if unknown > 0 {
-		o.addProblem("%s of %s without a batch, a learning rate or a value of %s: not counted", english.Count(unknown, "run"), english.Count(len(all), "run"), o.Measure)
+		o.addProblem("%s of %s without a batch, a learning rate or a value of %s: not counted", english.FormatCount(unknown, "run"), english.FormatCount(len(all), "run"), o.Measure)
 	}
 	for i := range o.Tried {
 		t := &o.Tried[i]

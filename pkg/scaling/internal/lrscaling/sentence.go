@@ -17,16 +17,16 @@ const (
 	HowQuality = "quality"
 )
 
-// maxEdgeShare is the largest share of resamples in which the best rate may be the highest or the
+// maxEdgeOptimumShare is the largest share of resamples in which the best rate may be the highest or the
 // lowest tried. Above it, the exponent's interval is truncated and unreliable.
-const maxEdgeShare = 0.05
+const maxEdgeOptimumShare = 0.05
 
 // decideRule sets Rule and How if the runs support one rule and contradict the others.
 func (o *Result) decideRule() {
 	if !math.IsNaN(o.Exponent.Value) {
 		left := o.rulesInInterval()
 		switch {
-		case math.IsNaN(o.Exponent.Low) || o.edgeShare > maxEdgeShare || len(left) > 1:
+		case math.IsNaN(o.Exponent.Low) || o.edgeShare > maxEdgeOptimumShare || len(left) > 1:
 		case len(left) == 1:
 			o.Rule, o.How = left[0].name, HowRates
 		default:
@@ -34,7 +34,7 @@ func (o *Result) decideRule() {
 		}
 		return
 	}
-	left, rejected := o.divideRules()
+	left, rejected := o.splitRejectedRules()
 	if len(left) == 1 && len(rejected) > 0 {
 		o.Rule, o.How = left[0].Rule, HowQuality
 	}
@@ -47,9 +47,9 @@ func (o *Result) rulesInInterval() []rateRule {
 	})
 }
 
-// divideRules divides the rules whose rates were tried into those that lose no quality beyond noise
+// splitRejectedRules divides the rules whose rates were tried into those that lose no quality beyond noise
 // (left) and the others (rejected).
-func (o *Result) divideRules() (left, rejected []RuleRow) {
+func (o *Result) splitRejectedRules() (left, rejected []RuleRow) {
 	for _, r := range o.Rules {
 		switch {
 		case len(r.Batches) == 0:
@@ -65,7 +65,7 @@ func (o *Result) divideRules() (left, rejected []RuleRow) {
 func (o *Result) summarize() string {
 	text := []string{o.describeRule(), o.describeGoodBatches()}
 	if o.Rule == "" {
-		text = append(text, "the runs do not decide: "+strings.Join(o.whyUndecided(), "; "))
+		text = append(text, "the runs do not decide: "+strings.Join(o.undecidedReasons(), "; "))
 	}
 	return strings.Join(text, "; ") + "."
 }
@@ -73,11 +73,11 @@ func (o *Result) summarize() string {
 func (o *Result) describeRule() string {
 	switch {
 	case !math.IsNaN(o.Exponent.Value):
-		text := fmt.Sprintf("the best learning rate is proportional to the global batch to the power %s", english.Number(o.Exponent.Value))
+		text := fmt.Sprintf("the best learning rate is proportional to the global batch to the power %s", english.FormatNumber(o.Exponent.Value))
 		if !math.IsNaN(o.Exponent.Low) {
 			text += " " + o.Exponent.FormatInterval()
 		}
-		text += fmt.Sprintf(" (batches %s)", english.List(formatInts(o.fitted)))
+		text += fmt.Sprintf(" (batches %s)", english.JoinAnd(formatInts(o.fitted)))
 		var left []string
 		for _, r := range o.rulesInInterval() {
 			left = append(left, r.words)
@@ -88,14 +88,14 @@ func (o *Result) describeRule() string {
 		case o.Rule != "":
 			return fmt.Sprintf("%s holds: %s", left[0], text)
 		case len(left) > 1:
-			return text + ", which is consistent with " + english.Either(left)
+			return text + ", which is consistent with " + english.JoinOr(left)
 		}
 		return text
 	case o.Rule != "":
-		left, rejected := o.divideRules()
+		left, rejected := o.splitRejectedRules()
 		return fmt.Sprintf("%s is the best of those tried: %s", left[0].words, o.describeRejected(rejected))
 	}
-	left, rejected := o.divideRules()
+	left, rejected := o.splitRejectedRules()
 	switch {
 	case len(left)+len(rejected) == 0:
 		return "no batch has enough learning rates to determine the best one, and no rate that a rule predicts was tried at a batch above the smallest"
@@ -108,7 +108,7 @@ func (o *Result) describeRule() string {
 	}
 	text := fmt.Sprintf("%s is the only rule whose rates were tried", names[0])
 	if len(names) > 1 {
-		text = english.List(names) + " do equally well within noise"
+		text = english.JoinAnd(names) + " do equally well within noise"
 	}
 	if len(rejected) > 0 {
 		text += "; " + o.describeRejected(rejected)
@@ -123,9 +123,9 @@ func (o *Result) describeRejected(rows []RuleRow) string {
 			text = append(text, fmt.Sprintf("%s diverges at batch %d", r.words, r.WorstBatch))
 			continue
 		}
-		text = append(text, fmt.Sprintf("%s changes the %s at batch %d by %s %s", r.words, o.Measure, r.WorstBatch, english.Number(r.Worst.Value), r.Worst.FormatInterval()))
+		text = append(text, fmt.Sprintf("%s changes the %s at batch %d by %s %s", r.words, o.Measure, r.WorstBatch, english.FormatNumber(r.Worst.Value), r.Worst.FormatInterval()))
 	}
-	return english.List(text)
+	return english.JoinAnd(text)
 }
 
 func (o *Result) describeGoodBatches() string {
@@ -139,18 +139,18 @@ func (o *Result) describeGoodBatches() string {
 			return fmt.Sprintf("the %s is maintained up to batch %d: at batch %d, every rate diverged", o.Measure, o.Good, o.Falls)
 		}
 		return fmt.Sprintf("the %s is maintained up to batch %d: at batch %d, it is worse than at batch %d by more than the noise (%s to %s, a change of %s %s)",
-			o.Measure, o.Good, o.Falls, first.GlobalBatch, english.Number(first.Quality.Value), english.Number(r.Quality.Value), english.Number(r.Change.Value), r.Change.FormatInterval())
+			o.Measure, o.Good, o.Falls, first.GlobalBatch, english.FormatNumber(first.Quality.Value), english.FormatNumber(r.Quality.Value), english.FormatNumber(r.Change.Value), r.Change.FormatInterval())
 	}
 	last := at(o.Good)
 	text := fmt.Sprintf("at no batch up to the largest, %d, is the %s worse by more than the noise (%s at %d, %s at %d",
-		o.Good, o.Measure, english.Number(first.Quality.Value), first.GlobalBatch, english.Number(last.Quality.Value), last.GlobalBatch)
+		o.Good, o.Measure, english.FormatNumber(first.Quality.Value), first.GlobalBatch, english.FormatNumber(last.Quality.Value), last.GlobalBatch)
 	if math.IsNaN(last.Change.Low) {
 		return text + "; single runs do not show the noise)"
 	}
-	return text + fmt.Sprintf(", a change of %s %s)", english.Number(last.Change.Value), last.Change.FormatInterval())
+	return text + fmt.Sprintf(", a change of %s %s)", english.FormatNumber(last.Change.Value), last.Change.FormatInterval())
 }
 
-func (o *Result) whyUndecided() (why []string) {
+func (o *Result) undecidedReasons() (why []string) {
 	var few, above, below []string
 	for _, r := range o.Rows {
 		name := strconv.Itoa(r.GlobalBatch)
@@ -173,8 +173,8 @@ func (o *Result) whyUndecided() (why []string) {
 		if len(below) > 0 {
 			why = append(why, fmt.Sprintf("the best rate of %s is the lowest tried, so a lower one may be better", formatBatches(below)))
 		}
-	case o.edgeShare > maxEdgeShare:
-		why = append(why, fmt.Sprintf("in %s of the resamples a best rate is the highest or the lowest tried", english.Percent(math.Round(100*o.edgeShare)/100)))
+	case o.edgeShare > maxEdgeOptimumShare:
+		why = append(why, fmt.Sprintf("in %s of the resamples a best rate is the highest or the lowest tried", english.FormatPercent(math.Round(100*o.edgeShare)/100)))
 	}
 	runs := o.Tried[0].Runs // of the batch and rate with the fewest
 	for _, t := range o.Tried {
@@ -185,9 +185,9 @@ func (o *Result) whyUndecided() (why []string) {
 		why = append(why, "single runs do not show the noise")
 	case len(why) > 0: // other rates are needed first
 	case o.Exponent.High > o.Exponent.Low:
-		why = append(why, fmt.Sprintf("%s for each batch and rate are too few to determine the exponent", english.Count(runs, "seed")))
+		why = append(why, fmt.Sprintf("%s for each batch and rate are too few to determine the exponent", english.FormatCount(runs, "seed")))
 	default:
-		why = append(why, fmt.Sprintf("%s for each batch and rate show no difference", english.Count(runs, "seed")))
+		why = append(why, fmt.Sprintf("%s for each batch and rate show no difference", english.FormatCount(runs, "seed")))
 	}
 	return why
 }
@@ -196,7 +196,7 @@ func formatBatches(names []string) string {
 	if len(names) == 1 {
 		return "batch " + names[0]
 	}
-	return "batches " + english.List(names)
+	return "batches " + english.JoinAnd(names)
 }
 
 func hasOrHave(names []string) string {

@@ -35,8 +35,8 @@ func ConfigSectionWithout(r runs.Run, key string, omit ...string) string {
 	return ConfigSection(r, key)
 }
 
-// ConfigKeys returns the texts of some keys of a section of a run's config, separated by commas, or "".
-func ConfigKeys(r runs.Run, section string, keys ...string) string {
+// ConfigValues returns the texts of some keys of a section of a run's config, separated by commas, or "".
+func ConfigValues(r runs.Run, section string, keys ...string) string {
 	part, _ := r.Info.Config[section].(map[string]any)
 	var values []string
 	for _, k := range keys {

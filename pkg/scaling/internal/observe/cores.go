@@ -5,10 +5,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// SharedCores returns the number of CPU cores that the workers on a run's first machine shared, if
+// CountSharedCores returns the number of CPU cores that the workers on a run's first machine shared, if
 // they had more threads than cores. It returns 0 if they had enough, if the log lacks these
 // numbers, and if they have GPUs.
-func SharedCores(r runs.Run) int {
+func CountSharedCores(r runs.Run) int {
 	nodes := NodeCount(r)
 	if r.Info.Accelerator != "" || r.Info.GPUs > 0 || r.Info.Workers < 2 || nodes < 1 {
 		return 0
@@ -23,7 +23,7 @@ func SharedCores(r runs.Run) int {
 		}
 	}
 	cores := r.Info.Host.Cores
-	if n := boundCores(r.Info.Binding); n > 0 && nodes == 1 { // the CPUs of several machines have equal numbers
+	if n := countBoundCores(r.Info.Binding); n > 0 && nodes == 1 { // the CPUs of several machines have equal numbers
 		cores = n
 	}
 	if cores > 0 && workers*max(1, r.Info.ThreadsPerWorker) > cores {
@@ -32,9 +32,9 @@ func SharedCores(r runs.Run) int {
 	return 0
 }
 
-// boundCores returns the number of CPUs to which the workers of a run on one machine are bound, or
+// countBoundCores returns the number of CPUs to which the workers of a run on one machine are bound, or
 // 0 if unknown.
-func boundCores(b *runs.Binding) int {
+func countBoundCores(b *runs.Binding) int {
 	if b == nil {
 		return 0
 	}
@@ -44,7 +44,7 @@ func boundCores(b *runs.Binding) int {
 	}
 	there := map[int]bool{}
 	for _, text := range lists {
-		cpus, err := topology.ParseList(text)
+		cpus, err := topology.ParseCPUList(text)
 		if err != nil {
 			return 0
 		}

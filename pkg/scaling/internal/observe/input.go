@@ -32,13 +32,13 @@ func NewInput(name string, r runs.Run, m Measurements) Input {
 	in := Input{Name: name, File: r.File, Unit: metricUnit(name), Value: math.NaN()}
 	switch name {
 	case "wall_seconds":
-		in.Value, in.File, in.Why = m.Wall, infoPath(r), "of the whole job, start-up included"
+		in.Value, in.File, in.Why = m.Wall, runInfoPath(r), "of the whole job, start-up included"
 	case "train_seconds":
 		in.Value, in.Why = TrainSeconds(r), "the sum over all epochs, or the time in the log"
 	case "test_seconds":
-		in.Value, in.File = TestSeconds(r), infoPath(r)
+		in.Value, in.File = TestSeconds(r), runInfoPath(r)
 	case "energy_joules":
-		in.Value, in.File = EnergyJoules(r), infoPath(r)
+		in.Value, in.File = EnergyJoules(r), runInfoPath(r)
 	}
 	all := Metrics()
 	k := slices.IndexFunc(all, func(x Metric) bool { return x.Name == name })
@@ -47,7 +47,7 @@ func NewInput(name string, r runs.Run, m Measurements) Input {
 	}
 	metric := all[k]
 	if v := metric.TestValue(r); !math.IsNaN(v) {
-		in.Value, in.File, in.Why = v, infoPath(r), "on the test set after training"
+		in.Value, in.File, in.Why = v, runInfoPath(r), "on the test set after training"
 		if r.Info.EvaluatedPart() == runs.ValidationPart {
 			in.Why = "on the validation set after training"
 		}
@@ -63,7 +63,7 @@ func NewInput(name string, r runs.Run, m Measurements) Input {
 
 // SpeedInputs returns the inputs of a measure of speed: the values of all epochs of a cell's runs,
 // including those that do not count.
-func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
+func (rule Rule) SpeedInputs(c RunGroup, measureName string) []Input {
 	var out []Input
 	for k, r := range c.Runs {
 		add := func(in Input) {
@@ -71,7 +71,7 @@ func (rule Rule) SpeedInputs(c Cell, measureName string) []Input {
 			out = append(out, in)
 		}
 		if measureName == "wall_seconds" {
-			add(Input{File: infoPath(r), Name: "wall_seconds", Value: c.Measured[k].Wall, Unit: "s", Counted: true, Why: "of the whole job"})
+			add(Input{File: runInfoPath(r), Name: "wall_seconds", Value: c.Measured[k].Wall, Unit: "s", Counted: true, Why: "of the whole job"})
 			continue
 		}
 		if measureName == "throughput" && c.Measured[k].RateSource == jobRateSource {
@@ -131,7 +131,7 @@ func (rule Rule) jobInputs(r runs.Run, m Measurements) []Input {
 		samples.Why += ", given by --samples-per-epoch"
 	}
 	return []Input{
-		{File: infoPath(r), Name: "wall_seconds", Value: m.Job, Unit: "s", Counted: true, Why: "of the whole job, start-up and validation included"},
+		{File: runInfoPath(r), Name: "wall_seconds", Value: m.Job, Unit: "s", Counted: true, Why: "of the whole job, start-up and validation included"},
 		samples,
 		{Name: "epochs", Value: m.JobEpochs, Counted: true, Why: "that the job trained"},
 	}
@@ -152,8 +152,8 @@ func (rule Rule) exclusionReason(r runs.Run, i int) string {
 	return fmt.Sprintf("the rule excludes the first %d epochs", rule.DropFirst)
 }
 
-// infoPath returns the file with the numbers of the complete run: run.json in a run folder, else the log.
-func infoPath(r runs.Run) string {
+// runInfoPath returns the file with the numbers of the complete run: run.json in a run folder, else the log.
+func runInfoPath(r runs.Run) string {
 	if r.Kind == "" || r.Kind == "run folder" || r.Info.Schema > 0 {
 		return filepath.Join(r.Dir, "run.json")
 	}

@@ -128,7 +128,7 @@ func (rule Rule) findCurveRate(r *runs.Run) loggedRate {
 	}
 	rate := stats.Mean(byRank)
 	source := fmt.Sprintf("the %s of the logged values of %s", statistic, name)
-	input := Input{Name: name, Value: rate, Unit: best.unit, Counted: true, Why: fmt.Sprintf("%s of %s", statistic, english.Count(values, "logged value"))}
+	input := Input{Name: name, Value: rate, Unit: best.unit, Counted: true, Why: fmt.Sprintf("%s of %s", statistic, english.FormatCount(values, "logged value"))}
 	if best.seconds {
 		rate, source = 1/rate, fmt.Sprintf("the reciprocal of the %s of the logged times of a step", statistic)
 		if _, batch := BatchSizes(*r); batch > 0 {
@@ -138,7 +138,7 @@ func (rule Rule) findCurveRate(r *runs.Run) loggedRate {
 	if best.perWorker {
 		rate *= float64(r.Info.Workers)
 		source += ", which are per worker, times the workers"
-		input.Why += fmt.Sprintf("; per worker, times %s", english.Count(r.Info.Workers, "worker"))
+		input.Why += fmt.Sprintf("; per worker, times %s", english.FormatCount(r.Info.Workers, "worker"))
 	}
 	if !(rate > 0) || math.IsInf(rate, 0) {
 		return loggedRate{}

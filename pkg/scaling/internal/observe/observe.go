@@ -30,7 +30,7 @@ type Measurements struct {
 	// Seconds is the training time per epoch, Rate the throughput in RateUnit, and Wall the time of
 	// the complete job in seconds. Unknown values are NaN.
 	Seconds, Rate, Wall float64
-	// Job is Wall if the log shows nothing else of the run's speed, otherwise NaN. JobEpochs is the
+	// Job is Wall if the log shows nothing else of the run's speed, otherwise NaN. DistinctJobEpochs is the
 	// number of epochs of the job, or 0 if unknown. If the samples of an epoch are known too, Rate
 	// is computed from them.
 	Job, JobEpochs float64
@@ -102,7 +102,7 @@ func (rule Rule) measureEpochs(r runs.Run) Measurements {
 	}
 	m := Measurements{Seconds: math.NaN(), Rate: math.NaN(), Wall: wallSeconds(r), Epochs: n, Last: NewLastValues(r)}
 	if m.Epochs == 0 {
-		return rule.measureUntimed(r, m)
+		return rule.measureWithoutEpochTimes(r, m)
 	}
 	m.Seconds = total / float64(n)
 	if rule.Epochs == Median {
@@ -129,10 +129,10 @@ func (rule Rule) SamplesInEpoch(e *runs.Epoch) float64 {
 	return float64(rule.SamplesPerEpoch)
 }
 
-// measureUntimed completes m, the measurements of a run whose epochs have no times. If the log has
+// measureWithoutEpochTimes completes m, the measurements of a run whose epochs have no times. If the log has
 // the total training time, the seconds per epoch are its mean. If the log has only a throughput, as
 // for synthetic benchmarks, only the rate is set.
-func (rule Rule) measureUntimed(r runs.Run, m Measurements) Measurements {
+func (rule Rule) measureWithoutEpochTimes(r runs.Run, m Measurements) Measurements {
 	if HasEpochTimes(r) {
 		return m
 	}
@@ -150,20 +150,20 @@ func (rule Rule) measureUntimed(r runs.Run, m Measurements) Measurements {
 		}
 	}
 	whole, ok := r.Info.Config[logread.TrainingSecondsKey].(float64)
-	if !ok || !(whole > 0) || trainedEpochs(r) == 0 {
+	if !ok || !(whole > 0) || epochsInTrainingTime(r) == 0 {
 		return m
 	}
 	m.Note = fmt.Sprintf("%s contains only the total training time; its seconds per epoch are this time divided by its %s, including the first", r.Dir, describeTrainedEpochs(r))
-	m.Epochs, m.Seconds = max(len(r.Epochs), int(trainedEpochs(r))), whole/trainedEpochs(r)
+	m.Epochs, m.Seconds = max(len(r.Epochs), int(epochsInTrainingTime(r))), whole/epochsInTrainingTime(r)
 	if rule.SamplesPerEpoch > 0 {
 		m.Rate = float64(rule.SamplesPerEpoch) / m.Seconds
 	}
 	return m
 }
 
-// trainedEpochs returns the number of epochs in a run's total training time: TrainedEpochs or, if
+// epochsInTrainingTime returns the number of epochs in a run's total training time: TrainedEpochs or, if
 // that is unknown, the number of rows with values of epochs.
-func trainedEpochs(r runs.Run) float64 {
+func epochsInTrainingTime(r runs.Run) float64 {
 	return cmp.Or(TrainedEpochs(r), float64(len(r.Epochs)))
 }
 
@@ -185,10 +185,10 @@ func TrainedEpochs(r runs.Run) float64 {
 }
 
 func describeTrainedEpochs(r runs.Run) string {
-	if n := trainedEpochs(r); n != math.Trunc(n) {
+	if n := epochsInTrainingTime(r); n != math.Trunc(n) {
 		return fmt.Sprintf("%.4g epochs", n)
 	}
-	return english.Count(int(trainedEpochs(r)), "epoch")
+	return english.FormatCount(int(epochsInTrainingTime(r)), "epoch")
 }
 
 // HasEpochTimes reports whether the run has at least one epoch with a time.

@@ -11,14 +11,14 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// Cell contains the counted runs of a series at one worker count, and their measurements.
-type Cell struct {
+// RunGroup contains the counted runs of a series at one worker count, and their measurements.
+type RunGroup struct {
 	Runs     []runs.Run
 	Measured []Measurements
 }
 
 // Values returns the result of value for each run's measurements.
-func (c Cell) Values(value func(Measurements) float64) []float64 {
+func (c RunGroup) Values(value func(Measurements) float64) []float64 {
 	v := make([]float64, len(c.Measured))
 	for i, m := range c.Measured {
 		v[i] = value(m)
@@ -27,15 +27,15 @@ func (c Cell) Values(value func(Measurements) float64) []float64 {
 }
 
 // RateUnit returns the units of the runs' throughput, joined by "or", or "".
-func (c Cell) RateUnit() string {
+func (c RunGroup) RateUnit() string {
 	units := DistinctTexts(c.Measured, func(m Measurements) string { return m.RateUnit })
 	slices.Sort(units)
-	return english.Either(units)
+	return english.JoinOr(units)
 }
 
 // RateSource describes the sources of the runs' throughput (see Measurements.RateSource), joined by "or".
-func (c Cell) RateSource() string {
-	return english.Either(DistinctTexts(c.Measured, func(m Measurements) string { return m.RateSource }))
+func (c RunGroup) RateSource() string {
+	return english.JoinOr(DistinctTexts(c.Measured, func(m Measurements) string { return m.RateSource }))
 }
 
 // SpeedMeasure is a rate or a time, one value per run, from which speed-up can be computed.
@@ -59,22 +59,22 @@ func SpeedMeasures() []SpeedMeasure {
 }
 
 // Unit returns the unit of the measure's values in the cell.
-func (m SpeedMeasure) Unit(c Cell) string {
+func (m SpeedMeasure) Unit(c RunGroup) string {
 	return cmp.Or(m.unit, c.RateUnit())
 }
 
 // HasValue reports whether any run of the cell has a value of the measure.
-func (m SpeedMeasure) HasValue(c Cell) bool {
+func (m SpeedMeasure) HasValue(c RunGroup) bool {
 	return slices.ContainsFunc(c.Measured, func(r Measurements) bool { return m.Value(r) > 0 })
 }
 
 // PositiveValues returns the positive, finite values, so that ratios can be computed.
-func (m SpeedMeasure) PositiveValues(c Cell) []float64 {
+func (m SpeedMeasure) PositiveValues(c RunGroup) []float64 {
 	return slices.DeleteFunc(c.Values(m.Value), func(v float64) bool { return !(v > 0) || math.IsInf(v, 0) })
 }
 
 // Rates returns the positive, finite values of the measure, or their reciprocals if it is a time.
-func (m SpeedMeasure) Rates(c Cell) []float64 {
+func (m SpeedMeasure) Rates(c RunGroup) []float64 {
 	rates := m.PositiveValues(c)
 	if !m.Higher {
 		for i, v := range rates {
@@ -85,7 +85,7 @@ func (m SpeedMeasure) Rates(c Cell) []float64 {
 }
 
 // Ratio estimates the speed of a divided by the speed of b.
-func (m SpeedMeasure) Ratio(by stats.Estimator, a, b Cell) stats.Estimate {
+func (m SpeedMeasure) Ratio(by stats.Estimator, a, b RunGroup) stats.Estimate {
 	r := by.Ratio(m.PositiveValues(a), m.PositiveValues(b))
 	if m.Higher {
 		return r
@@ -95,7 +95,7 @@ func (m SpeedMeasure) Ratio(by stats.Estimator, a, b Cell) stats.Estimate {
 
 // ChooseSpeedMeasure returns the measure that most cells have, the best one of several. The times of jobs
 // that trained different numbers of epochs are not compared. ok is false if no cell has any measure.
-func ChooseSpeedMeasure(cells []Cell) (best SpeedMeasure, ok bool) {
+func ChooseSpeedMeasure(cells []RunGroup) (best SpeedMeasure, ok bool) {
 	most := 0
 	for _, m := range SpeedMeasures() {
 		n := 0
@@ -104,17 +104,17 @@ func ChooseSpeedMeasure(cells []Cell) (best SpeedMeasure, ok bool) {
 				n++
 			}
 		}
-		if n > most && (m.Name != "wall_seconds" || len(JobEpochs(cells, true)) <= 1) {
+		if n > most && (m.Name != "wall_seconds" || len(DistinctJobEpochs(cells, true)) <= 1) {
 			best, most = m, n
 		}
 	}
 	return best, most > 0
 }
 
-// JobEpochs returns, as texts in ascending order, the different numbers of epochs of the runs whose
+// DistinctJobEpochs returns, as texts in ascending order, the different numbers of epochs of the runs whose
 // logs have only the time of the whole job. It leaves out unknown numbers, and runs with a throughput
 // unless withRates is set.
-func JobEpochs(cells []Cell, withRates bool) (texts []string) {
+func DistinctJobEpochs(cells []RunGroup, withRates bool) (texts []string) {
 	var numbers []float64
 	for _, c := range cells {
 		for _, m := range c.Measured {

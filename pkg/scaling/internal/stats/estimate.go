@@ -31,7 +31,7 @@ func (e Estimate) String() string {
 	if math.IsNaN(e.Value) {
 		return "not measured"
 	}
-	text := english.Number(e.Value)
+	text := english.FormatNumber(e.Value)
 	if !math.IsNaN(e.Low) {
 		text += " " + e.FormatInterval()
 	}
@@ -39,7 +39,7 @@ func (e Estimate) String() string {
 }
 
 // FormatInterval returns text such as "[11.52, 12.40]", or "-" without an interval.
-func (e Estimate) FormatInterval() string { return english.Interval(e.Low, e.High) }
+func (e Estimate) FormatInterval() string { return english.FormatInterval(e.Low, e.High) }
 
 // Scale returns the estimate multiplied by a positive factor.
 func (e Estimate) Scale(by float64) Estimate {
@@ -51,8 +51,8 @@ func (e Estimate) Inverse() Estimate {
 	return Estimate{Value: 1 / e.Value, Min: 1 / e.Max, Max: 1 / e.Min, Low: 1 / e.High, High: 1 / e.Low, N: e.N}
 }
 
-// LostShare returns the estimate of 1−x for an estimate of x: of a ratio of speeds, the lost share.
-func (e Estimate) LostShare() Estimate {
+// Complement returns the estimate of 1−x for an estimate of x: of a ratio of speeds, the lost share.
+func (e Estimate) Complement() Estimate {
 	return Estimate{Value: 1 - e.Value, Min: 1 - e.Max, Max: 1 - e.Min, Low: 1 - e.High, High: 1 - e.Low, N: e.N}
 }
 

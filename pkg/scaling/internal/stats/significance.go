@@ -27,14 +27,14 @@ func WelchTest(a, b []float64) float64 {
 	return 1
 }
 
-// maxArrangements is the largest number of assignments that PermutationTest examines.
-const maxArrangements = 20_000
+// maxPermutations is the largest number of assignments that PermutationTest examines.
+const maxPermutations = 20_000
 
-func countArrangements(n, m int) *big.Int { return new(big.Int).Binomial(int64(n+m), int64(n)) }
+func countPermutations(n, m int) *big.Int { return new(big.Int).Binomial(int64(n+m), int64(n)) }
 
 // MinPermutationP returns the smallest p-value of the permutation test of n and m runs.
 func MinPermutationP(n, m int) float64 {
-	ways, _ := new(big.Float).SetInt(countArrangements(n, m)).Float64()
+	ways, _ := new(big.Float).SetInt(countPermutations(n, m)).Float64()
 	if n == m { // exchanging both sides gives the same distance
 		return 2 / ways
 	}
@@ -45,8 +45,8 @@ func MinPermutationP(n, m int) float64 {
 // the mean logarithms: the share of all assignments of the runs to the two sides whose difference
 // is at least as large as the measured one. It returns NaN if there are too many assignments.
 func PermutationTest(a, b []float64) float64 {
-	ways := countArrangements(len(a), len(b))
-	if !ways.IsInt64() || ways.Int64() > maxArrangements {
+	ways := countPermutations(len(a), len(b))
+	if !ways.IsInt64() || ways.Int64() > maxPermutations {
 		return math.NaN()
 	}
 	all := make([]float64, 0, len(a)+len(b))

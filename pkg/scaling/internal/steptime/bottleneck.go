@@ -114,7 +114,7 @@ func (r Bottleneck) slowerRate() stats.Estimate {
 }
 
 func (r Bottleneck) summarize() string {
-	head := fmt.Sprintf("%s at %s: ", r.Series, english.Count(r.Workers, "worker"))
+	head := fmt.Sprintf("%s at %s: ", r.Series, english.FormatCount(r.Workers, "worker"))
 	slower, what, cure := r.slowerRate(), "the computation", "a faster loader gains nothing"
 	if r.IO.Value < r.Synthetic.Value {
 		what, cure = "the input", "faster computation gains nothing"
@@ -122,22 +122,22 @@ func (r Bottleneck) summarize() string {
 	switch {
 	case r.Share > 1 && clearlyDiffer(r.Full, slower):
 		return head + fmt.Sprintf("FULL (%s samples/s) is faster than %s alone (%s), which is impossible: measure the three trials again under equal conditions.",
-			english.Number(r.Full.Value), what, english.Number(slower.Value))
+			english.FormatNumber(r.Full.Value), what, english.FormatNumber(slower.Value))
 	case r.Bound == BoundUnclear:
 		return head + fmt.Sprintf("the input alone (%s) and the computation alone (%s samples/s) differ by no more than the variation of their trials, so neither is clearly the limit; FULL is %s; measure again with more trials, on an otherwise idle machine.",
-			english.Number(r.IO.Value), english.Number(r.Synthetic.Value), english.Number(r.Full.Value))
+			english.FormatNumber(r.IO.Value), english.FormatNumber(r.Synthetic.Value), english.FormatNumber(r.Full.Value))
 	}
-	text := head + fmt.Sprintf("%s is the limit: FULL reaches %s of the %s samples/s that %s alone allows", what, english.Percent(r.Share), english.Number(slower.Value), what)
+	text := head + fmt.Sprintf("%s is the limit: FULL reaches %s of the %s samples/s that %s alone allows", what, english.FormatPercent(r.Share), english.FormatNumber(slower.Value), what)
 	switch {
 	case r.Share >= minShareOfSlowerRate:
 		text += "; " + cure
 	case !clearlyDiffer(r.Full, slower):
 		text += "; " + cure + "; the rest is within the variation of the trials"
 	default:
-		text += fmt.Sprintf(", because loading and computing interfere with each other (%s of the possible overlap): give the loader its own cores, threads or memory", english.Percent(r.Overlap))
+		text += fmt.Sprintf(", because loading and computing interfere with each other (%s of the possible overlap): give the loader its own cores, threads or memory", english.FormatPercent(r.Overlap))
 	}
 	if r.Headroom > 1 {
-		text += fmt.Sprintf("; without this limit, training would be at most %s times as fast", english.Number(r.Headroom))
+		text += fmt.Sprintf("; without this limit, training would be at most %s times as fast", english.FormatNumber(r.Headroom))
 	}
 	return text + "."
 }

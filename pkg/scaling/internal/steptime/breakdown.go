@@ -39,7 +39,7 @@ type StepTotals struct {
 }
 
 // Add adds the counted steps of a run. It reports whether the run has counted steps.
-func (t *StepTotals) Add(r runs.Run, spans Spans) bool {
+func (t *StepTotals) Add(r runs.Run, spans CountedSteps) bool {
 	var own StepTotals
 	for rank, steps := range spans.ByRank {
 		seen := map[int]bool{}
@@ -70,7 +70,7 @@ func (t *StepTotals) addStep(x runs.Step, rank int) {
 	t.addTimes(x)
 	if rank == 0 {
 		t.rank0Steps++
-		t.other -= spanSeconds(x)
+		t.other -= totalSpanSeconds(x)
 	}
 }
 

@@ -18,8 +18,8 @@ const (
 	SourceTrace = "trace"
 )
 
-// Spans contains those steps of a run that count according to a rule.
-type Spans struct {
+// CountedSteps contains those steps of a run that count according to a rule.
+type CountedSteps struct {
 	ByRank   [][]runs.Step // nil for a rank that could not be read
 	Problems []runs.Problem
 
@@ -28,9 +28,9 @@ type Spans struct {
 	problems int             // number of Problems up to the first rank that could not be read
 }
 
-// ReadSpans reads the step spans of a run. ByRank is nil if the run has none.
-func ReadSpans(r runs.Run, rule observe.Rule) Spans {
-	s := Spans{seconds: map[int]float64{}}
+// ReadCountedSteps reads the step spans of a run. ByRank is nil if the run has none.
+func ReadCountedSteps(r runs.Run, rule observe.Rule) CountedSteps {
+	s := CountedSteps{seconds: map[int]float64{}}
 	if len(r.Workers) == 0 {
 		return s
 	}
@@ -61,7 +61,7 @@ func ReadSpans(r runs.Run, rule observe.Rule) Spans {
 
 // CompleteSteps returns the steps that all ranks recorded, indexed by step and then by rank, and
 // the problems of the files. It returns no steps if a rank could not be read.
-func (s Spans) CompleteSteps() ([][]runs.Step, []runs.Problem) {
+func (s CountedSteps) CompleteSteps() ([][]runs.Step, []runs.Problem) {
 	if s.unread {
 		return nil, s.Problems[:s.problems]
 	}
@@ -88,7 +88,9 @@ func (s Spans) CompleteSteps() ([][]runs.Step, []runs.Problem) {
 	return out, s.Problems
 }
 
-func spanSeconds(x runs.Step) float64 { return x.Data + x.Forward + x.Backward + x.Wait + x.Optimizer }
+func totalSpanSeconds(x runs.Step) float64 {
+	return x.Data + x.Forward + x.Backward + x.Wait + x.Optimizer
+}
 
 // AllReduceTimes returns the seconds of each step's all-reduce without the wait for slower ranks:
 // the shortest time of all ranks, because the last one to arrive does not wait. Steps without an

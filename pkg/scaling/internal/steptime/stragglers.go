@@ -38,7 +38,7 @@ func AnalyzeArrivals(series string, r runs.Run, rule observe.Rule) ([]RankArriva
 	if r.Info.Workers < 2 {
 		return nil, nil
 	}
-	steps, problems := ReadSpans(r, rule).CompleteSteps()
+	steps, problems := ReadCountedSteps(r, rule).CompleteSteps()
 	rows := summarizeArrivals(series, r, SourceSteps, arrivalsFromSpans(steps))
 	traced, bad := arrivalsFromTraces(r)
 	return append(rows, summarizeArrivals(series, r, SourceTrace, traced)...), slices.Concat(problems, bad)
@@ -58,7 +58,7 @@ func arrivalsFromSpans(steps [][]runs.Step) []stepArrivals {
 		a := stepArrivals{at: make([]float64, len(step))}
 		for rank, x := range step {
 			a.at[rank] = x.UntilCollective
-			a.step += spanSeconds(x) / float64(len(step))
+			a.step += totalSpanSeconds(x) / float64(len(step))
 		}
 		if slices.Max(a.at) > 0 { // otherwise the spans have no arrivals
 			out = append(out, a)
@@ -78,7 +78,7 @@ func arrivalsFromTraces(r runs.Run) ([]stepArrivals, []runs.Problem) {
 	}
 	var out []stepArrivals
 	for rank := range r.Info.Workers {
-		marked := markedSteps(byRank[rank])
+		marked := profilerSteps(byRank[rank])
 		if rank == 0 {
 			out = make([]stepArrivals, len(marked))
 		}
@@ -159,9 +159,9 @@ func summarizeArrivals(series string, r runs.Run, source string, steps []stepArr
 	return rows
 }
 
-// WorstStraggler describes the straggler that costs the other ranks the most time, or says that
+// DescribeWorstStraggler describes the straggler that costs the other ranks the most time, or says that
 // there is none.
-func WorstStraggler(rows []RankArrivals) string {
+func DescribeWorstStraggler(rows []RankArrivals) string {
 	if len(rows) == 0 {
 		return "no run with several workers has counted step spans, or traces of all ranks"
 	}
@@ -176,14 +176,14 @@ func WorstStraggler(rows []RankArrivals) string {
 		return 1
 	})
 	return fmt.Sprintf("rank %d of %s arrives last at the collective in %s of %s (expected by chance: %s), and costs the other ranks %s ms per step (%s of a step)%s",
-		worst.Rank, worst.Run, english.Percent(math.Round(1000*worst.LastShare)/1000), english.Count(worst.Steps, "step"),
-		english.Percent(math.Round(1000*worst.Expected)/1000), english.Number(1000*worst.CostSeconds), english.Percent(math.Round(1000*worst.CostShare)/1000),
-		describeRepeats(rows, worst))
+		worst.Rank, worst.Run, english.FormatPercent(math.Round(1000*worst.LastShare)/1000), english.FormatCount(worst.Steps, "step"),
+		english.FormatPercent(math.Round(1000*worst.Expected)/1000), english.FormatNumber(1000*worst.CostSeconds), english.FormatPercent(math.Round(1000*worst.CostShare)/1000),
+		describeRepeatedStraggler(rows, worst))
 }
 
-// describeRepeats says, as the end of a sentence, in which repeats the same rank is a straggler
+// describeRepeatedStraggler says, as the end of a sentence, in which repeats the same rank is a straggler
 // too, or returns "" if there are no repeats.
-func describeRepeats(rows []RankArrivals, worst RankArrivals) string {
+func describeRepeatedStraggler(rows []RankArrivals, worst RankArrivals) string {
 	repeats, same, other := 0, 0, map[string]bool{}
 	for _, r := range rows {
 		if r.Series != worst.Series || r.Workers != worst.Workers || r.Source != worst.Source || r.Run == worst.Run {
@@ -202,7 +202,7 @@ func describeRepeats(rows []RankArrivals, worst RankArrivals) string {
 	if repeats == 0 {
 		return ""
 	}
-	all := fmt.Sprintf(" of the %d repeated runs of %s at %s", repeats+1, worst.Series, english.Count(worst.Workers, "worker"))
+	all := fmt.Sprintf(" of the %d repeated runs of %s at %s", repeats+1, worst.Series, english.FormatCount(worst.Workers, "worker"))
 	switch {
 	case same == repeats:
 		return "; it is a straggler in each" + all

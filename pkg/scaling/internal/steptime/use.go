@@ -47,7 +47,7 @@ const (
 
 // MeasureTimeUse computes how the steps of a cell spend their time, from one source; see
 // scaling.Study.TimeUse. Runs is 0 if no run has steps. level is the confidence level of the intervals.
-func MeasureTimeUse(c observe.Cell, rule observe.Rule, source string, level float64) (TimeUse, []runs.Problem) {
+func MeasureTimeUse(c observe.RunGroup, rule observe.Rule, source string, level float64) (TimeUse, []runs.Problem) {
 	row := TimeUse{Source: source}
 	var all []runs.Problem
 	var series [][]stepTimeUse // for each run, its steps: means over the ranks
@@ -77,7 +77,7 @@ func MeasureTimeUse(c observe.Cell, rule observe.Rule, source string, level floa
 }
 
 func timeUseFromSpans(r runs.Run, rule observe.Rule) ([]stepTimeUse, []runs.Problem) {
-	steps, problems := ReadSpans(r, rule).CompleteSteps()
+	steps, problems := ReadCountedSteps(r, rule).CompleteSteps()
 	if len(steps) == 0 {
 		return nil, problems
 	}
@@ -86,7 +86,7 @@ func timeUseFromSpans(r runs.Run, rule observe.Rule) ([]stepTimeUse, []runs.Prob
 	counted := map[int]bool{}
 	for _, step := range steps {
 		counted[step[0].Epoch] = true
-		held += spanSeconds(step[0])
+		held += totalSpanSeconds(step[0])
 	}
 	for _, e := range r.Epochs {
 		if counted[e.Epoch] && e.Seconds > 0 {
@@ -149,7 +149,7 @@ func spansByRank(r runs.Run) map[int][]runs.Span {
 	return byRank
 }
 
-func markedSteps(spans []runs.Span) []interval {
+func profilerSteps(spans []runs.Span) []interval {
 	var out []interval
 	for _, s := range spans {
 		if s.Kind == runs.SpanOther && strings.HasPrefix(s.Name, "ProfilerStep") && s.Seconds > 0 {
@@ -162,7 +162,7 @@ func markedSteps(spans []runs.Span) []interval {
 
 // stepWindows returns the steps that a rank's trace marks, or else the complete trace as one step.
 func stepWindows(spans []runs.Span) []interval {
-	marked := markedSteps(spans)
+	marked := profilerSteps(spans)
 	if len(marked) > 0 {
 		return marked
 	}
@@ -239,11 +239,13 @@ func seedFromValues(values []float64) uint64 {
 
 // Sentence describes the share of each part in the step time.
 func (r TimeUse) Sentence() string {
-	share := func(s stats.Estimate) string { return english.Percent(math.Round(1000*s.Value/r.Step.Value) / 1000) }
+	share := func(s stats.Estimate) string {
+		return english.FormatPercent(math.Round(1000*s.Value/r.Step.Value) / 1000)
+	}
 	text := fmt.Sprintf("%s at %s: %s of a step is compute, %s waiting for data, %s exposed communication, %s idle",
-		r.Series, english.Count(r.Workers, "worker"), share(r.Compute), share(r.Data), share(r.Exposed), share(r.Idle))
+		r.Series, english.FormatCount(r.Workers, "worker"), share(r.Compute), share(r.Data), share(r.Exposed), share(r.Idle))
 	if talk := r.Exposed.Value + r.Hidden.Value; talk > 0 && r.Workers > 1 {
-		text += fmt.Sprintf("; %s of the communication is hidden", english.Percent(math.Round(1000*r.Hidden.Value/talk)/1000))
+		text += fmt.Sprintf("; %s of the communication is hidden", english.FormatPercent(math.Round(1000*r.Hidden.Value/talk)/1000))
 	}
 	return text
 }

@@ -56,14 +56,14 @@ type Point struct {
 	Series   string
 	Workers  int
 	Diverged int // number of runs whose loss diverged
-	Cell     observe.Cell
+	Cell     observe.RunGroup
 }
 
 func (s Study) series() []string {
 	return observe.Distinct(s.Points, func(p Point) string { return p.Series })
 }
 
-func (s Study) indexOf(series string, workers int) int {
+func (s Study) pointIndex(series string, workers int) int {
 	return slices.IndexFunc(s.Points, func(p Point) bool { return p.Series == series && p.Workers == workers })
 }
 
@@ -115,7 +115,7 @@ func matchSeries(a, b Study) ([]SeriesPair, error) {
 		pairs = append(pairs, SeriesPair{x, y, x, y})
 	}
 	if len(pairs) == 0 {
-		return nil, fmt.Errorf("compare: no series has the same name in both studies: the first study has %s, the second has %s", english.Quote(namesA), english.Quote(namesB))
+		return nil, fmt.Errorf("compare: no series has the same name in both studies: the first study has %s, the second has %s", english.QuoteNames(namesA), english.QuoteNames(namesB))
 	}
 	return pairs, nil
 }
@@ -131,9 +131,9 @@ func ComparePairs(a, b Study, pairs []SeriesPair) (*Comparisons, error) {
 			if p.Series != pr.A {
 				continue
 			}
-			j := b.indexOf(pr.B, p.Workers)
+			j := b.pointIndex(pr.B, p.Workers)
 			if j < 0 {
-				out.Problems = append(out.Problems, fmt.Sprintf("%s has no run at %s", pr.NameB, english.Count(p.Workers, "worker")))
+				out.Problems = append(out.Problems, fmt.Sprintf("%s has no run at %s", pr.NameB, english.FormatCount(p.Workers, "worker")))
 				continue
 			}
 			c, err := Compare(a.By, pr.NameA, pr.NameB, p.Workers, p.Cell, b.Points[j].Cell)
@@ -142,7 +142,7 @@ func ComparePairs(a, b Study, pairs []SeriesPair) (*Comparisons, error) {
 				continue
 			}
 			out.Rows = append(out.Rows, *c)
-			for _, d := range differingTraits(p.Cell, b.Points[j].Cell) {
+			for _, d := range describeDifferingTraits(p.Cell, b.Points[j].Cell) {
 				if workersByDifference[d] == nil {
 					differ = append(differ, d)
 				}
@@ -153,8 +153,8 @@ func ComparePairs(a, b Study, pairs []SeriesPair) (*Comparisons, error) {
 			out.Problems = append(out.Problems, fmt.Sprintf("%s and %s differ in %s, at %s: compare their times with care", pr.NameA, pr.NameB, d, FormatWorkers(workersByDifference[d])))
 		}
 		for _, q := range b.Points {
-			if q.Series == pr.B && a.indexOf(pr.A, q.Workers) < 0 {
-				out.Problems = append(out.Problems, fmt.Sprintf("%s has no run at %s", pr.NameA, english.Count(q.Workers, "worker")))
+			if q.Series == pr.B && a.pointIndex(pr.A, q.Workers) < 0 {
+				out.Problems = append(out.Problems, fmt.Sprintf("%s has no run at %s", pr.NameA, english.FormatCount(q.Workers, "worker")))
 			}
 		}
 		if p, ok := poolComparisons(out.Rows[first:], a.By.Level); ok {
@@ -162,7 +162,7 @@ func ComparePairs(a, b Study, pairs []SeriesPair) (*Comparisons, error) {
 		}
 	}
 	if len(out.Rows) == 0 {
-		return nil, fmt.Errorf("compare: no worker count can be compared: %s", english.List(out.Problems))
+		return nil, fmt.Errorf("compare: no worker count can be compared: %s", english.JoinAnd(out.Problems))
 	}
 	return out, nil
 }
@@ -172,12 +172,12 @@ func FormatWorkers(sizes []string) string {
 	if len(sizes) == 1 && sizes[0] == "1" {
 		return "1 worker"
 	}
-	return english.List(sizes) + " workers"
+	return english.JoinAnd(sizes) + " workers"
 }
 
 // Compare compares series a and b at one worker count by the best measure of speed that both cells
 // (ca and cb) have. It returns an error if they have none in common.
-func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.Cell) (*Comparison, error) {
+func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.RunGroup) (*Comparison, error) {
 	c := &Comparison{A: a, B: b, Workers: workers, P: math.NaN(), PermutationP: math.NaN()}
 	var m observe.SpeedMeasure
 	why := "they have no common measure of speed"
@@ -185,15 +185,15 @@ func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.Cell) 
 		if !try.HasValue(ca) || !try.HasValue(cb) || try.Unit(ca) != try.Unit(cb) {
 			continue
 		}
-		if epochs := observe.JobEpochs([]observe.Cell{ca, cb}, true); try.Name == "wall_seconds" && len(epochs) > 1 {
-			why = fmt.Sprintf("the logs contain only the time of the whole job, and the jobs trained %s epochs", english.List(epochs))
+		if epochs := observe.DistinctJobEpochs([]observe.RunGroup{ca, cb}, true); try.Name == "wall_seconds" && len(epochs) > 1 {
+			why = fmt.Sprintf("the logs contain only the time of the whole job, and the jobs trained %s epochs", english.JoinAnd(epochs))
 			continue
 		}
 		m = try
 		break
 	}
 	if m.Value == nil {
-		return nil, fmt.Errorf("%s and %s cannot be compared at %s: %s", a, b, english.Count(workers, "worker"), why)
+		return nil, fmt.Errorf("%s and %s cannot be compared at %s: %s", a, b, english.FormatCount(workers, "worker"), why)
 	}
 	c.Measure = m.Name
 	x, y := m.PositiveValues(ca), m.PositiveValues(cb)
@@ -202,7 +202,7 @@ func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.Cell) 
 		c.same = true
 		c.Ratio = stats.Estimate{Value: 1, Min: 1, Max: 1, Low: 1, High: 1, N: len(x)}
 		c.Verdict, c.Test = VerdictNone, "none: they are the same runs"
-		c.Sentence = fmt.Sprintf("%s and %s contain the same %s at %s.", a, b, english.Count(len(x), "run"), english.Count(workers, "worker"))
+		c.Sentence = fmt.Sprintf("%s and %s contain the same %s at %s.", a, b, english.FormatCount(len(x), "run"), english.FormatCount(workers, "worker"))
 		return c, nil
 	}
 	c.Ratio = m.Ratio(by, ca, cb)
@@ -215,8 +215,8 @@ func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.Cell) 
 
 // containSameRuns reports whether two cells contain the same runs with the same measured values, as
 // when a folder is compared with itself.
-func containSameRuns(a, b observe.Cell, x, y []float64) bool {
-	places := func(c observe.Cell) []string {
+func containSameRuns(a, b observe.RunGroup, x, y []float64) bool {
+	places := func(c observe.RunGroup) []string {
 		out := make([]string, len(c.Runs))
 		for i, r := range c.Runs {
 			path := r.Dir
@@ -235,19 +235,19 @@ func containSameRuns(a, b observe.Cell, x, y []float64) bool {
 }
 
 func (c *Comparison) setVerdict(m observe.SpeedMeasure, level float64) {
-	at := "at " + english.Count(c.Workers, "worker")
-	effect := fmt.Sprintf("%s runs %s times as fast as %s %s (%s)", c.A, english.Number(c.Ratio.Value), c.B, at, m.Words)
+	at := "at " + english.FormatCount(c.Workers, "worker")
+	effect := fmt.Sprintf("%s runs %s times as fast as %s %s (%s)", c.A, english.FormatNumber(c.Ratio.Value), c.B, at, m.Words)
 	if math.IsNaN(c.P) {
 		c.Verdict, c.Test = VerdictUnknown, "none: a test needs two runs of each"
 		c.Sentence = fmt.Sprintf("%s, but with %s of %s and %s of %s the difference may be due to chance: run at least 3 seeds of each.",
-			effect, english.Count(c.RunsA, "run"), c.A, english.Count(c.RunsB, "run"), c.B)
+			effect, english.FormatCount(c.RunsA, "run"), c.A, english.FormatCount(c.RunsB, "run"), c.B)
 		return
 	}
-	c.Test = fmt.Sprintf("Welch's t-test of the logarithms, p %s", english.PValueWithOperator(c.P))
+	c.Test = fmt.Sprintf("Welch's t-test of the logarithms, p %s", english.FormatPValueWithOperator(c.P))
 	if !math.IsNaN(c.PermutationP) {
-		c.Test += fmt.Sprintf("; exact permutation test, p %s (at least %s with so few runs)", english.PValueWithOperator(c.PermutationP), english.PValue(stats.MinPermutationP(c.RunsA, c.RunsB)))
+		c.Test += fmt.Sprintf("; exact permutation test, p %s (at least %s with so few runs)", english.FormatPValueWithOperator(c.PermutationP), english.FormatPValue(stats.MinPermutationP(c.RunsA, c.RunsB)))
 	}
-	said := fmt.Sprintf("%s, %s interval %s, n = %d and %d; %s", effect, english.Percent(level), c.Ratio.FormatInterval(), c.RunsA, c.RunsB, c.Test)
+	said := fmt.Sprintf("%s, %s interval %s, n = %d and %d; %s", effect, english.FormatPercent(level), c.Ratio.FormatInterval(), c.RunsA, c.RunsB, c.Test)
 	excludes := c.Ratio.Low > 1 || c.Ratio.High < 1
 	switch {
 	case excludes && !(c.P < 1-level):

@@ -26,7 +26,7 @@ func workTraits() []runTrait {
 			if _, known := r.LastData(); known { // the same data may be at several paths
 				return ""
 			}
-			return observe.ConfigKeys(r, "data", dataPathKeys()...)
+			return observe.ConfigValues(r, "data", dataPathKeys()...)
 		}},
 		{"binding", func(r runs.Run) string {
 			if r.Info.Binding == nil {
@@ -67,7 +67,7 @@ func samplesPerEpochTrait() runTrait {
 
 // UnfairnessNotes returns notes on differences within a series that make a comparison of times
 // unfair, and on runs that seem to be in the series twice.
-func UnfairnessNotes(g observe.Series, mode Mode) []string {
+func UnfairnessNotes(g observe.Series, mode ScalingMode) []string {
 	var notes noteList
 	for _, c := range append(workTraits(),
 		runTrait{"engine", func(r runs.Run) string { return r.Info.Engine }},
@@ -77,13 +77,13 @@ func UnfairnessNotes(g observe.Series, mode Mode) []string {
 			}
 			return r.Info.Collective
 		}}) {
-		notes.noteTrait(g, c)
+		notes.noteDifferingTrait(g, c)
 	}
 	if mode.Batch == FixedNeither || hasOneWorkerCount(g) { // weak or strong scaling would let one of the batches grow
-		notes.noteTrait(g, batchPerWorkerTrait())
+		notes.noteDifferingTrait(g, batchPerWorkerTrait())
 	}
-	notes.noteSamples(g, mode)
-	notes.noteRepeats(g)
+	notes.noteSamplesPerEpoch(g, mode)
+	notes.noteDuplicateRuns(g)
 	return notes
 }
 
@@ -91,8 +91,8 @@ type noteList []string
 
 func (n *noteList) add(format string, a ...any) { *n = append(*n, fmt.Sprintf(format, a...)) }
 
-// noteRepeats adds a note if several runs have the same worker count and seed.
-func (n *noteList) noteRepeats(g observe.Series) {
+// noteDuplicateRuns adds a note if several runs have the same worker count and seed.
+func (n *noteList) noteDuplicateRuns(g observe.Series) {
 	type place struct {
 		workers int
 		seed    int64
@@ -118,11 +118,11 @@ func hasOneWorkerCount(g observe.Series) bool {
 	return !slices.ContainsFunc(g.Runs, func(r runs.Run) bool { return r.Info.Workers != g.Runs[0].Info.Workers })
 }
 
-// noteSamples adds a note if the samples per epoch are neither constant nor proportional to the
+// noteSamplesPerEpoch adds a note if the samples per epoch are neither constant nor proportional to the
 // workers, or if they differ between repeats.
-func (n *noteList) noteSamples(g observe.Series, mode Mode) {
+func (n *noteList) noteSamplesPerEpoch(g observe.Series, mode ScalingMode) {
 	if mode.Samples == FixedNeither {
-		n.noteTrait(g, samplesPerEpochTrait())
+		n.noteDifferingTrait(g, samplesPerEpochTrait())
 		return
 	}
 	byWorkers := map[int]runs.Run{}
@@ -134,14 +134,14 @@ func (n *noteList) noteSamples(g observe.Series, mode Mode) {
 		}
 		if a, b := observe.SamplesPerEpoch(first), observe.SamplesPerEpoch(r); a > 0 && b > 0 && a != b && !observe.HasFailed(first) && !observe.HasFailed(r) {
 			n.add("series %s: the samples per epoch differ between repeats at %s (%d in %s, %d in %s); compare their times with care",
-				g.Name, english.Count(r.Info.Workers, "worker"), a, observe.RunName(first), b, observe.RunName(r))
+				g.Name, english.FormatCount(r.Info.Workers, "worker"), a, observe.RunName(first), b, observe.RunName(r))
 			return
 		}
 	}
 }
 
-// noteTrait adds a note with a trait's values, each with the first run that has it, if they differ.
-func (n *noteList) noteTrait(g observe.Series, c runTrait) {
+// noteDifferingTrait adds a note with a trait's values, each with the first run that has it, if they differ.
+func (n *noteList) noteDifferingTrait(g observe.Series, c runTrait) {
 	var values, where []string
 	for _, r := range g.Runs {
 		v := c.value(r)
@@ -159,9 +159,9 @@ func (n *noteList) noteTrait(g observe.Series, c runTrait) {
 	}
 }
 
-// differingTraits returns the traits that should be equal in two cells with the same worker count
+// describeDifferingTraits returns the traits that should be equal in two cells with the same worker count
 // but are not, with their values if these are short.
-func differingTraits(a, b observe.Cell) []string {
+func describeDifferingTraits(a, b observe.RunGroup) []string {
 	var out []string
 	for _, c := range append([]runTrait{batchPerWorkerTrait(), samplesPerEpochTrait(), dataContentTrait()}, workTraits()...) {
 		x, y := c.distinctValues(a.Runs), c.distinctValues(b.Runs)

@@ -37,9 +37,9 @@ type GateResult struct {
 	Sentence string
 }
 
-// Gate compares the speed of a candidate with that of a baseline, as documented for scaling.Gate.
+// EvaluateGate compares the speed of a candidate with that of a baseline, as documented for scaling.Gate.
 // limit is the share of speed that may be lost.
-func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
+func EvaluateGate(baseline, candidate Study, limit float64) (*GateResult, error) {
 	pairs, err := matchSeries(candidate, baseline)
 	if err != nil {
 		return nil, err
@@ -69,13 +69,13 @@ func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
 	}
 	for _, p := range candidate.Points {
 		if p.Diverged > 0 {
-			g.Problems = append(g.Problems, fmt.Sprintf("%s at %s: the loss of %s diverged; their speed counts, but check them", p.Series, english.Count(p.Workers, "worker"), english.Count(p.Diverged, "run")))
+			g.Problems = append(g.Problems, fmt.Sprintf("%s at %s: the loss of %s diverged; their speed counts, but check them", p.Series, english.FormatCount(p.Workers, "worker"), english.FormatCount(p.Diverged, "run")))
 		}
 	}
 	switch {
 	case count[OutcomeRegression] > 0:
 		g.Outcome = OutcomeRegression
-		g.Sentence = fmt.Sprintf("regression: at %d of %d points, the candidate is more than %s slower, beyond the noise", count[OutcomeRegression], len(g.Rows), english.Percent(limit))
+		g.Sentence = fmt.Sprintf("regression: at %d of %d points, the candidate is more than %s slower, beyond the noise", count[OutcomeRegression], len(g.Rows), english.FormatPercent(limit))
 	case count[OutcomeUnknown] > 0:
 		g.Outcome = OutcomeUnknown
 		cure := "add seeds to both"
@@ -86,9 +86,9 @@ func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
 		default:
 			cure += ", and run what the candidate lacks"
 		}
-		g.Sentence = fmt.Sprintf("cannot tell at %d of %d points whether the candidate is more than %s slower: %s", count[OutcomeUnknown], len(g.Rows), english.Percent(limit), cure)
+		g.Sentence = fmt.Sprintf("cannot tell at %d of %d points whether the candidate is more than %s slower: %s", count[OutcomeUnknown], len(g.Rows), english.FormatPercent(limit), cure)
 	default:
-		g.Sentence = fmt.Sprintf("pass: the candidate is at no point more than %s slower", english.Percent(limit))
+		g.Sentence = fmt.Sprintf("pass: the candidate is at no point more than %s slower", english.FormatPercent(limit))
 	}
 	return g, nil
 }
@@ -98,29 +98,29 @@ func Gate(baseline, candidate Study, limit float64) (*GateResult, error) {
 func newMissingRows(baseline, candidate Study, pairs []SeriesPair) []GateRow {
 	var rows []GateRow
 	for _, p := range baseline.Points {
-		m, timed := observe.ChooseSpeedMeasure([]observe.Cell{p.Cell})
+		m, timed := observe.ChooseSpeedMeasure([]observe.RunGroup{p.Cell})
 		if !timed || slices.ContainsFunc(pairs, func(pr SeriesPair) bool { return pr.B == p.Series }) {
 			continue
 		}
 		rows = append(rows, GateRow{
 			Series: p.Series, Workers: p.Workers, BaselineRuns: len(p.Cell.Runs), Regression: stats.UnknownEstimate(), Outcome: OutcomeUnknown,
-			Sentence: fmt.Sprintf("%s at %s: the candidate has no series of this name, and so no %s; run it, or give it the same name as in the baseline", p.Series, english.Count(p.Workers, "worker"), m.Words),
+			Sentence: fmt.Sprintf("%s at %s: the candidate has no series of this name, and so no %s; run it, or give it the same name as in the baseline", p.Series, english.FormatCount(p.Workers, "worker"), m.Words),
 		})
 	}
 	for _, pr := range pairs {
 		for _, p := range baseline.Points {
-			m, timed := observe.ChooseSpeedMeasure([]observe.Cell{p.Cell})
+			m, timed := observe.ChooseSpeedMeasure([]observe.RunGroup{p.Cell})
 			if p.Series != pr.B || !timed {
 				continue
 			}
-			if j := candidate.indexOf(pr.A, p.Workers); j >= 0 {
-				if _, timed := observe.ChooseSpeedMeasure([]observe.Cell{candidate.Points[j].Cell}); timed {
+			if j := candidate.pointIndex(pr.A, p.Workers); j >= 0 {
+				if _, timed := observe.ChooseSpeedMeasure([]observe.RunGroup{candidate.Points[j].Cell}); timed {
 					continue
 				}
 			}
 			rows = append(rows, GateRow{
 				Series: pr.A, Workers: p.Workers, BaselineRuns: len(p.Cell.Runs), Regression: stats.UnknownEstimate(), Outcome: OutcomeUnknown,
-				Sentence: fmt.Sprintf("%s at %s: the candidate has no run with a %s that counts; look at its problems, or run it", pr.A, english.Count(p.Workers, "worker"), m.Words),
+				Sentence: fmt.Sprintf("%s at %s: the candidate has no run with a %s that counts; look at its problems, or run it", pr.A, english.FormatCount(p.Workers, "worker"), m.Words),
 			})
 		}
 	}
@@ -132,28 +132,28 @@ func newGateRow(c Comparison, limit float64) GateRow {
 	ratio := c.Ratio
 	r := GateRow{
 		Series: c.A, Workers: c.Workers, BaselineRuns: c.RunsB, CandidateRuns: c.RunsA,
-		Regression: ratio.LostShare(),
+		Regression: ratio.Complement(),
 	}
 	lost := r.Regression
-	change := fmt.Sprintf("%s at %s: %s", r.Series, english.Count(r.Workers, "worker"), formatChange(lost.Value))
-	bounds := fmt.Sprintf("between %s and %s", formatChange(lost.Low), formatChange(lost.High))
+	change := fmt.Sprintf("%s at %s: %s", r.Series, english.FormatCount(r.Workers, "worker"), formatSpeedChange(lost.Value))
+	bounds := fmt.Sprintf("between %s and %s", formatSpeedChange(lost.Low), formatSpeedChange(lost.High))
 	switch {
 	case c.same:
 		r.Outcome = OutcomePass
-		r.Sentence = fmt.Sprintf("%s at %s: the baseline and the candidate contain the same %s", r.Series, english.Count(r.Workers, "worker"), english.Count(c.RunsA, "run"))
+		r.Sentence = fmt.Sprintf("%s at %s: the baseline and the candidate contain the same %s", r.Series, english.FormatCount(r.Workers, "worker"), english.FormatCount(c.RunsA, "run"))
 	case math.IsNaN(lost.Low):
 		r.Outcome = OutcomeUnknown
-		r.Sentence = fmt.Sprintf("%s, from %s of the baseline and %s of the candidate: one run does not show the noise; run at least 3 seeds of each", change, english.Count(c.RunsB, "run"), english.Count(c.RunsA, "run"))
+		r.Sentence = fmt.Sprintf("%s, from %s of the baseline and %s of the candidate: one run does not show the noise; run at least 3 seeds of each", change, english.FormatCount(c.RunsB, "run"), english.FormatCount(c.RunsA, "run"))
 	case lost.Low > limit:
 		r.Outcome = OutcomeRegression
-		r.Sentence = fmt.Sprintf("%s, %s: more than the allowed %s", change, bounds, english.Percent(limit))
+		r.Sentence = fmt.Sprintf("%s, %s: more than the allowed %s", change, bounds, english.FormatPercent(limit))
 	case lost.High <= limit:
 		r.Outcome = OutcomePass
-		r.Sentence = fmt.Sprintf("%s, %s: within the allowed %s", change, bounds, english.Percent(limit))
+		r.Sentence = fmt.Sprintf("%s, %s: within the allowed %s", change, bounds, english.FormatPercent(limit))
 	default:
 		r.Outcome = OutcomeUnknown
 		r.RunsNeeded = estimateRunsNeeded(c, limit)
-		r.Sentence = fmt.Sprintf("%s, %s: the allowed %s is in this interval, so the runs cannot decide", change, bounds, english.Percent(limit))
+		r.Sentence = fmt.Sprintf("%s, %s: the allowed %s is in this interval, so the runs cannot decide", change, bounds, english.FormatPercent(limit))
 		if r.RunsNeeded > 0 {
 			r.Sentence += fmt.Sprintf("; about %d runs of each would", r.RunsNeeded)
 		} else {
@@ -163,12 +163,12 @@ func newGateRow(c Comparison, limit float64) GateRow {
 	return r
 }
 
-// formatChange formats a share of lost speed as "5 % slower", or as faster if negative.
-func formatChange(lost float64) string {
+// formatSpeedChange formats a share of lost speed as "5 % slower", or as faster if negative.
+func formatSpeedChange(lost float64) string {
 	if lost < 0 {
-		return english.Percent(-lost) + " faster"
+		return english.FormatPercent(-lost) + " faster"
 	}
-	return english.Percent(lost) + " slower"
+	return english.FormatPercent(lost) + " slower"
 }
 
 const maxRecommendedRuns = 100

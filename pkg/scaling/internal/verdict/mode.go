@@ -21,8 +21,8 @@ const (
 	FixedUnknown   = "unknown"
 )
 
-// Mode describes what stays constant while the workers of a series grow; see scaling.Mode.
-type Mode struct {
+// ScalingMode describes what stays constant while the workers of a series grow; see scaling.Mode.
+type ScalingMode struct {
 	Series  string
 	Scaling string
 	Batch   string
@@ -30,9 +30,9 @@ type Mode struct {
 	Why     string
 }
 
-// modeTable maps Batch and Samples to Scaling and Why. The first entry that matches applies, and an
+// scalingModeTable maps Batch and Samples to Scaling and Why. The first entry that matches applies, and an
 // empty field matches every value. Samples matters only if the logs lack the batch.
-var modeTable = []Mode{
+var scalingModeTable = []ScalingMode{
 	{Batch: FixedPerWorker, Samples: FixedTotal, Scaling: ScalingWeak, Why: "the batch per worker is fixed and the global batch grows with the workers (weak scaling); the data set is fixed, so an epoch takes fewer steps"},
 	{Batch: FixedPerWorker, Scaling: ScalingWeak, Why: "the batch per worker is fixed and the global batch grows with the workers (weak scaling)"},
 	{Batch: FixedTotal, Scaling: ScalingStrong, Why: "the global batch is fixed and divided among the workers (strong scaling)"},
@@ -43,8 +43,8 @@ var modeTable = []Mode{
 	{Scaling: ScalingUnknown, Why: "the logs do not contain a batch size or sample counts for several worker counts"},
 }
 
-// DetermineMode determines whether a series shows weak or strong scaling.
-func DetermineMode(g observe.Series) Mode {
+// DetermineScalingMode determines whether a series shows weak or strong scaling.
+func DetermineScalingMode(g observe.Series) ScalingMode {
 	var batch, samples []workerTotal
 	counts := map[int]bool{}
 	for _, r := range g.Runs {
@@ -60,14 +60,14 @@ func DetermineMode(g observe.Series) Mode {
 			samples = append(samples, workerTotal{n, s})
 		}
 	}
-	m := Mode{Series: g.Name, Scaling: ScalingUnknown, Batch: classifyConstancy(batch, 0)}
+	m := ScalingMode{Series: g.Name, Scaling: ScalingUnknown, Batch: classifyConstancy(batch, 0)}
 	// Padding of the last batch makes the samples of an epoch differ a little.
 	m.Samples = classifyConstancy(samples, 0.1)
 	if len(counts) < 2 {
 		m.Why = "all of its runs have the same number of workers, so nothing scales"
 		return m
 	}
-	for _, known := range modeTable {
+	for _, known := range scalingModeTable {
 		if (known.Batch == "" || known.Batch == m.Batch) && (known.Samples == "" || known.Samples == m.Samples) {
 			m.Scaling, m.Why = known.Scaling, known.Why
 			break

@@ -71,7 +71,7 @@ func (p *PooledComparison) setVerdict(shown map[string]int, side, alpha float64)
 		text += fmt.Sprintf(". No: %s is slower, at %d of %d counts.", p.A, p.Slower, p.Counts)
 	case shown[VerdictUnknown] == p.Counts && !(stats.MinSignedRankP(p.Faster+p.Slower) < alpha):
 		p.Verdict = VerdictUnknown
-		text += fmt.Sprintf(". So few worker counts cannot show a difference (p is at least %s): run at least 6 worker counts, or at least 3 seeds of each.", english.PValue(stats.MinSignedRankP(p.Counts)))
+		text += fmt.Sprintf(". So few worker counts cannot show a difference (p is at least %s): run at least 6 worker counts, or at least 3 seeds of each.", english.FormatPValue(stats.MinSignedRankP(p.Counts)))
 	default:
 		p.Verdict = VerdictNone
 		text += ". The worker counts together show no difference beyond chance."
@@ -84,5 +84,5 @@ func (p *PooledComparison) describeEffect() string {
 		return fmt.Sprintf("%s is as fast as %s at each of %d worker counts", p.A, p.B, p.Counts)
 	}
 	return fmt.Sprintf("%s runs %s times as fast as %s in the median of %d worker counts (%s to %s); paired test over the counts (Wilcoxon's signed-rank), p %s",
-		p.A, english.Number(p.Median), p.B, p.Counts, english.Number(p.Min), english.Number(p.Max), english.PValueWithOperator(p.P))
+		p.A, english.FormatNumber(p.Median), p.B, p.Counts, english.FormatNumber(p.Min), english.FormatNumber(p.Max), english.FormatPValueWithOperator(p.P))
 }

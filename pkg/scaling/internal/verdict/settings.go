@@ -19,10 +19,10 @@ type Setting struct {
 	Values  []string // one per series; "-" if unknown
 }
 
-// Settings returns the settings in which the series differ at equal worker counts: first the
+// DifferingSettings returns the settings in which the series differ at equal worker counts: first the
 // learning rate, the batch and other properties of every run, then keys of the configs. It returns
 // nil for fewer than two series.
-func Settings(groups []observe.Series) []Setting {
+func DifferingSettings(groups []observe.Series) []Setting {
 	if len(groups) < 2 {
 		return nil
 	}

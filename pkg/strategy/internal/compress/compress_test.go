@@ -123,9 +123,9 @@ func conserved[T number](n, length int, tolerance float64, exchange func(g colle
 // methods are the exchanges of a vector.
 func methods[T number]() map[string]func(g collective.Group, gradient, rest []T) (int, error) {
 	all := map[string]func(g collective.Group, gradient, rest []T) (int, error){}
-	for _, name := range Names() {
+	for _, name := range MethodNames() {
 		all[name] = func(g collective.Group, gradient, rest []T) (int, error) {
-			return Half(context.Background(), g, name, gradient, rest)
+			return AverageHalfPrecision(context.Background(), g, name, gradient, rest)
 		}
 	}
 	return all
@@ -151,7 +151,7 @@ func TestNothingIsLost(t *testing.T) {
 func TestHalfOfShortVectors(t *testing.T) {
 	for length := 1; length <= 5; length++ {
 		err := conserved(4, length, 1e-5, func(g collective.Group, gradient, rest []float32) (int, error) {
-			return Half(context.Background(), g, BF16, gradient, rest)
+			return AverageHalfPrecision(context.Background(), g, BF16, gradient, rest)
 		})
 		if err != nil {
 			t.Errorf("%d elements: %v", length, err)

@@ -22,20 +22,20 @@ const (
 	BF16 = "bf16"
 )
 
-// Names returns the names of the methods.
-func Names() []string { return []string{FP16, BF16} }
+// MethodNames returns the names of the methods.
+func MethodNames() []string { return []string{FP16, BF16} }
 
 // number is the type of a gradient's elements.
 type number interface{ float32 | float64 }
 
-// Half replaces gradient by the mean of all ranks' gradients, each with its rest, rounded to 16
+// AverageHalfPrecision replaces gradient by the mean of all ranks' gradients, each with its rest, rounded to 16
 // bits: fp16 (IEEE 754 binary16, values beyond its range become the largest) or bf16. rest is
 // updated. Half returns the number of bytes of the rounded gradient.
 //
 // Each rank sends the shards of its rounded gradient to their owners. The owner of a shard adds
 // them up in full precision (T, so fp32 for fp32 gradients), in the order of the ranks, and sends
 // the mean, rounded again, to all ranks. It keeps the error of this rounding in its own rest.
-func Half[T number](ctx context.Context, group collective.Group, name string, gradient, rest []T) (int, error) {
+func AverageHalfPrecision[T number](ctx context.Context, group collective.Group, name string, gradient, rest []T) (int, error) {
 	round, value := toBF16, fromBF16
 	if name == FP16 {
 		round, value = toFP16, fromFP16
@@ -46,15 +46,15 @@ func Half[T number](ctx context.Context, group collective.Group, name string, gr
 		rest[i] = a - gradient[i]
 	}
 	n, size, rank := len(gradient), group.Size(), group.Rank()
-	words := make([]float32, halfWords(n))
-	pack(words, gradient, round)
+	words := make([]float32, packedWords(n))
+	packHalves(words, gradient, round)
 	lo, hi := collective.Shard(len(words), size, rank)
 	received := make([][]float32, size)
 	for k := 1; k < size; k++ {
 		to, from := (rank+k)%size, (rank-k+size)%size
 		begin, end := collective.Shard(len(words), size, to)
 		received[from] = make([]float32, hi-lo)
-		if err := swap(ctx, group, words[begin:end], to, received[from], from); err != nil {
+		if err := sendAndReceive(ctx, group, words[begin:end], to, received[from], from); err != nil {
 			return 0, err
 		}
 	}
@@ -64,7 +64,7 @@ func Half[T number](ctx context.Context, group collective.Group, name string, gr
 	for r := range size {
 		from := own
 		if r != rank {
-			unpack(part, received[r], value)
+			unpackHalves(part, received[r], value)
 			from = part
 		}
 		for i, v := range from {
@@ -76,20 +76,20 @@ func Half[T number](ctx context.Context, group collective.Group, name string, gr
 		own[i] = T(value(round(float32(mean))))
 		ownRest[i] += T(size) * (mean - own[i]) // the mean contains 1/size of it
 	}
-	pack(words[lo:hi], own, round)
+	packHalves(words[lo:hi], own, round)
 	if err := group.AllGather(ctx, device.Buffer{F32: words}); err != nil {
 		return 0, err
 	}
-	unpack(gradient, words, value)
-	return HalfBytes(n), nil
+	unpackHalves(gradient, words, value)
+	return HalfPrecisionBytes(n), nil
 }
 
-// HalfBytes returns the size of n elements that Half has rounded.
-func HalfBytes(n int) int { return 4 * halfWords(n) }
+// HalfPrecisionBytes returns the size of n elements that Half has rounded.
+func HalfPrecisionBytes(n int) int { return 4 * packedWords(n) }
 
-func halfWords(n int) int { return (n + 1) / 2 }
+func packedWords(n int) int { return (n + 1) / 2 }
 
-func swap(ctx context.Context, group collective.Group, out []float32, to int, in []float32, from int) error {
+func sendAndReceive(ctx context.Context, group collective.Group, out []float32, to int, in []float32, from int) error {
 	sent := make(chan error, 1)
 	go func() {
 		if len(out) == 0 {
@@ -105,8 +105,8 @@ func swap(ctx context.Context, group collective.Group, out []float32, to int, in
 	return errors.Join(err, <-sent)
 }
 
-// pack rounds the values and stores two of them in the bits of each word.
-func pack[T number](words []float32, values []T, round func(float32) uint16) {
+// packHalves rounds the values and stores two of them in the bits of each word.
+func packHalves[T number](words []float32, values []T, round func(float32) uint16) {
 	for i := range words {
 		bits := uint32(round(float32(values[2*i])))
 		if 2*i+1 < len(values) {
@@ -116,8 +116,8 @@ func pack[T number](words []float32, values []T, round func(float32) uint16) {
 	}
 }
 
-// unpack does the opposite of pack.
-func unpack[T number](values []T, words []float32, value func(uint16) float32) {
+// unpackHalves does the opposite of pack.
+func unpackHalves[T number](values []T, words []float32, value func(uint16) float32) {
 	for i := range values {
 		bits := math.Float32bits(words[i/2])
 		if i%2 == 1 {

@@ -2,15 +2,15 @@ package horovod
 
 import "lockstep/pkg/internal/device"
 
-// request announces a tensor that has no slot in the response cache.
-type request struct {
+// tensorRequest announces a tensor that has no slot in the response cache.
+type tensorRequest struct {
 	Name     string `json:"name"`
 	Bits     int    `json:"bits"` // of an element: 32 or 64
 	Elements int    `json:"elements"`
 }
 
-func requestOf(t Tensor) request {
-	return request{Name: t.Name, Bits: elementBits(t.Buffer), Elements: t.Buffer.Len()}
+func newTensorRequest(t Tensor) tensorRequest {
+	return tensorRequest{Name: t.Name, Bits: elementBits(t.Buffer), Elements: t.Buffer.Len()}
 }
 
 func elementBits(b device.Buffer) int {
@@ -20,13 +20,13 @@ func elementBits(b device.Buffer) int {
 	return 32
 }
 
-func (r request) bytes() int { return r.Bits / 8 * r.Elements }
+func (r tensorRequest) bytes() int { return r.Bits / 8 * r.Elements }
 
 // responseCache numbers the tensors that were reduced. All ranks call touch and put with the
 // same tensors in the same order, so their caches are equal at the beginning of each cycle.
 type responseCache struct {
 	capacity int
-	bySlot   []request
+	bySlot   []tensorRequest
 	used     []int // by slot: value of uses when the tensor was last reduced
 	uses     int
 	byName   map[string]int
@@ -36,28 +36,28 @@ func newResponseCache(capacity int) responseCache {
 	return responseCache{capacity: max(1, capacity), byName: map[string]int{}}
 }
 
-func (c *responseCache) slots() int { return len(c.bySlot) }
+func (c *responseCache) slotCount() int { return len(c.bySlot) }
 
 // find returns false if the tensor is not in the cache, or has had another size.
-func (c *responseCache) find(r request) (slot int, ok bool) {
+func (c *responseCache) find(r tensorRequest) (slot int, ok bool) {
 	slot, ok = c.byName[r.Name]
 	return slot, ok && c.bySlot[slot] == r
 }
 
-func (c *responseCache) touch(slot int) {
+func (c *responseCache) markUsed(slot int) {
 	c.uses++
 	c.used[slot] = c.uses
 }
 
 // put adds a tensor that was reduced. If the cache is full, the tensor replaces the one that
 // was reduced least recently.
-func (c *responseCache) put(r request) {
+func (c *responseCache) put(r tensorRequest) {
 	slot, ok := c.byName[r.Name]
 	switch {
 	case ok:
 	case len(c.bySlot) < c.capacity:
 		slot = len(c.bySlot)
-		c.bySlot, c.used = append(c.bySlot, request{}), append(c.used, 0)
+		c.bySlot, c.used = append(c.bySlot, tensorRequest{}), append(c.used, 0)
 	default:
 		for i := range c.used {
 			if c.used[i] < c.used[slot] { // slot is 0 at first
@@ -67,5 +67,5 @@ func (c *responseCache) put(r request) {
 		delete(c.byName, c.bySlot[slot].Name)
 	}
 	c.bySlot[slot], c.byName[r.Name] = r, slot
-	c.touch(slot)
+	c.markUsed(slot)
 }

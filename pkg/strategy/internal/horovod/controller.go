@@ -81,11 +81,11 @@ func (c *Controller) Cycle(ctx context.Context, ready func() (tensors []Tensor, 
 	}
 	tensors, complete := ready()
 	begin := time.Now()
-	responses, bytes, err := c.negotiate(ctx, c.announce(tensors, complete))
+	responses, bytes, err := c.negotiate(ctx, c.newAnnouncement(tensors, complete))
 	done := []Operation{{Begin: begin, Took: time.Since(begin), Bytes: bytes}}
 	if err != nil {
 		err = fmt.Errorf("negotiate gradients: %w", err)
-		if failed := (*failure)(nil); errors.As(err, &failed) { // no operation of the group has failed
+		if failed := (*coordinatorError)(nil); errors.As(err, &failed) { // no operation of the group has failed
 			err = collective.RecordFailure(c.group, err)
 		}
 		return done, err
@@ -115,14 +115,14 @@ func (c *Controller) waitForCycle(ctx context.Context) error {
 	return nil
 }
 
-func (c *Controller) announce(tensors []Tensor, complete bool) message {
-	m := message{complete: complete, cached: newBits(c.cache.slots())}
+func (c *Controller) newAnnouncement(tensors []Tensor, complete bool) message {
+	m := message{complete: complete, cached: newBitset(c.cache.slotCount())}
 	for _, t := range tensors {
 		if _, ok := c.pending[t.Name]; ok {
 			continue
 		}
 		c.pending[t.Name] = t
-		r := requestOf(t)
+		r := newTensorRequest(t)
 		if slot, ok := c.cache.find(r); ok {
 			setBit(m.cached, slot)
 		} else {
@@ -133,8 +133,8 @@ func (c *Controller) announce(tensors []Tensor, complete bool) message {
 }
 
 // fuse divides the responses, in order, into groups that are reduced together.
-func (c *Controller) fuse(responses []request) [][]request {
-	var groups [][]request
+func (c *Controller) fuse(responses []tensorRequest) [][]tensorRequest {
+	var groups [][]tensorRequest
 	size := 0
 	for _, r := range responses {
 		last := len(groups) - 1
@@ -143,13 +143,13 @@ func (c *Controller) fuse(responses []request) [][]request {
 			size += r.bytes()
 			continue
 		}
-		groups = append(groups, []request{r})
+		groups = append(groups, []tensorRequest{r})
 		size = r.bytes()
 	}
 	return groups
 }
 
-func (c *Controller) reduce(ctx context.Context, fused []request) (Operation, error) {
+func (c *Controller) reduce(ctx context.Context, fused []tensorRequest) (Operation, error) {
 	op := Operation{Begin: time.Now()}
 	var names []string
 	var buffers []device.Buffer
@@ -159,22 +159,22 @@ func (c *Controller) reduce(ctx context.Context, fused []request) (Operation, er
 		names, buffers, op.Tensors = append(names, r.Name), append(buffers, t.Buffer), append(op.Tensors, t.Number)
 	}
 	collective.SetBucket(c.group, op.Tensors[0])
-	c.timeline.start(names)
+	c.timeline.beginAllReduce(names)
 	b := buffers[0]
 	if len(buffers) > 1 {
-		c.timeline.activity(names, activityMemcpyIn)
+		c.timeline.beginActivity(names, activityMemcpyIn)
 		b = c.fusion.pack(buffers)
 	}
-	c.timeline.activity(names, allReduceActivity(c.group.Name()))
+	c.timeline.beginActivity(names, allReduceActivity(c.group.Name()))
 	if err := c.options.Reduce(ctx, b); err != nil {
 		op.Took = time.Since(op.Begin)
 		return op, fmt.Errorf("reduce the gradients of %s: %w", listNames(names), err)
 	}
 	if len(buffers) > 1 {
-		c.timeline.activity(names, activityMemcpyOut)
+		c.timeline.beginActivity(names, activityMemcpyOut)
 		c.fusion.unpack(buffers)
 	}
-	c.timeline.end(fused)
+	c.timeline.endAllReduce(fused)
 	op.Took, op.Bytes = time.Since(op.Begin), b.Bytes()
 	return op, nil
 }
@@ -185,7 +185,7 @@ func listNames(names []string) string {
 	if len(names) <= most {
 		return strings.Join(names, ", ")
 	}
-	return fmt.Sprintf("%s and %s", strings.Join(names[:most], ", "), english.Count(len(names)-most, "other tensor"))
+	return fmt.Sprintf("%s and %s", strings.Join(names[:most], ", "), english.FormatCount(len(names)-most, "other tensor"))
 }
 
 // pendingNames returns the tensors that are announced but not reduced yet.

@@ -387,7 +387,7 @@ func TestDescribe(t *testing.T) {
 		name string
 		rank int
 	}{{"a", 0}, {"a", 1}, {"b", 1}, {"b", 0}, {"b", 3}} {
-		if _, _, err := a.add(request{x.name, 32, 1}, x.rank, 0); err != nil {
+		if _, _, err := a.add(tensorRequest{x.name, 32, 1}, x.rank, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -396,7 +396,7 @@ func TestDescribe(t *testing.T) {
 		"rank 1 has announced a, b, but takes no part in the negotiation any more":                                                {2, 3},
 		"rank 3 has not announced a, but rank 0 and rank 1 did":                                                                   {1, 2},
 	} {
-		if got := a.describe(arrived); got != want {
+		if got := a.describeMissingRanks(arrived); got != want {
 			t.Errorf("arrived %v: got %s, want %s", arrived, got, want)
 		}
 	}
@@ -405,23 +405,23 @@ func TestDescribe(t *testing.T) {
 // TestResponseCache: a full cache forgets the tensor that was reduced least recently.
 func TestResponseCache(t *testing.T) {
 	c := newResponseCache(2)
-	a, b, d := request{"a", 32, 1}, request{"b", 32, 2}, request{"d", 64, 3}
+	a, b, d := tensorRequest{"a", 32, 1}, tensorRequest{"b", 32, 2}, tensorRequest{"d", 64, 3}
 	c.put(a)
 	c.put(b)
-	c.touch(0) // a
-	c.put(d)   // in place of b
+	c.markUsed(0) // a
+	c.put(d)      // in place of b
 	for _, x := range []struct {
-		r    request
+		r    tensorRequest
 		slot int
 		ok   bool
-	}{{a, 0, true}, {b, 0, false}, {d, 1, true}, {request{"a", 32, 2}, 0, false}, {request{"d", 32, 3}, 0, false}} {
+	}{{a, 0, true}, {b, 0, false}, {d, 1, true}, {tensorRequest{"a", 32, 2}, 0, false}, {tensorRequest{"d", 32, 3}, 0, false}} {
 		if slot, ok := c.find(x.r); ok != x.ok || ok && slot != x.slot {
 			t.Errorf("%v: slot %d, %v, want %d, %v", x.r, slot, ok, x.slot, x.ok)
 		}
 	}
-	resized := request{"d", 64, 9}
+	resized := tensorRequest{"d", 64, 9}
 	c.put(resized)
-	if slot, ok := c.find(resized); !ok || slot != 1 || c.slots() != 2 {
-		t.Errorf("a tensor of another size: slot %d, %v of %d", slot, ok, c.slots())
+	if slot, ok := c.find(resized); !ok || slot != 1 || c.slotCount() != 2 {
+		t.Errorf("a tensor of another size: slot %d, %v of %d", slot, ok, c.slotCount())
 	}
 }

@@ -22,19 +22,19 @@ type fusionBuffer struct {
 // pack copies the tensors, of one type, to the buffer and returns the part that they take.
 func (f *fusionBuffer) pack(tensors []device.Buffer) device.Buffer {
 	if tensors[0].F64 != nil {
-		f.f64 = packInto(f.f64, float64Slices(tensors), f.ranks)
+		f.f64 = packShards(f.f64, float64Slices(tensors), f.ranks)
 		return device.Buffer{F64: f.f64}
 	}
-	f.f32 = packInto(f.f32, float32Slices(tensors), f.ranks)
+	f.f32 = packShards(f.f32, float32Slices(tensors), f.ranks)
 	return device.Buffer{F32: f.f32}
 }
 
 func (f *fusionBuffer) unpack(tensors []device.Buffer) {
 	if tensors[0].F64 != nil {
-		unpackFrom(f.f64, float64Slices(tensors), f.ranks)
+		unpackShards(f.f64, float64Slices(tensors), f.ranks)
 		return
 	}
-	unpackFrom(f.f32, float32Slices(tensors), f.ranks)
+	unpackShards(f.f32, float32Slices(tensors), f.ranks)
 }
 
 func float64Slices(tensors []device.Buffer) [][]float64 {
@@ -56,8 +56,8 @@ func float32Slices(tensors []device.Buffer) [][]float32 {
 // shardWidth returns the number of elements that a shard of n elements takes in the buffer.
 func shardWidth(n, ranks int) int { return (n + ranks - 1) / ranks }
 
-// packInto is pack into b, which it enlarges if necessary.
-func packInto[T float32 | float64](b []T, tensors [][]T, ranks int) []T {
+// packShards is pack into b, which it enlarges if necessary.
+func packShards[T float32 | float64](b []T, tensors [][]T, ranks int) []T {
 	b = b[:0]
 	for r := range ranks {
 		for _, t := range tensors {
@@ -71,8 +71,8 @@ func packInto[T float32 | float64](b []T, tensors [][]T, ranks int) []T {
 	return b
 }
 
-// unpackFrom is the inverse of packInto.
-func unpackFrom[T float32 | float64](b []T, tensors [][]T, ranks int) {
+// unpackShards is the inverse of packInto.
+func unpackShards[T float32 | float64](b []T, tensors [][]T, ranks int) {
 	for r := range ranks {
 		for _, t := range tensors {
 			lo, hi := collective.Shard(len(t), ranks, r)

@@ -13,26 +13,26 @@ import (
 // message is what a worker sends to the coordinator in each cycle, and the coordinator's
 // answer. The answer contains the tensors to reduce.
 type message struct {
-	complete bool      // the worker announces nothing more before its tensors are reduced
-	cached   []uint64  // tensors in the response cache, one bit per slot
-	requests []request // the other tensors
-	failure  string    // of an answer: why the exchange has failed; empty: it goes on
+	complete bool            // the worker announces nothing more before its tensors are reduced
+	cached   []uint64        // tensors in the response cache, one bit per slot
+	requests []tensorRequest // the other tensors
+	failure  string          // of an answer: why the exchange has failed; empty: it goes on
 }
 
 // payload is the variable part of a message, which follows it in JSON.
 type payload struct {
-	Requests []request `json:"requests,omitempty"`
-	Failure  string    `json:"failure,omitempty"`
+	Requests []tensorRequest `json:"requests,omitempty"`
+	Failure  string          `json:"failure,omitempty"`
 }
 
-func newBits(n int) []uint64 { return make([]uint64, (n+63)/64) }
+func newBitset(n int) []uint64 { return make([]uint64, (n+63)/64) }
 
-func setBit(bits []uint64, i int)        { bits[i/64] |= 1 << (i % 64) }
-func isSet(bits []uint64, i int) bool    { return bits[i/64]>>(i%64)&1 != 0 }
-func toFloat64(words []uint64) []float64 { return convert(words, math.Float64frombits) }
-func toWords(numbers []float64) []uint64 { return convert(numbers, math.Float64bits) }
+func setBit(bits []uint64, i int)                 { bits[i/64] |= 1 << (i % 64) }
+func isBitSet(bits []uint64, i int) bool          { return bits[i/64]>>(i%64)&1 != 0 }
+func float64sFromBits(words []uint64) []float64   { return mapSlice(words, math.Float64frombits) }
+func bitsFromFloat64s(numbers []float64) []uint64 { return mapSlice(numbers, math.Float64bits) }
 
-func convert[A, B any](a []A, f func(A) B) []B {
+func mapSlice[A, B any](a []A, f func(A) B) []B {
 	b := make([]B, len(a))
 	for i := range a {
 		b[i] = f(a[i])
@@ -56,7 +56,7 @@ func (c *Controller) send(ctx context.Context, to int, m message) (bytes int, er
 	if m.complete {
 		first |= 1
 	}
-	head := toFloat64(append([]uint64{first}, m.cached...))
+	head := float64sFromBits(append([]uint64{first}, m.cached...))
 	if err := c.group.Send(ctx, device.Buffer{F64: head}, to); err != nil {
 		return 0, err
 	}
@@ -67,15 +67,15 @@ func (c *Controller) send(ctx context.Context, to int, m message) (bytes int, er
 	for i := range words {
 		words[i] = binary.LittleEndian.Uint64(text[8*i:])
 	}
-	return 8*len(head) + len(text), c.group.Send(ctx, device.Buffer{F64: toFloat64(words)}, to)
+	return 8*len(head) + len(text), c.group.Send(ctx, device.Buffer{F64: float64sFromBits(words)}, to)
 }
 
 func (c *Controller) receive(ctx context.Context, from int) (message, error) {
-	head := make([]float64, 1+len(newBits(c.cache.slots())))
+	head := make([]float64, 1+len(newBitset(c.cache.slotCount())))
 	if err := c.group.Recv(ctx, device.Buffer{F64: head}, from); err != nil {
 		return message{}, err
 	}
-	words := toWords(head)
+	words := bitsFromFloat64s(head)
 	m := message{complete: words[0]&1 != 0, cached: words[1:]}
 	n := words[0] >> 1
 	if n == 0 {
@@ -86,7 +86,7 @@ func (c *Controller) receive(ctx context.Context, from int) (message, error) {
 		return message{}, err
 	}
 	var text []byte
-	for _, w := range toWords(rest) {
+	for _, w := range bitsFromFloat64s(rest) {
 		text = binary.LittleEndian.AppendUint64(text, w)
 	}
 	var p payload

@@ -12,11 +12,11 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// coordinator is the rank that decides which tensors are reduced, and in which order.
-const coordinator = 0
+// coordinatorRank is the rank that decides which tensors are reduced, and in which order.
+const coordinatorRank = 0
 
 type announcement struct {
-	request
+	tensorRequest
 	by    []bool // by rank
 	count int
 	since time.Duration // first announced, on the clock of the Controller
@@ -31,14 +31,14 @@ type announcements struct {
 
 // add records that rank has announced a tensor. ready reports whether all ranks have; the
 // tensor is then removed. It is an error if the ranks' tensors differ in size or type.
-func (a *announcements) add(r request, rank int, now time.Duration) (first, ready bool, err error) {
+func (a *announcements) add(r tensorRequest, rank int, now time.Duration) (first, ready bool, err error) {
 	i := slices.IndexFunc(a.list, func(x *announcement) bool { return x.Name == r.Name })
 	if first = i < 0; first {
 		i = len(a.list)
-		a.list = append(a.list, &announcement{request: r, by: make([]bool, a.ranks), since: now})
+		a.list = append(a.list, &announcement{tensorRequest: r, by: make([]bool, a.ranks), since: now})
 	}
 	x := a.list[i]
-	if x.request != r {
+	if x.tensorRequest != r {
 		return first, false, fmt.Errorf("tensor %s has %d elements of %d bits on rank %d and %d elements of %d bits on rank %d: all ranks must train the same model",
 			r.Name, r.Elements, r.Bits, rank, x.Elements, x.Bits, slices.Index(x.by, true))
 	}
@@ -53,14 +53,14 @@ func (a *announcements) add(r request, rank int, now time.Duration) (first, read
 	return first, true, nil
 }
 
-// describe lists the ranks for which tensors wait, with these tensors. arrived are the ranks that
+// describeMissingRanks lists the ranks for which tensors wait, with these tensors. arrived are the ranks that
 // have sent a message in this cycle. They cannot announce more before it ends, so if other ranks
 // have sent none, describe lists only these.
-func (a *announcements) describe(arrived []int) string {
+func (a *announcements) describeMissingRanks(arrived []int) string {
 	complete := len(arrived) == a.ranks-1
 	var ranks []string
 	for rank := range a.ranks {
-		if !complete && (rank == coordinator || slices.Contains(arrived, rank)) {
+		if !complete && (rank == coordinatorRank || slices.Contains(arrived, rank)) {
 			continue
 		}
 		var missing, all []string
@@ -92,11 +92,11 @@ func listRanks(ranks []int) string {
 	for _, rank := range slices.Sorted(slices.Values(ranks)) {
 		names = append(names, fmt.Sprintf("rank %d", rank))
 	}
-	return english.List(names)
+	return english.JoinAnd(names)
 }
 
-// oldest returns when the tensor that waits longest was first announced.
-func (a *announcements) oldest() (since time.Duration, ok bool) {
+// oldestAnnouncement returns when the tensor that waits longest was first announced.
+func (a *announcements) oldestAnnouncement() (since time.Duration, ok bool) {
 	if len(a.list) == 0 {
 		return 0, false
 	}
@@ -106,25 +106,25 @@ func (a *announcements) oldest() (since time.Duration, ok bool) {
 // negotiate exchanges own, the announcements of this rank, with the coordinator. It returns
 // the tensors to reduce, in the same order on all ranks, and the number of bytes that this rank
 // has sent.
-func (c *Controller) negotiate(ctx context.Context, own message) (responses []request, bytes int, err error) {
+func (c *Controller) negotiate(ctx context.Context, own message) (responses []tensorRequest, bytes int, err error) {
 	var answer message
-	if c.group.Rank() == coordinator {
+	if c.group.Rank() == coordinatorRank {
 		answer, bytes, err = c.coordinate(ctx, own)
-	} else if bytes, err = c.send(ctx, coordinator, own); err == nil {
-		answer, err = c.receive(ctx, coordinator)
+	} else if bytes, err = c.send(ctx, coordinatorRank, own); err == nil {
+		answer, err = c.receive(ctx, coordinatorRank)
 	}
 	switch {
-	case err != nil && c.group.Rank() != coordinator:
+	case err != nil && c.group.Rank() != coordinatorRank:
 		return nil, bytes, fmt.Errorf("%w; this rank has announced %s", err, listNames(c.pendingNames()))
 	case err != nil:
 		return nil, bytes, err
 	case answer.failure != "":
-		return nil, bytes, &failure{answer.failure}
+		return nil, bytes, &coordinatorError{answer.failure}
 	}
-	for slot := range c.cache.slots() {
-		if isSet(answer.cached, slot) {
+	for slot := range c.cache.slotCount() {
+		if isBitSet(answer.cached, slot) {
 			responses = append(responses, c.cache.bySlot[slot])
-			c.cache.touch(slot)
+			c.cache.markUsed(slot)
 		}
 	}
 	for _, r := range answer.requests {
@@ -134,13 +134,13 @@ func (c *Controller) negotiate(ctx context.Context, own message) (responses []re
 	return responses, bytes, nil
 }
 
-// failure is an error that the coordinator reports to the other ranks.
-type failure struct{ text string }
+// coordinatorError is an error that the coordinator reports to the other ranks.
+type coordinatorError struct{ text string }
 
-func (f *failure) Error() string { return f.text }
+func (f *coordinatorError) Error() string { return f.text }
 
-// arrival is a worker's message, or the error of receiving it.
-type arrival struct {
+// workerMessage is a worker's message, or the error of receiving it.
+type workerMessage struct {
 	rank    int
 	message message
 	err     error
@@ -157,14 +157,14 @@ func (c *Controller) coordinate(ctx context.Context, own message) (answer messag
 		for range arrivals { // the receivers end now
 		}
 	}()
-	ready, arrived, err := c.collect(own, arrivals)
-	answer.cached = newBits(c.cache.slots())
-	var failed *failure
+	ready, arrived, err := c.collectAnnouncements(own, arrivals)
+	answer.cached = newBitset(c.cache.slotCount())
+	var failed *coordinatorError
 	switch {
 	case errors.As(err, &failed):
 		answer.failure = failed.text
 	case err != nil && len(c.table.list) > 0:
-		return answer, 0, fmt.Errorf("%w; %s", err, c.table.describe(arrived))
+		return answer, 0, fmt.Errorf("%w; %s", err, c.table.describeMissingRanks(arrived))
 	case err != nil:
 		return answer, 0, err
 	}
@@ -185,14 +185,14 @@ func (c *Controller) coordinate(ctx context.Context, own message) (answer messag
 }
 
 // receiveAll receives a message from each worker. The result is closed after the last one.
-func (c *Controller) receiveAll(ctx context.Context) <-chan arrival {
-	arrivals := make(chan arrival, c.group.Size())
+func (c *Controller) receiveAll(ctx context.Context) <-chan workerMessage {
+	arrivals := make(chan workerMessage, c.group.Size())
 	var receivers sync.WaitGroup
 	for rank := range c.group.Size() {
-		if rank != coordinator {
+		if rank != coordinatorRank {
 			receivers.Go(func() {
 				m, err := c.receive(ctx, rank)
-				arrivals <- arrival{rank, m, err}
+				arrivals <- workerMessage{rank, m, err}
 			})
 		}
 	}
@@ -206,20 +206,20 @@ func (c *Controller) receiveAll(ctx context.Context) <-chan arrival {
 // checkInterval is the time between two checks for tensors that wait too long.
 const checkInterval = 100 * time.Millisecond
 
-// collect records the coordinator's own announcements and those that arrive. It returns the
+// collectAnnouncements records the coordinator's own announcements and those that arrive. It returns the
 // tensors that all ranks have announced, and the ranks whose message has arrived. Its error is
 // a *failure if these ranks can be told the reason.
-func (c *Controller) collect(own message, arrivals <-chan arrival) (ready []request, arrived []int, err error) {
+func (c *Controller) collectAnnouncements(own message, arrivals <-chan workerMessage) (ready []tensorRequest, arrived []int, err error) {
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
 	complete := own.complete
-	ready, err = c.record(own, coordinator, ready)
+	ready, err = c.recordAnnouncements(own, coordinatorRank, ready)
 	for {
 		select {
 		case a, open := <-arrivals:
 			switch {
 			case !open && err == nil && complete && len(ready) == 0 && len(c.table.list) > 0:
-				return ready, arrived, &failure{c.table.describe(arrived) + ", and now all ranks wait: they must train the same model"}
+				return ready, arrived, &coordinatorError{c.table.describeMissingRanks(arrived) + ", and now all ranks wait: they must train the same model"}
 			case !open && err == nil && c.isStalled(c.limit):
 				return ready, arrived, c.stallFailure(arrived)
 			case !open:
@@ -229,7 +229,7 @@ func (c *Controller) collect(own message, arrivals <-chan arrival) (ready []requ
 			}
 			arrived, complete = append(arrived, a.rank), complete && a.message.complete
 			var rerr error
-			if ready, rerr = c.record(a.message, a.rank, ready); err == nil {
+			if ready, rerr = c.recordAnnouncements(a.message, a.rank, ready); err == nil {
 				err = rerr
 			}
 		case <-ticker.C:
@@ -244,11 +244,11 @@ func (c *Controller) collect(own message, arrivals <-chan arrival) (ready []requ
 	}
 }
 
-// record appends to ready what all ranks have announced after the announcements m of rank.
-func (c *Controller) record(m message, rank int, ready []request) ([]request, error) {
+// recordAnnouncements appends to ready what all ranks have announced after the announcements m of rank.
+func (c *Controller) recordAnnouncements(m message, rank int, ready []tensorRequest) ([]tensorRequest, error) {
 	requests := m.requests
-	for slot := range c.cache.slots() {
-		if isSet(m.cached, slot) {
+	for slot := range c.cache.slotCount() {
+		if isBitSet(m.cached, slot) {
 			requests = append(requests, c.cache.bySlot[slot])
 		}
 	}
@@ -256,14 +256,14 @@ func (c *Controller) record(m message, rank int, ready []request) ([]request, er
 	for _, r := range requests {
 		first, all, err := c.table.add(r, rank, now)
 		if err != nil {
-			return ready, &failure{err.Error()}
+			return ready, &coordinatorError{err.Error()}
 		}
 		if first {
-			c.timeline.negotiate(r.Name)
+			c.timeline.beginNegotiation(r.Name)
 		}
-		c.timeline.rankReady(r.Name, rank)
+		c.timeline.recordRankReady(r.Name, rank)
 		if all {
-			c.timeline.negotiated(r.Name)
+			c.timeline.endNegotiation(r.Name)
 			ready = append(ready, r)
 		}
 	}
@@ -273,11 +273,11 @@ func (c *Controller) record(m message, rank int, ready []request) ([]request, er
 // isStalled reports whether a tensor has waited longer than limit for some ranks.
 func (c *Controller) isStalled(limit time.Duration) bool {
 	now := c.clock.Elapsed()
-	since, ok := c.table.oldest()
+	since, ok := c.table.oldestAnnouncement()
 	return ok && now-since > limit
 }
 
 // stallFailure names the ranks for which a tensor has waited longer than the limit.
 func (c *Controller) stallFailure(arrived []int) error {
-	return &failure{fmt.Sprintf("gradients have waited for %v: %s: check whether the named ranks still run, or set a longer timeout_collective", c.limit, c.table.describe(arrived))}
+	return &coordinatorError{fmt.Sprintf("gradients have waited for %v: %s: check whether the named ranks still run, or set a longer timeout_collective", c.limit, c.table.describeMissingRanks(arrived))}
 }

@@ -47,7 +47,7 @@ type tensorState struct {
 
 // CreateTimeline creates the timeline file path, or replaces it.
 func CreateTimeline(path string) (*Timeline, error) {
-	if err := wholefile.Separate(path); err != nil { // a snapshot with hard links stays as it is
+	if err := wholefile.BreakHardLinks(path); err != nil { // a snapshot with hard links stays as it is
 		return nil, fmt.Errorf("create timeline: %w", err)
 	}
 	f, err := os.Create(path)
@@ -61,11 +61,11 @@ func CreateTimeline(path string) (*Timeline, error) {
 }
 
 func (t *Timeline) addMetadata(process int, args string) {
-	t.add(`{"name":"process_name","ph":"M","pid":%d,"args":%s}`, process, args)
-	t.add(`{"name":"process_sort_index","ph":"M","pid":%d,"args":{"sort_index":%d}}`, process, process)
+	t.appendEvent(`{"name":"process_name","ph":"M","pid":%d,"args":%s}`, process, args)
+	t.appendEvent(`{"name":"process_sort_index","ph":"M","pid":%d,"args":{"sort_index":%d}}`, process, process)
 }
 
-func (t *Timeline) add(format string, args ...any) {
+func (t *Timeline) appendEvent(format string, args ...any) {
 	if t.size > 0 || len(t.buffer) > 1 {
 		t.buffer = append(t.buffer, ',')
 	}
@@ -83,74 +83,74 @@ func (t *Timeline) stateOf(name string) *tensorState {
 	return s
 }
 
-func (t *Timeline) microseconds() string {
+func (t *Timeline) formatTimestamp() string {
 	return strconv.FormatFloat(float64(time.Since(t.start0).Nanoseconds())/1e3, 'f', 3, 64)
 }
 
-// begin begins a span of a tensor within those that are open.
-func (t *Timeline) begin(name, activity string) {
+// beginSpan begins a span of a tensor within those that are open.
+func (t *Timeline) beginSpan(name, activity string) {
 	s := t.stateOf(name)
 	s.open++
-	t.add(`{"ph":"B","name":%q,"ts":%s,"pid":%d}`, activity, t.microseconds(), s.process)
+	t.appendEvent(`{"ph":"B","name":%q,"ts":%s,"pid":%d}`, activity, t.formatTimestamp(), s.process)
 }
 
-// finish ends the spans of a tensor, the innermost first, until only open of them are left.
+// endSpans ends the spans of a tensor, the innermost first, until only open of them are left.
 // args are the arguments of the last one.
-func (t *Timeline) finish(name string, open int, args string) {
+func (t *Timeline) endSpans(name string, open int, args string) {
 	s := t.stateOf(name)
 	for ; s.open > open; s.open-- {
 		last := ""
 		if s.open == open+1 {
 			last = args
 		}
-		t.add(`{"ph":"E","ts":%s,"pid":%d%s}`, t.microseconds(), s.process, last)
+		t.appendEvent(`{"ph":"E","ts":%s,"pid":%d%s}`, t.formatTimestamp(), s.process, last)
 	}
 }
 
-func (t *Timeline) negotiate(name string) {
+func (t *Timeline) beginNegotiation(name string) {
 	if t != nil {
-		t.begin(name, activityNegotiate)
+		t.beginSpan(name, activityNegotiate)
 	}
 }
 
-func (t *Timeline) rankReady(name string, rank int) {
+func (t *Timeline) recordRankReady(name string, rank int) {
 	if t != nil {
-		t.add(`{"ph":"X","name":"%d","ts":%s,"pid":%d,"dur":0}`, rank, t.microseconds(), t.stateOf(name).process)
+		t.appendEvent(`{"ph":"X","name":"%d","ts":%s,"pid":%d,"dur":0}`, rank, t.formatTimestamp(), t.stateOf(name).process)
 	}
 }
 
-func (t *Timeline) negotiated(name string) {
+func (t *Timeline) endNegotiation(name string) {
 	if t != nil {
-		t.finish(name, 0, "")
+		t.endSpans(name, 0, "")
 	}
 }
 
-func (t *Timeline) start(names []string) {
+func (t *Timeline) beginAllReduce(names []string) {
 	if t == nil {
 		return
 	}
 	for _, name := range names {
-		t.begin(name, activityAllReduce)
+		t.beginSpan(name, activityAllReduce)
 	}
 }
 
-// activity records that the next part of a reduction begins, and the previous one ends.
-func (t *Timeline) activity(names []string, activity string) {
+// beginActivity records that the next part of a reduction begins, and the previous one ends.
+func (t *Timeline) beginActivity(names []string, activity string) {
 	if t == nil {
 		return
 	}
 	for _, name := range names {
-		t.finish(name, 1, "")
-		t.begin(name, activity)
+		t.endSpans(name, 1, "")
+		t.beginSpan(name, activity)
 	}
 }
 
-func (t *Timeline) end(tensors []request) {
+func (t *Timeline) endAllReduce(tensors []tensorRequest) {
 	if t == nil {
 		return
 	}
 	for _, r := range tensors {
-		t.finish(r.Name, 0, fmt.Sprintf(`,"args":{"dtype":"float%d","shape":"[%d]"}`, r.Bits, r.Elements))
+		t.endSpans(r.Name, 0, fmt.Sprintf(`,"args":{"dtype":"float%d","shape":"[%d]"}`, r.Bits, r.Elements))
 	}
 }
 

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Heartbeat limits how long a server lets a worker wait for a reply. Then it replies that the
+// HeartbeatInterval limits how long a server lets a worker wait for a reply. Then it replies that the
 // worker must ask again, so that no rank hears nothing from another one for longer than the
 // time-out of the group, however long the wait is.
-const Heartbeat = time.Second
+const HeartbeatInterval = time.Second
 
-// condition is a mutex with a condition on which one can wait for a limited time.
-type condition struct {
+// timedCondition is a mutex with a condition on which one can wait for a limited time.
+type timedCondition struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change
 }
@@ -21,7 +21,7 @@ type condition struct {
 // waitFor calls try, which may change what the mutex protects, until it returns true, at most
 // for the duration limit and until ctx ends. It reports whether try has returned true. After
 // that, it wakes the other callers.
-func (c *condition) waitFor(ctx context.Context, limit time.Duration, try func() bool) bool {
+func (c *timedCondition) waitFor(ctx context.Context, limit time.Duration, try func() bool) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for {
@@ -60,7 +60,7 @@ const noVersion = -1
 // read, or to be admitted, until this is certain. It always becomes so, because the worker that has
 // read the oldest version is always admitted.
 type coordinator struct {
-	condition
+	timedCondition
 	limit    int
 	version  int    // admitted updates
 	read     []int  // by worker: the version that it has read, or noVersion
@@ -76,11 +76,11 @@ func newCoordinator(workers, limit, version int) *coordinator {
 	}
 }
 
-// checkout returns the version of the parameters that a worker shall read for its optimizer
+// checkOutVersion returns the version of the parameters that a worker shall read for its optimizer
 // step. ok is false if the worker must ask again, after patience.
-func (c *coordinator) checkout(ctx context.Context, patience time.Duration, worker int) (version int, ok bool) {
+func (c *coordinator) checkOutVersion(ctx context.Context, patience time.Duration, worker int) (version int, ok bool) {
 	ok = c.waitFor(ctx, patience, func() bool {
-		if len(c.outstanding(worker)) > c.limit {
+		if len(c.outstandingVersions(worker)) > c.limit {
 			return false
 		}
 		version = c.version
@@ -90,9 +90,9 @@ func (c *coordinator) checkout(ctx context.Context, patience time.Duration, work
 	return version, ok
 }
 
-// outstanding returns the versions that workers other than the given one have read for
+// outstandingVersions returns the versions that workers other than the given one have read for
 // gradients that are not admitted yet, in ascending order.
-func (c *coordinator) outstanding(worker int) []int {
+func (c *coordinator) outstandingVersions(worker int) []int {
 	var versions []int
 	for w, v := range c.read {
 		if w != worker && v != noVersion {
@@ -103,12 +103,12 @@ func (c *coordinator) outstanding(worker int) []int {
 	return versions
 }
 
-// admit returns the number of the update that uses a worker's gradient, and the gradient's staleness.
+// admitUpdate returns the number of the update that uses a worker's gradient, and the gradient's staleness.
 // ok is false if the worker must ask again, after patience.
-func (c *coordinator) admit(ctx context.Context, patience time.Duration, worker int) (update, staleness int, ok bool) {
+func (c *coordinator) admitUpdate(ctx context.Context, patience time.Duration, worker int) (update, staleness int, ok bool) {
 	ok = c.waitFor(ctx, patience, func() bool {
 		// After this update, the others must still be able to follow one after another.
-		for i, v := range c.outstanding(worker) {
+		for i, v := range c.outstandingVersions(worker) {
 			if c.version+1+i > v+c.limit {
 				return false
 			}
@@ -121,9 +121,9 @@ func (c *coordinator) admit(ctx context.Context, patience time.Duration, worker 
 	return update, staleness, ok
 }
 
-// finish records that a worker has no further steps in this epoch. It returns true once all
+// finishWorker records that a worker has no further steps in this epoch. It returns true once all
 // workers have none; if it returns false, after patience, the worker must ask again.
-func (c *coordinator) finish(ctx context.Context, patience time.Duration, worker int) bool {
+func (c *coordinator) finishWorker(ctx context.Context, patience time.Duration, worker int) bool {
 	c.waitFor(ctx, 0, func() bool { c.finished[worker] = true; return true })
 	return c.waitFor(ctx, patience, func() bool { return !slices.Contains(c.finished, false) })
 }

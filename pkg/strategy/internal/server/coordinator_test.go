@@ -8,13 +8,13 @@ func TestCoordinator(t *testing.T) {
 	ctx := t.Context()
 	read := func(worker int, want bool) {
 		t.Helper()
-		if v, ok := c.checkout(ctx, 0, worker); ok != want || ok && v != c.version {
+		if v, ok := c.checkOutVersion(ctx, 0, worker); ok != want || ok && v != c.version {
 			t.Errorf("worker %d reads: %v, version %d, want %v, version %d", worker, ok, v, want, c.version)
 		}
 	}
 	update := func(worker int, want bool, staleness int) {
 		t.Helper()
-		if u, s, ok := c.admit(ctx, 0, worker); ok != want || ok && (u != c.version || s != staleness) {
+		if u, s, ok := c.admitUpdate(ctx, 0, worker); ok != want || ok && (u != c.version || s != staleness) {
 			t.Errorf("worker %d updates: %v, update %d, staleness %d, want %v, %d, %d", worker, ok, u, s, want, c.version, staleness)
 		}
 	}

@@ -34,7 +34,7 @@ type message struct {
 	payload device.Buffer // empty if there is none
 }
 
-const messageLength = 6
+const messageHeaderLength = 6
 
 func (m message) encode() []float64 {
 	v := []float64{float64(m.kind), float64(m.request), 0, m.a, m.b, float64(m.payload.Len())}
@@ -44,22 +44,22 @@ func (m message) encode() []float64 {
 	return v
 }
 
-// links exchanges the messages of one rank with the servers and, if this rank has a
+// messageLinks exchanges the messages of one rank with the servers and, if this rank has a
 // server, with the other workers. Ranks with servers receive in one goroutine for each other
 // rank, because workers ask at any time.
-type links struct {
+type messageLinks struct {
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
 	group     collective.Group
 	servers   int
-	part      func(server int) part                                             // what is exchanged with a server
+	part      func(server int) bucketPart                                       // what is exchanged with a server
 	handle    func(ctx context.Context, worker int, m message) (message, error) // answers a request to this rank's server
 	receivers sync.WaitGroup
-	peers     []peer // by rank
+	peers     []remoteRank // by rank
 }
 
-// peer is the other end of a link.
-type peer struct {
+// remoteRank is the other end of a link.
+type remoteRank struct {
 	sending          sync.Mutex // locked while a message is sent
 	requests         chan message
 	replies          chan message
@@ -67,23 +67,23 @@ type peer struct {
 	answer, outgoing device.Buffer // buffers for the payloads that are sent
 }
 
-// newLinks returns the links of this rank, to be started by start.
-func newLinks(ctx context.Context, group collective.Group, servers int, part func(server int) part) *links {
-	l := &links{group: group, servers: servers, part: part, peers: make([]peer, group.Size())}
+// newMessageLinks returns the links of this rank, to be started by start.
+func newMessageLinks(ctx context.Context, group collective.Group, servers int, part func(server int) bucketPart) *messageLinks {
+	l := &messageLinks{group: group, servers: servers, part: part, peers: make([]remoteRank, group.Size())}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	return l
 }
 
-func (l *links) outgoing(server int) device.Buffer {
-	return l.buffer(&l.peers[server].outgoing, server)
+func (l *messageLinks) outgoingBuffer(server int) device.Buffer {
+	return l.allocateOnce(&l.peers[server].outgoing, server)
 }
 
-func (l *links) answers(worker int) device.Buffer {
-	return l.buffer(&l.peers[worker].answer, l.group.Rank())
+func (l *messageLinks) answerBuffer(worker int) device.Buffer {
+	return l.allocateOnce(&l.peers[worker].answer, l.group.Rank())
 }
 
-// buffer allocates *b, for the part of a server, when it is first called.
-func (l *links) buffer(b *device.Buffer, server int) device.Buffer {
+// allocateOnce allocates *b, for the part of a server, when it is first called.
+func (l *messageLinks) allocateOnce(b *device.Buffer, server int) device.Buffer {
 	if b.Len() == 0 {
 		*b = l.part(server).newBuffer()
 	}
@@ -91,9 +91,9 @@ func (l *links) buffer(b *device.Buffer, server int) device.Buffer {
 }
 
 // fail records the first error and ends all waits.
-func (l *links) fail(err error) { l.cancel(err) }
+func (l *messageLinks) fail(err error) { l.cancel(err) }
 
-func (l *links) err() error {
+func (l *messageLinks) err() error {
 	if l.ctx.Err() == nil {
 		return nil
 	}
@@ -102,7 +102,7 @@ func (l *links) err() error {
 
 // start starts the goroutines that receive, if this rank has a server. They end after the
 // last message of the other rank; see finish.
-func (l *links) start() {
+func (l *messageLinks) start() {
 	if l.group.Rank() >= l.servers {
 		return
 	}
@@ -114,13 +114,13 @@ func (l *links) start() {
 		p.requests, p.replies = make(chan message, 1), make(chan message, 1)
 		l.receivers.Go(func() {
 			defer close(p.requests)
-			if err := l.receiveAll(r); err != nil {
+			if err := l.receiveUntilLast(r); err != nil {
 				l.fail(err)
 			}
 		})
 		l.receivers.Go(func() {
 			for m := range p.requests {
-				if err := l.answer(r, m); err != nil {
+				if err := l.sendReply(r, m); err != nil {
 					l.fail(err)
 				}
 			}
@@ -128,9 +128,9 @@ func (l *links) start() {
 	}
 }
 
-// receiveAll receives the messages from a rank, until it has sent its last request and, if it
+// receiveUntilLast receives the messages from a rank, until it has sent its last request and, if it
 // has a server, the reply to the last request of this rank.
-func (l *links) receiveAll(rank int) error {
+func (l *messageLinks) receiveUntilLast(rank int) error {
 	p := &l.peers[rank]
 	asks, answers := true, rank < l.servers
 	for asks || answers {
@@ -149,8 +149,8 @@ func (l *links) receiveAll(rank int) error {
 	return nil
 }
 
-func (l *links) receive(rank int) (message, error) {
-	v := make([]float64, messageLength)
+func (l *messageLinks) receive(rank int) (message, error) {
+	v := make([]float64, messageHeaderLength)
 	if err := l.group.Recv(l.ctx, device.Buffer{F64: v}, rank); err != nil {
 		return message{}, err
 	}
@@ -159,9 +159,9 @@ func (l *links) receive(rank int) (message, error) {
 		return m, nil
 	}
 	if p := &l.peers[rank]; m.kind == messageReply {
-		m.payload = l.buffer(&p.reply, rank)
+		m.payload = l.allocateOnce(&p.reply, rank)
 	} else {
-		m.payload = l.buffer(&p.request, l.group.Rank())
+		m.payload = l.allocateOnce(&p.request, l.group.Rank())
 	}
 	if m.payload.Len() != int(v[5]) {
 		return m, fmt.Errorf("receive from rank %d: got %d values, want %d: the ranks use different networks", rank, int(v[5]), m.payload.Len())
@@ -169,7 +169,7 @@ func (l *links) receive(rank int) (message, error) {
 	return m, l.group.Recv(l.ctx, m.payload, rank)
 }
 
-func (l *links) send(rank int, m message) error {
+func (l *messageLinks) send(rank int, m message) error {
 	p := &l.peers[rank]
 	p.sending.Lock()
 	defer p.sending.Unlock()
@@ -179,16 +179,16 @@ func (l *links) send(rank int, m message) error {
 	return l.group.Send(l.ctx, m.payload, rank)
 }
 
-func (l *links) answer(rank int, m message) error {
-	reply, err := l.reply(rank, m)
+func (l *messageLinks) sendReply(rank int, m message) error {
+	reply, err := l.computeReply(rank, m)
 	if err != nil {
 		return err
 	}
 	return l.send(rank, reply)
 }
 
-// reply returns the reply to the request m of a worker, also this rank's.
-func (l *links) reply(rank int, m message) (reply message, err error) {
+// computeReply returns the reply to the request m of a worker, also this rank's.
+func (l *messageLinks) computeReply(rank int, m message) (reply message, err error) {
 	reply.ok = true
 	if m.kind != messagePing && m.kind != messageEnd {
 		reply, err = l.handle(l.ctx, rank, m)
@@ -197,10 +197,10 @@ func (l *links) reply(rank int, m message) (reply message, err error) {
 	return reply, err
 }
 
-// ask sends a request to each of the given servers until it succeeds, and returns the replies
+// askUntilAccepted sends a request to each of the given servers until it succeeds, and returns the replies
 // by server. While it repeats a request, it sends all other servers a ping, because they expect
 // messages from each worker.
-func (l *links) ask(servers []int, request func(server int) message) ([]message, error) {
+func (l *messageLinks) askUntilAccepted(servers []int, request func(server int) message) ([]message, error) {
 	replies := make([]message, l.servers)
 	pending := slices.Clone(servers)
 	for asked := servers; len(pending) > 0; asked = l.allServers() {
@@ -228,7 +228,7 @@ func (l *links) ask(servers []int, request func(server int) message) ([]message,
 }
 
 // askOnce returns the replies in the order of servers.
-func (l *links) askOnce(servers []int, request func(server int) message) ([]message, error) {
+func (l *messageLinks) askOnce(servers []int, request func(server int) message) ([]message, error) {
 	own := l.group.Rank()
 	for _, s := range servers {
 		if s == own {
@@ -243,7 +243,7 @@ func (l *links) askOnce(servers []int, request func(server int) message) ([]mess
 		var err error
 		switch {
 		case s == own:
-			replies[i], err = l.reply(own, request(own))
+			replies[i], err = l.computeReply(own, request(own))
 		case own >= l.servers:
 			replies[i], err = l.receive(s)
 		default:
@@ -260,7 +260,7 @@ func (l *links) askOnce(servers []int, request func(server int) message) ([]mess
 	return replies, nil
 }
 
-func (l *links) allServers() []int {
+func (l *messageLinks) allServers() []int {
 	all := make([]int, l.servers)
 	for i := range all {
 		all[i] = i
@@ -268,13 +268,13 @@ func (l *links) allServers() []int {
 	return all
 }
 
-// finish ends the exchange of an epoch: it waits until all workers have done their steps, sends
+// finishEpoch ends the exchange of an epoch: it waits until all workers have done their steps, sends
 // the last request to each server, and waits for the last requests of all workers.
-func (l *links) finish() error {
-	if _, err := l.ask([]int{0}, func(int) message { return message{kind: messageFinish} }); err != nil {
+func (l *messageLinks) finishEpoch() error {
+	if _, err := l.askUntilAccepted([]int{0}, func(int) message { return message{kind: messageFinish} }); err != nil {
 		return fmt.Errorf("wait for the last steps of the other workers: %w", err)
 	}
-	_, err := l.ask(l.allServers(), func(int) message { return message{kind: messageEnd} })
+	_, err := l.askUntilAccepted(l.allServers(), func(int) message { return message{kind: messageEnd} })
 	l.receivers.Wait()
 	if err == nil {
 		err = l.err()

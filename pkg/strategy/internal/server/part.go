@@ -12,16 +12,16 @@ import (
 	"lockstep/pkg/strategy/internal/vector"
 )
 
-// part is the part of every bucket that one of several parameter servers has. Its
+// bucketPart is the part of every bucket that one of several parameter servers has. Its
 // gradients, or its parameters, are exchanged as one buffer.
-type part struct {
+type bucketPart struct {
 	buckets         []engine.BucketMemory // of the executable, or of the server
 	servers, server int
 }
 
 // forEachBucket calls f with each bucket, the range [lo, hi) of it that the part contains, and
 // the same range in b, which has the ranges of all buckets.
-func (p part) forEachBucket(b device.Buffer, f func(bucket engine.BucketMemory, lo, hi int, values device.Buffer)) {
+func (p bucketPart) forEachBucket(b device.Buffer, f func(bucket engine.BucketMemory, lo, hi int, values device.Buffer)) {
 	from := 0
 	for _, bucket := range p.buckets {
 		lo, hi := collective.Shard(bucket.Gradients.Len(), p.servers, p.server)
@@ -30,7 +30,7 @@ func (p part) forEachBucket(b device.Buffer, f func(bucket engine.BucketMemory, 
 	}
 }
 
-func (p part) newBuffer() device.Buffer {
+func (p bucketPart) newBuffer() device.Buffer {
 	n := 0
 	for _, bucket := range p.buckets {
 		lo, hi := collective.Shard(bucket.Gradients.Len(), p.servers, p.server)
@@ -39,23 +39,23 @@ func (p part) newBuffer() device.Buffer {
 	return vector.New(p.buckets[0].Gradients, n)
 }
 
-func (p part) readGradients(b device.Buffer) {
+func (p bucketPart) copyGradientsTo(b device.Buffer) {
 	p.forEachBucket(b, func(bucket engine.BucketMemory, lo, hi int, values device.Buffer) {
 		vector.Copy(values, bucket.Gradients.Slice(lo, hi))
 	})
 }
 
-func (p part) readWeights(b device.Buffer) {
+func (p bucketPart) copyWeightsTo(b device.Buffer) {
 	p.forEachWeight(b, func(weights, values device.Buffer) { vector.Copy(values, weights) })
 }
 
-func (p part) writeWeights(b device.Buffer) {
+func (p bucketPart) copyWeightsFrom(b device.Buffer) {
 	p.forEachWeight(b, vector.Copy)
 }
 
 // forEachWeight calls f with the elements of each parameter that the part contains, and the
 // same elements in b.
-func (p part) forEachWeight(b device.Buffer, f func(weights, values device.Buffer)) {
+func (p bucketPart) forEachWeight(b device.Buffer, f func(weights, values device.Buffer)) {
 	p.forEachBucket(b, func(bucket engine.BucketMemory, lo, hi int, values device.Buffer) {
 		for _, w := range bucket.Parameters {
 			from, to := max(lo, w.Offset), min(hi, w.Offset+w.Weights.Len())
@@ -66,27 +66,27 @@ func (p part) forEachWeight(b device.Buffer, f func(weights, values device.Buffe
 	})
 }
 
-// store is the part of the parameters that one server updates, in memory of its own. It
+// parameterStore is the part of the parameters that one server updates, in memory of its own. It
 // applies the updates in the order of their numbers.
-type store struct {
-	condition
+type parameterStore struct {
+	timedCondition
 	shard   *shard.Shard
-	part    part
+	part    bucketPart
 	update  optim.Update // all updates are equal except for the learning rate and the step
 	version int          // number of the last update
 	err     error        // why updates are no longer applied
 }
 
-// push applies a worker's gradient as the update with the given number, which has the learning rate
+// pushUpdate applies a worker's gradient as the update with the given number, which has the learning rate
 // rate. It first waits for the previous update. If ctx ends meanwhile, push returns its cause.
-func (s *store) push(ctx context.Context, update int, rate float64, gradient device.Buffer) (err error) {
+func (s *parameterStore) pushUpdate(ctx context.Context, update int, rate float64, gradient device.Buffer) (err error) {
 	for ok := false; !ok; {
-		ok = s.waitFor(ctx, Heartbeat, func() bool {
+		ok = s.waitFor(ctx, HeartbeatInterval, func() bool {
 			if s.err == nil && s.version < update-1 {
 				return false
 			}
 			if s.err == nil {
-				s.err = s.apply(update, rate, gradient)
+				s.err = s.applyUpdate(update, rate, gradient)
 			}
 			err = s.err
 			return true
@@ -98,8 +98,8 @@ func (s *store) push(ctx context.Context, update int, rate float64, gradient dev
 	return err
 }
 
-// apply does the work of push once the previous update is applied.
-func (s *store) apply(update int, rate float64, gradient device.Buffer) error {
+// applyUpdate does the work of push once the previous update is applied.
+func (s *parameterStore) applyUpdate(update int, rate float64, gradient device.Buffer) error {
 	s.part.forEachBucket(gradient, func(bucket engine.BucketMemory, lo, hi int, values device.Buffer) {
 		vector.Copy(bucket.Gradients.Slice(lo, hi), values)
 	})
@@ -109,14 +109,14 @@ func (s *store) apply(update int, rate float64, gradient device.Buffer) error {
 	return s.shard.Apply(u, nil)
 }
 
-// read copies the parameters to b once their version is at least the given one. It returns
+// readVersion copies the parameters to b once their version is at least the given one. It returns
 // false if the worker must ask again, which is after the duration limit.
-func (s *store) read(ctx context.Context, limit time.Duration, version int, b device.Buffer) bool {
+func (s *parameterStore) readVersion(ctx context.Context, limit time.Duration, version int, b device.Buffer) bool {
 	return s.waitFor(ctx, limit, func() bool {
 		if s.version < version {
 			return false
 		}
-		s.part.readWeights(b)
+		s.part.copyWeightsTo(b)
 		return true
 	})
 }

@@ -28,34 +28,34 @@ type Peer struct {
 	group       collective.Group
 	passive     int                   // number of passive workers, which have the first ranks
 	buckets     []engine.BucketMemory // of the executable
-	own         store
-	averaged    int          // averages of own, protected by its mutex
-	readAt      int          // value of averaged when the executable's parameters were read
-	coordinator *coordinator // rank 0: knows which workers have finished the epoch
-	links       *links       // nil before the first Begin
-	running     bool         // between Begin and Finish
+	own         parameterStore
+	averaged    int           // averages of own, protected by its mutex
+	readAt      int           // value of averaged when the executable's parameters were read
+	coordinator *coordinator  // rank 0: knows which workers have finished the epoch
+	links       *messageLinks // nil before the first Begin
+	running     bool          // between Begin and Finish
 }
 
 // NewPeer returns one worker.
 func NewPeer(group collective.Group) *Peer {
-	return &Peer{Heartbeat: Heartbeat, group: group, passive: PassivePeers(group.Size())}
+	return &Peer{Heartbeat: HeartbeatInterval, group: group, passive: PassivePeerCount(group.Size())}
 }
 
-// PassivePeers returns the number of passive workers.
-func PassivePeers(workers int) int { return max(1, workers/2) }
+// PassivePeerCount returns the number of passive workers.
+func PassivePeerCount(workers int) int { return max(1, workers/2) }
 
-// Start makes s, which must be started and own everything, the memory of this worker.
-func (a *Peer) Start(s *shard.Shard) {
+// UseShard makes s, which must be started and own everything, the memory of this worker.
+func (a *Peer) UseShard(s *shard.Shard) {
 	a.buckets = s.Buckets
-	s.Separate()
-	a.own.shard, a.own.part = s, part{s.Buckets, 1, 0}
+	s.Detach()
+	a.own.shard, a.own.part = s, bucketPart{s.Buckets, 1, 0}
 }
 
-func (a *Peer) part(int) part { return part{a.buckets, 1, 0} }
+func (a *Peer) completePart(int) bucketPart { return bucketPart{a.buckets, 1, 0} }
 
-// Begin starts the passive workers before the first step of an epoch, whose update is u. It does
+// BeginEpoch starts the passive workers before the first step of an epoch, whose update is u. It does
 // nothing if they run. They end when ctx ends.
-func (a *Peer) Begin(ctx context.Context, u optim.Update) {
+func (a *Peer) BeginEpoch(ctx context.Context, u optim.Update) {
 	if a.running {
 		return
 	}
@@ -63,23 +63,23 @@ func (a *Peer) Begin(ctx context.Context, u optim.Update) {
 	if a.group.Rank() == 0 {
 		a.coordinator = newCoordinator(a.group.Size(), 1, 0)
 	}
-	a.links = newLinks(ctx, a.group, a.passive, a.part)
-	a.links.handle = a.handle
+	a.links = newMessageLinks(ctx, a.group, a.passive, a.completePart)
+	a.links.handle = a.handleRequest
 	a.links.start()
 	a.running = true
 }
 
-func (a *Peer) handle(ctx context.Context, worker int, m message) (message, error) {
+func (a *Peer) handleRequest(ctx context.Context, worker int, m message) (message, error) {
 	switch m.kind {
 	case messageFinish:
-		return message{ok: a.coordinator.finish(ctx, a.Heartbeat, worker)}, nil
+		return message{ok: a.coordinator.finishWorker(ctx, a.Heartbeat, worker)}, nil
 	case messageAverage:
-		b := a.links.answers(worker)
+		b := a.links.answerBuffer(worker)
 		a.own.waitFor(ctx, a.Heartbeat, func() bool {
-			a.own.part.readWeights(b)
+			a.own.part.copyWeightsTo(b)
 			vector.Add(b, m.payload)
 			vector.Divide(b, 2)
-			a.own.part.writeWeights(b)
+			a.own.part.copyWeightsFrom(b)
 			a.averaged++
 			return true
 		})
@@ -88,44 +88,44 @@ func (a *Peer) handle(ctx context.Context, worker int, m message) (message, erro
 	return message{}, fmt.Errorf("answer worker %d: unknown request %d", worker, m.kind)
 }
 
-// Read copies this worker's parameters to the executable, before an optimizer step.
-func (a *Peer) Read(ctx context.Context) {
-	b := a.links.outgoing(0)
+// ReadParameters copies this worker's parameters to the executable, before an optimizer step.
+func (a *Peer) ReadParameters(ctx context.Context) {
+	b := a.links.outgoingBuffer(0)
 	a.own.waitFor(ctx, a.Heartbeat, func() bool {
-		a.own.part.readWeights(b)
+		a.own.part.copyWeightsTo(b)
 		a.readAt = a.averaged
 		return true
 	})
-	a.part(0).writeWeights(b)
+	a.completePart(0).copyWeightsFrom(b)
 }
 
-// Apply updates this worker's parameters, which may have been averaged since Read, by the
+// ApplyGradients updates this worker's parameters, which may have been averaged since Read, by the
 // executable's gradients, and returns the gradients' staleness.
-func (a *Peer) Apply(ctx context.Context, u optim.Update) (staleness int, err error) {
-	b := a.links.outgoing(0)
-	a.part(0).readGradients(b)
+func (a *Peer) ApplyGradients(ctx context.Context, u optim.Update) (staleness int, err error) {
+	b := a.links.outgoingBuffer(0)
+	a.completePart(0).copyGradientsTo(b)
 	a.own.waitFor(ctx, a.Heartbeat, func() bool {
 		staleness = a.averaged - a.readAt
-		err = a.own.apply(u.Step, u.LearningRate, b)
+		err = a.own.applyUpdate(u.Step, u.LearningRate, b)
 		return true
 	})
 	return staleness, err
 }
 
-// Average averages an active worker's parameters with those of a random passive one, and returns
+// AverageWithPassivePeer averages an active worker's parameters with those of a random passive one, and returns
 // the number of bytes that it has sent. All other passive workers get a ping, because they expect
 // messages from each worker.
-func (a *Peer) Average(step int) (sent int, err error) {
+func (a *Peer) AverageWithPassivePeer(step int) (sent int, err error) {
 	neighbor := -1
 	if rank := a.group.Rank(); rank >= a.passive {
 		neighbor = rand.New(rand.NewPCG(uint64(step), uint64(rank))).IntN(a.passive)
 	}
-	replies, err := a.links.ask(a.links.allServers(), func(server int) message {
+	replies, err := a.links.askUntilAccepted(a.links.allServers(), func(server int) message {
 		if server != neighbor {
 			return message{kind: messagePing}
 		}
-		b := a.links.outgoing(server)
-		a.own.part.readWeights(b)
+		b := a.links.outgoingBuffer(server)
+		a.own.part.copyWeightsTo(b)
 		return message{kind: messageAverage, payload: b}
 	})
 	if err != nil {
@@ -134,29 +134,29 @@ func (a *Peer) Average(step int) (sent int, err error) {
 	if neighbor < 0 {
 		return 0, nil
 	}
-	a.own.part.writeWeights(replies[neighbor].payload) // nobody else uses an active worker's parameters
+	a.own.part.copyWeightsFrom(replies[neighbor].payload) // nobody else uses an active worker's parameters
 	return replies[neighbor].payload.Bytes(), nil
 }
 
-// Finish waits until all workers have finished the epoch, and returns a copy of this worker's
+// FinishEpoch waits until all workers have finished the epoch, and returns a copy of this worker's
 // parameters. It returns false if the workers do not run.
-func (a *Peer) Finish() (weights device.Buffer, ended bool, err error) {
+func (a *Peer) FinishEpoch() (weights device.Buffer, ended bool, err error) {
 	if !a.running {
 		return weights, false, nil
 	}
-	if err := a.links.finish(); err != nil {
+	if err := a.links.finishEpoch(); err != nil {
 		return weights, false, fmt.Errorf("end the exchange with random neighbors: %w", err)
 	}
 	a.running = false
-	weights = a.links.outgoing(0)
-	a.own.part.readWeights(weights)
+	weights = a.links.outgoingBuffer(0)
+	a.own.part.copyWeightsTo(weights)
 	return weights, true, nil
 }
 
 // SetWeights sets the parameters of this worker and of its executable.
 func (a *Peer) SetWeights(weights device.Buffer) {
-	a.own.part.writeWeights(weights)
-	a.part(0).writeWeights(weights)
+	a.own.part.copyWeightsFrom(weights)
+	a.completePart(0).copyWeightsFrom(weights)
 }
 
 // Close returns when all goroutines have ended. The context of Begin must be canceled.

@@ -26,13 +26,13 @@ type Shard struct {
 	Buckets []engine.BucketMemory
 	memory  *engine.HostMemory
 	owned   [][2]int                   // by bucket: this rank's range [lo, hi)
-	pieces  []piece                    // all parameters, in the same order on every rank
+	pieces  []parameterPiece           // all parameters, in the same order on every rank
 	slots   map[string][]device.Buffer // by the slot's name and by bucket: its values in the owned range
 	staging device.Buffer              // for the values of one bucket
 }
 
-// piece is the part of a parameter that this rank owns, possibly nothing.
-type piece struct {
+// parameterPiece is the part of a parameter that this rank owns, possibly nothing.
+type parameterPiece struct {
 	bucket, lo, hi    int // range in the bucket
 	weights, gradient device.Buffer
 	vector            bool
@@ -65,7 +65,7 @@ func (s *Shard) listPieces() {
 			if to == from { // this rank owns nothing
 				from, to = p.Offset, p.Offset
 			}
-			s.pieces = append(s.pieces, piece{i, from, to, p.Weights.Slice(from-p.Offset, to-p.Offset), b.Gradients.Slice(from, to), p.Vector})
+			s.pieces = append(s.pieces, parameterPiece{i, from, to, p.Weights.Slice(from-p.Offset, to-p.Offset), b.Gradients.Slice(from, to), p.Vector})
 		}
 	}
 }
@@ -77,12 +77,12 @@ func (s *Shard) StartStage(exe engine.Executable, p *plan.Program) error {
 	if err := s.Start(exe, func(n int) (lo, hi int) { return 0, n }); err != nil {
 		return err
 	}
-	own := map[string]piece{}
-	var nothing piece
+	own := map[string]parameterPiece{}
+	var nothing parameterPiece
 	for i, b := range s.Buckets {
 		for _, q := range b.Parameters {
-			own[q.Name] = piece{i, q.Offset, q.Offset + q.Weights.Len(), q.Weights, b.Gradients.Slice(q.Offset, q.Offset+q.Weights.Len()), q.Vector}
-			nothing = piece{weights: q.Weights.Slice(0, 0), gradient: q.Weights.Slice(0, 0)}
+			own[q.Name] = parameterPiece{i, q.Offset, q.Offset + q.Weights.Len(), q.Weights, b.Gradients.Slice(q.Offset, q.Offset+q.Weights.Len()), q.Vector}
+			nothing = parameterPiece{weights: q.Weights.Slice(0, 0), gradient: q.Weights.Slice(0, 0)}
 		}
 	}
 	s.pieces = nil
@@ -97,9 +97,9 @@ func (s *Shard) StartStage(exe engine.Executable, p *plan.Program) error {
 	return nil
 }
 
-// Separate copies the parameters and allocates gradients, so that s no longer uses the memory
+// Detach copies the parameters and allocates gradients, so that s no longer uses the memory
 // of the executable.
-func (s *Shard) Separate() {
+func (s *Shard) Detach() {
 	buckets := slices.Clone(s.Buckets)
 	for i, b := range buckets {
 		buckets[i].Gradients = vector.New(b.Gradients, b.Gradients.Len())

@@ -19,13 +19,13 @@ import (
 	"lockstep/pkg/weights"
 )
 
-const format = "lockstep checkpoint 1"
+const formatVersion = "lockstep checkpoint 1"
 
 // Checkpoint is the state of a run at a point.
 type Checkpoint struct {
 	Path    string // of the file that Read has read
 	Network string // name of the network
-	Place
+	SavePoint
 	Step    int       // completed optimizer steps of the run
 	Seconds float64   // duration of the steps of an epoch that is not complete
 	Losses  []float64 // sum of their losses, by rank
@@ -46,7 +46,7 @@ func (c Checkpoint) Write(dir string, tensors []weights.Tensor) error {
 		untrained = string(c.Untrained)
 	}
 	meta := map[string]string{
-		"format": format, "model": c.Network, "epoch": strconv.Itoa(c.Epochs), "step": strconv.Itoa(c.Step), "untrained": untrained,
+		"format": formatVersion, "model": c.Network, "epoch": strconv.Itoa(c.Epochs), "step": strconv.Itoa(c.Step), "untrained": untrained,
 	}
 	if c.HasAverages {
 		meta["averages"] = strconv.Itoa(c.AverageUpdates)
@@ -66,7 +66,7 @@ func (c Checkpoint) Write(dir string, tensors []weights.Tensor) error {
 			meta["epoch_right"] = strconv.FormatFloat(*c.Right, 'g', -1, 64)
 		}
 	}
-	return weights.Write(filepath.Join(dir, c.Place.Path()), tensors, meta)
+	return weights.Write(filepath.Join(dir, c.SavePoint.Path()), tensors, meta)
 }
 
 // Read reads the checkpoint in the file path. An error that wraps a *weights.DamagedError means that the
@@ -77,8 +77,8 @@ func Read(ctx context.Context, path string) (Checkpoint, error) {
 		return Checkpoint{}, err
 	}
 	meta := file.Metadata
-	if got := meta["format"]; got != "" && got != format {
-		return Checkpoint{}, fmt.Errorf("checkpoint %s: got format %q, want %q: use the version of lockstep that wrote it, or another run folder", path, got, format)
+	if got := meta["format"]; got != "" && got != formatVersion {
+		return Checkpoint{}, fmt.Errorf("checkpoint %s: got format %q, want %q: use the version of lockstep that wrote it, or another run folder", path, got, formatVersion)
 	}
 	c := Checkpoint{Path: path, Network: meta["model"], Tensors: map[string][]float64{}, LossScale: meta["loss_scale"]}
 	if c.Epochs, err = strconv.Atoi(meta["epoch"]); err != nil {
@@ -90,7 +90,7 @@ func Read(ctx context.Context, path string) (Checkpoint, error) {
 	if err = c.readProgress(meta); err != nil {
 		return c, newMetadataError(path, "progress", err)
 	}
-	if want := filepath.Base(c.Place.Path()); want != filepath.Base(path) {
+	if want := filepath.Base(c.SavePoint.Path()); want != filepath.Base(path) {
 		return c, fmt.Errorf("checkpoint %s: the file contains the checkpoint %s: give it that name, or move it out of the folder", path, want)
 	}
 	if u, ok := meta["averages"]; ok {
@@ -178,24 +178,24 @@ func (c Checkpoint) CheckTensors(x engine.Executable) error {
 	}
 	known := x.Names()
 	for _, name := range slices.Sorted(maps.Keys(c.Tensors)) {
-		ofStrategy := TensorOfRank(name) != name && strings.HasPrefix(TensorOfRank(name), strategy.CompressionPrefix)
-		if !ofStrategy && !strings.HasPrefix(name, model.AveragePrefix) && !slices.Contains(known, TensorOfRank(name)) {
+		ofStrategy := TrimRankPrefix(name) != name && strings.HasPrefix(TrimRankPrefix(name), strategy.CompressionPrefix)
+		if !ofStrategy && !strings.HasPrefix(name, model.AveragePrefix) && !slices.Contains(known, TrimRankPrefix(name)) {
 			return fmt.Errorf("checkpoint %s has %s, which is no tensor of the network: use the config that the checkpoint was trained with", c.Path, name)
 		}
 	}
 	return nil
 }
 
-// TensorOfRank removes the prefix of strategy.RankPrefix, if any, from a tensor's name.
-func TensorOfRank(name string) string {
-	if _, of, found := strings.Cut(name, "/"); found && ofOtherRank.MatchString(name) {
+// TrimRankPrefix removes the prefix of strategy.RankPrefix, if any, from a tensor's name.
+func TrimRankPrefix(name string) string {
+	if _, of, found := strings.Cut(name, "/"); found && rankPrefixPattern.MatchString(name) {
 		return of
 	}
 	return name
 }
 
-// ofOtherRank matches names of tensors of ranks other than 0; see strategy.RankPrefix.
-var ofOtherRank = regexp.MustCompile(`^rank[0-9]+/`)
+// rankPrefixPattern matches names of tensors of ranks other than 0; see strategy.RankPrefix.
+var rankPrefixPattern = regexp.MustCompile(`^rank[0-9]+/`)
 
 // ApplyTo sets the tensors of x, an evaluation program. It returns an error if c lacks a parameter
 // or a running statistic of x.
@@ -204,7 +204,7 @@ func (c Checkpoint) ApplyTo(x engine.Executable) error {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Tensors)) {
-		if isSlot(name) || strings.HasPrefix(name, model.AveragePrefix) || ofOtherRank.MatchString(name) {
+		if isSlotName(name) || strings.HasPrefix(name, model.AveragePrefix) || rankPrefixPattern.MatchString(name) {
 			continue
 		}
 		if err := x.Set(name, c.Tensors[name]); err != nil {
@@ -216,14 +216,14 @@ func (c Checkpoint) ApplyTo(x engine.Executable) error {
 
 const slotPrefix = "optimizer."
 
-// CutSlot splits optimizer.SLOT.PARAMETER, the name of a state tensor of the optimizer. ok is false
+// ParseSlotName splits optimizer.SLOT.PARAMETER, the name of a state tensor of the optimizer. ok is false
 // for other names.
-func CutSlot(name string) (slot, param string, ok bool) {
-	if !isSlot(name) {
+func ParseSlotName(name string) (slot, param string, ok bool) {
+	if !isSlotName(name) {
 		return "", "", false
 	}
 	slot, param, _ = strings.Cut(strings.TrimPrefix(name, slotPrefix), ".")
 	return slot, param, true
 }
 
-func isSlot(name string) bool { return strings.HasPrefix(name, slotPrefix) }
+func isSlotName(name string) bool { return strings.HasPrefix(name, slotPrefix) }

@@ -21,8 +21,8 @@ import (
 	"lockstep/pkg/weights"
 )
 
-// ErrNone is the error that ListOfRun wraps if the newest checkpoint is missing.
-var ErrNone = errors.New("no checkpoint")
+// ErrNoCheckpoint is the error that ListAndCheck wraps if the newest checkpoint is missing.
+var ErrNoCheckpoint = errors.New("no checkpoint")
 
 // Folder is the folder of the checkpoints in a run folder.
 const Folder = "checkpoints"
@@ -34,14 +34,14 @@ const (
 	OtherRunSuffix = ".other-run" // the checkpoint was in the folder before the run was started
 )
 
-// Place is the point of a run at which a checkpoint was saved.
-type Place struct {
+// SavePoint is the point of a run at which a checkpoint was saved.
+type SavePoint struct {
 	Epochs int // complete epochs
 	Steps  int // complete steps of the next epoch; 0 at the end of an epoch
 }
 
 // Path returns the path of the checkpoint relative to the run folder.
-func (p Place) Path() string {
+func (p SavePoint) Path() string {
 	name := fmt.Sprintf("epoch-%04d.safetensors", p.Epochs)
 	if p.Steps > 0 {
 		name = fmt.Sprintf("epoch-%04d-step-%06d.safetensors", p.Epochs+1, p.Steps)
@@ -50,7 +50,7 @@ func (p Place) Path() string {
 }
 
 // compare returns a negative number if p is before q, and 0 if they are equal.
-func (p Place) compare(q Place) int {
+func (p SavePoint) compare(q SavePoint) int {
 	return cmp.Or(cmp.Compare(p.Epochs, q.Epochs), cmp.Compare(p.Steps, q.Steps))
 }
 
@@ -58,7 +58,7 @@ func (p Place) compare(q Place) int {
 var namePattern = regexp.MustCompile(`^epoch-(\d+)(?:-step-(\d+))?\.safetensors$`)
 
 // ParsePath is the inverse of Path. ok is false for names that Path does not return.
-func ParsePath(path string) (p Place, ok bool) {
+func ParsePath(path string) (p SavePoint, ok bool) {
 	m := namePattern.FindStringSubmatch(filepath.Base(path))
 	if m == nil {
 		return p, false
@@ -101,11 +101,11 @@ func LastEpoch(rows []runs.Epoch) int {
 	return last
 }
 
-// LastSaved returns the place of the newest checkpoint that the run is known to have saved, or the
+// LastSavePoint returns the place of the newest checkpoint that the run is known to have saved, or the
 // zero place. If run.json does not record it, as in the recorded runs, it follows from the rows of
 // epochs: each was written after the checkpoints of all earlier epochs. every is the number of epochs
 // between two checkpoints in the run's config; 0: unknown.
-func LastSaved(run runs.Run, every int) Place {
+func LastSavePoint(run runs.Run, every int) SavePoint {
 	last, _ := ParsePath(run.Info.Checkpoint)
 	if run.Info.Checkpoint != "" {
 		return last
@@ -120,14 +120,14 @@ func LastSaved(run runs.Run, every int) Place {
 	return last
 }
 
-// ListOfRun returns what List does. It returns an error if the newest checkpoint, by LastSaved, is
-// missing (an ErrNone), or if there is one that the run cannot have saved.
-func ListOfRun(run runs.Run, every int) ([]string, error) {
+// ListAndCheck returns what List does. It returns an error if the newest checkpoint, by LastSavePoint, is
+// missing (an ErrNoCheckpoint), or if there is one that the run cannot have saved.
+func ListAndCheck(run runs.Run, every int) ([]string, error) {
 	all, err := List(run.Dir)
 	if err != nil {
 		return nil, err
 	}
-	saved, newest := LastSaved(run, every), Place{}
+	saved, newest := LastSavePoint(run, every), SavePoint{}
 	if len(all) > 0 {
 		newest, _ = ParsePath(all[len(all)-1])
 	}
@@ -135,7 +135,7 @@ func ListOfRun(run runs.Run, every int) ([]string, error) {
 		return nil, fmt.Errorf("%s is not of this run, whose record ends with epoch %d: move the file out of the folder; if rows of epochs.csv were lost, restore them from a copy",
 			filepath.Join(run.Dir, newest.Path()), last)
 	}
-	if newest.compare(saved) >= 0 || len(all) > 0 && isSetAside(run.Dir, saved) {
+	if newest.compare(saved) >= 0 || len(all) > 0 && hasDamagedCopy(run.Dir, saved) {
 		return all, nil
 	}
 	advice := "restore it from a copy, or train again in another run folder"
@@ -152,14 +152,14 @@ type missingCheckpointError struct {
 }
 
 func (e *missingCheckpointError) Error() string {
-	return fmt.Sprintf("%s is missing, the newest checkpoint of a run that has recorded %s: %s", e.path, english.Count(e.epochs, "epoch"), e.advice)
+	return fmt.Sprintf("%s is missing, the newest checkpoint of a run that has recorded %s: %s", e.path, english.FormatCount(e.epochs, "epoch"), e.advice)
 }
 
-func (e *missingCheckpointError) Is(target error) bool { return target == ErrNone }
+func (e *missingCheckpointError) Is(target error) bool { return target == ErrNoCheckpoint }
 
-// isSetAside reports whether the checkpoint of place p was damaged and renamed, by a resumed run
+// hasDamagedCopy reports whether the checkpoint of place p was damaged and renamed, by a resumed run
 // that was ended before it recorded the checkpoint from which it continued.
-func isSetAside(dir string, p Place) bool {
+func hasDamagedCopy(dir string, p SavePoint) bool {
 	_, err := os.Lstat(filepath.Join(dir, p.Path()) + DamagedSuffix)
 	return err == nil
 }
@@ -214,9 +214,9 @@ func RenameDamaged(damaged []*weights.DamagedError, saved string) (notes []strin
 	return notes, nil
 }
 
-// RenameOthers appends OtherRunSuffix to the checkpoints that are in dir, the folder of a run that has
+// RenameOfOtherRuns appends OtherRunSuffix to the checkpoints that are in dir, the folder of a run that has
 // not begun, and returns a note for each.
-func RenameOthers(dir string) (notes []string, err error) {
+func RenameOfOtherRuns(dir string) (notes []string, err error) {
 	all, err := List(dir)
 	if err != nil {
 		return nil, err
@@ -245,9 +245,9 @@ const ownerFile = "run-folder.txt"
 // maxOwnerFileBytes limits what is read into memory of a ownerFile.
 const maxOwnerFileBytes = 1 << 16
 
-// Claim returns an error if another run has the same folder of checkpoints as the run folder dir, which
+// ClaimFolder returns an error if another run has the same folder of checkpoints as the run folder dir, which
 // is possible if checkpoints is a link.
-func Claim(ctx context.Context, dir string) error {
+func ClaimFolder(ctx context.Context, dir string) error {
 	own, err := filepath.EvalSymlinks(dir)
 	if err == nil {
 		own, err = filepath.Abs(own)

@@ -73,15 +73,15 @@ func TestLastSaved(t *testing.T) {
 	for _, tt := range []struct {
 		recorded, test string
 		every, epochs  int
-		want           Place
+		want           SavePoint
 	}{
-		{"checkpoints/epoch-0003-step-000004.safetensors", "checkpoints/epoch-0002.safetensors", 1, 2, Place{2, 4}},
-		{"", "", 1, 0, Place{}},
-		{"", "", 1, 1, Place{}}, // it may have been killed between the row and the checkpoint
-		{"", "", 1, 2, Place{1, 0}},
-		{"", "", 5, 5, Place{}},
-		{"", "", 5, 12, Place{10, 0}},
-		{"", "checkpoints/epoch-0012.safetensors", 5, 12, Place{12, 0}},
+		{"checkpoints/epoch-0003-step-000004.safetensors", "checkpoints/epoch-0002.safetensors", 1, 2, SavePoint{2, 4}},
+		{"", "", 1, 0, SavePoint{}},
+		{"", "", 1, 1, SavePoint{}}, // it may have been killed between the row and the checkpoint
+		{"", "", 1, 2, SavePoint{1, 0}},
+		{"", "", 5, 5, SavePoint{}},
+		{"", "", 5, 12, SavePoint{10, 0}},
+		{"", "checkpoints/epoch-0012.safetensors", 5, 12, SavePoint{12, 0}},
 	} {
 		run := runs.Run{Info: runs.Info{Checkpoint: tt.recorded}}
 		if tt.test != "" {
@@ -90,7 +90,7 @@ func TestLastSaved(t *testing.T) {
 		for e := range tt.epochs {
 			run.Epochs = append(run.Epochs, runs.Epoch{Epoch: e + 1})
 		}
-		if got := LastSaved(run, tt.every); got != tt.want {
+		if got := LastSavePoint(run, tt.every); got != tt.want {
 			t.Errorf("%+v: got %+v", tt, got)
 		}
 	}
@@ -112,7 +112,7 @@ func TestListOfRun(t *testing.T) {
 	} {
 		run := runs.Run{Dir: t.TempDir(), Info: runs.Info{Checkpoint: "checkpoints/epoch-0003.safetensors"}, Epochs: []runs.Epoch{{Epoch: 1}, {Epoch: 2}, {Epoch: 3}}}
 		writeEmpty(t, run.Dir, strings.Fields(tt.names)...)
-		_, err := ListOfRun(run, 1)
+		_, err := ListAndCheck(run, 1)
 		if tt.want == "" && err == nil {
 			continue
 		}

@@ -34,7 +34,7 @@ func Start(d *engine.Accelerator, dir string, rank int) (w Sampler, note string,
 	if d == nil {
 		return Sampler{}, "", nil
 	}
-	if w.file, err = newFile(dir, rank); err != nil {
+	if w.file, err = createSampleFile(dir, rank); err != nil {
 		return Sampler{}, "", err
 	}
 	sampler, problem := d.Watch(sampleInterval, w.file)
@@ -46,8 +46,8 @@ func Start(d *engine.Accelerator, dir string, rank int) (w Sampler, note string,
 	return w, "", nil
 }
 
-// newFile creates gpu-<rank>.csv in dir, or gpu-<rank>.2.csv and so on for a resumed run.
-func newFile(dir string, rank int) (*os.File, error) {
+// createSampleFile creates gpu-<rank>.csv in dir, or gpu-<rank>.2.csv and so on for a resumed run.
+func createSampleFile(dir string, rank int) (*os.File, error) {
 	for part := 1; ; part++ {
 		name := fmt.Sprintf("gpu-%d.csv", rank)
 		if part > 1 {
@@ -60,16 +60,16 @@ func newFile(dir string, rank int) (*os.File, error) {
 	}
 }
 
-// Last returns the last sample as a function, or nil if nothing is sampled.
-func (w *Sampler) Last() func() monitor.GPUSample {
+// LatestSampleFunc returns the last sample as a function, or nil if nothing is sampled.
+func (w *Sampler) LatestSampleFunc() func() monitor.GPUSample {
 	if w.sampler == nil {
 		return nil
 	}
 	return w.sampler.Last
 }
 
-// CheckFile returns a *runs.LostError if the samples' file was deleted.
-func (w *Sampler) CheckFile() error {
+// CheckSampleFile returns a *runs.LostError if the samples' file was deleted.
+func (w *Sampler) CheckSampleFile() error {
 	if w.sampler == nil {
 		return nil
 	}
@@ -82,16 +82,16 @@ func (w *Sampler) Stop() (monitor.Summary, error) {
 	if w.sampler == nil {
 		return monitor.Summary{}, nil
 	}
-	lost := w.CheckFile()
+	lost := w.CheckSampleFile()
 	s, err := w.sampler.Stop()
 	w.sampler = nil
 	return s, errors.Join(lost, err, w.file.Close())
 }
 
-// StopAll ends the sampling on all ranks. It returns this rank's summary, and the joules of all
+// StopOnAllRanks ends the sampling on all ranks. It returns this rank's summary, and the joules of all
 // devices together; a device shared by several ranks counts once. The energy is 0 if any rank's
-// device does not measure it. All ranks must call StopAll.
-func (w *Sampler) StopAll(ctx context.Context, group collective.Group) (monitor.Summary, float64, error) {
+// device does not measure it. All ranks must call StopOnAllRanks.
+func (w *Sampler) StopOnAllRanks(ctx context.Context, group collective.Group) (monitor.Summary, float64, error) {
 	d := w.device
 	s, err := w.Stop()
 	// Three numbers per rank: its device's identifier, as two numbers that a float64 represents
@@ -127,9 +127,9 @@ func (w *Sampler) StopAll(ctx context.Context, group collective.Group) (monitor.
 	return s, sum, err
 }
 
-// Format formats rank 0's utilization and power, and the energy of all GPUs, for out.log.
+// FormatSummary formats rank 0's utilization and power, and the energy of all GPUs, for out.log.
 // It returns "" if nothing was measured.
-func Format(s monitor.Summary, joules float64) string {
+func FormatSummary(s monitor.Summary, joules float64) string {
 	var parts []string
 	if s.Utilization > 0 {
 		parts = append(parts, fmt.Sprintf("%.0f %% busy", s.Utilization))

@@ -18,7 +18,7 @@ import (
 // gpuEngine is an engine on a simulated GPU, which draws 300 W.
 func gpuEngine(t *testing.T, m *clibtest.Machine, localRank int) *cuda.Engine {
 	t.Helper()
-	libraries, err := m.Stack()
+	libraries, err := m.OpenStack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestGPUEnergy(t *testing.T) {
 		{"one rank", []*cuda.Engine{gpuEngine(t, two, 0)}, 1},
 		{"a GPU each", []*cuda.Engine{gpuEngine(t, two, 0), gpuEngine(t, two, 1)}, 2},
 		{"three ranks on two", []*cuda.Engine{gpuEngine(t, two, 0), gpuEngine(t, two, 1), gpuEngine(t, two, 2)}, 2},
-		{"one has no library", []*cuda.Engine{gpuEngine(t, two, 0), gpuEngine(t, clibtest.New(clibtest.Options{Absent: []clib.Name{clib.NVML}}), 0)}, 0},
+		{"one has no library", []*cuda.Engine{gpuEngine(t, two, 0), gpuEngine(t, clibtest.New(clibtest.Options{Absent: []clib.LibraryName{clib.NVML}}), 0)}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -66,7 +66,7 @@ func TestGPUEnergy(t *testing.T) {
 			var all sync.WaitGroup
 			for i, group := range collective.InProcess(n) {
 				all.Go(func() {
-					s, joules, err := watches[i].StopAll(t.Context(), group)
+					s, joules, err := watches[i].StopOnAllRanks(t.Context(), group)
 					if err != nil || c.devices > 0 && s.Samples != 2 {
 						t.Errorf("rank %d: %+v, %v", i, s, err)
 					}

@@ -67,10 +67,10 @@ func HashJSON(values map[string]any) ([sha256.Size]byte, []byte, error) {
 	return sha256.Sum256(text), text, err
 }
 
-// CheckSame returns an error on every rank if any rank's values differ from rank 0's. values
+// CheckSameValues returns an error on every rank if any rank's values differ from rank 0's. values
 // must have the types that json.Unmarshal produces. differs and advice are parts of the error
 // message.
-func CheckSame(ctx context.Context, group collective.Group, differs string, values map[string]any, advice string) error {
+func CheckSameValues(ctx context.Context, group collective.Group, differs string, values map[string]any, advice string) error {
 	size, rank := group.Size(), group.Rank()
 	if size == 1 {
 		return nil
@@ -140,10 +140,10 @@ func newDifferenceError(others []int, differs string, values map[string]any, tex
 // reportInterval is how often ranks report to each other in Run.
 const reportInterval = time.Second
 
-// Run runs work on every rank and waits for all. Because work may take longer than the
+// RunOnAllRanks runs work on every rank and waits for all. Because work may take longer than the
 // time-out of an exchange, each rank reports to the others until it has ended. what names the work
 // in errors. If work fails on a rank, it is canceled on the others, and every rank gets an error.
-func Run(ctx context.Context, group collective.Group, what string, work func(context.Context) error) error {
+func RunOnAllRanks(ctx context.Context, group collective.Group, what string, work func(context.Context) error) error {
 	working, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan struct{})

@@ -36,7 +36,7 @@ without repeated runs.`,
 				if err != nil {
 					return err
 				}
-				printReadingNotes(c, s, hasNotes(format))
+				printReadingNotes(c, s, formatHasNotes(format))
 				if result, err = s.CompareSeries(args[0], args[1]); err != nil {
 					return err
 				}
@@ -50,8 +50,8 @@ without repeated runs.`,
 			if err != nil {
 				return err
 			}
-			printReadingNotes(c, a, hasNotes(format))
-			printReadingNotes(c, b, hasNotes(format))
+			printReadingNotes(c, a, formatHasNotes(format))
+			printReadingNotes(c, b, formatHasNotes(format))
 			if result, err = scaling.CompareStudies(a, b); err != nil {
 				return err
 			}

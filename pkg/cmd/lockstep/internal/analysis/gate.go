@@ -81,8 +81,8 @@ func (f *studyFlags) compareSpeed(c *cobra.Command, baseline, candidate, limit, 
 	if err != nil {
 		return nil, fmt.Errorf("candidate: %w", err)
 	}
-	printReadingNotes(c, a, hasNotes(format))
-	printReadingNotes(c, b, hasNotes(format))
+	printReadingNotes(c, a, formatHasNotes(format))
+	printReadingNotes(c, b, formatHasNotes(format))
 	return scaling.Gate(a, b, share)
 }
 

@@ -93,7 +93,7 @@ func (f *plotFlags) validate() error {
 	case f.linear:
 		f.options.Scale = figure.Linear
 	}
-	if err := errors.Join(checkPairs(f.pairs), f.options.Validate()); err != nil {
+	if err := errors.Join(checkPairFlags(f.pairs), f.options.Validate()); err != nil {
 		return err
 	}
 	if f.panels { // the page's size replaces these flags
@@ -322,7 +322,7 @@ how many runs; tex is a table for LaTeX.`,
 				return err
 			}
 			printReadingNotes(c, s, false)
-			if f.options.Pairs, err = namedPairs(s, f.pairs); err != nil {
+			if f.options.Pairs, err = resolvePairs(s, f.pairs); err != nil {
 				return err
 			}
 			figures, notDrawn, err := f.drawRequested(s)
@@ -366,7 +366,7 @@ func addPairFlag(c *cobra.Command, pairs *[]string) {
 	c.Flags().StringArrayVar(pairs, "pair", nil, "two series, `WITH:WITHOUT` communication, for the overhead of communication (default: those that run.json or the names of the series show); repeatable")
 }
 
-func checkPairs(pairs []string) error {
+func checkPairFlags(pairs []string) error {
 	for _, p := range pairs {
 		if !isSeriesPair(p) {
 			return fmt.Errorf("invalid --pair %q: use WITH:WITHOUT, the names of two series, such as ddp:ddp-local", p)
@@ -377,7 +377,7 @@ func checkPairs(pairs []string) error {
 
 // namedPairs returns the pairs of series in --pair. It returns an error if the overhead of one cannot be
 // computed.
-func namedPairs(s *scaling.Study, values []string) ([][2]string, error) {
+func resolvePairs(s *scaling.Study, values []string) ([][2]string, error) {
 	pairs := splitSeriesPairs(s, values...)
 	if len(pairs) == 0 {
 		return nil, nil

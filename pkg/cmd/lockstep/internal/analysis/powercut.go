@@ -29,7 +29,7 @@ func powerCutError(problems []runs.Problem) error {
 	if len(cut) > 1 {
 		more = fmt.Sprintf(" (and %d more)", len(cut)-1)
 	}
-	return fmt.Errorf("%s%s ends with NUL bytes, as after a power cut; the complete lines before them were read; restore the file from a backup if there is one", clean.Text(cut[0]), more)
+	return fmt.Errorf("%s%s ends with NUL bytes, as after a power cut; the complete lines before them were read; restore the file from a backup if there is one", clean.EscapeText(cut[0]), more)
 }
 
 // isTextWithNULTail reports whether path is a regular file of text, or nothing, and at least eight NUL bytes.

@@ -53,7 +53,7 @@ func (f *reportFlags) validate() error {
 	} else if f.budget != "" {
 		return cli.AsUsageError(fmt.Errorf("invalid --budget %q: use %s, such as 100,epochs=200,seeds=3", f.budget, budgetForm))
 	}
-	if err := errors.Join(checkPairs(f.pairs), f.options.Validate()); err != nil {
+	if err := errors.Join(checkPairFlags(f.pairs), f.options.Validate()); err != nil {
 		return cli.AsUsageError(err)
 	}
 	if ext == "pdf" {
@@ -93,7 +93,7 @@ install chromium); if it is missing, the exit code is 3.`,
 			if err != nil {
 				return err
 			}
-			if f.options.Figures.Pairs, err = namedPairs(s, f.pairs); err != nil {
+			if f.options.Figures.Pairs, err = resolvePairs(s, f.pairs); err != nil {
 				return err
 			}
 			r, err := report.New(s, f.options)

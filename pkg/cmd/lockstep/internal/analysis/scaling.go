@@ -60,7 +60,7 @@ func printReadingNotes(c *cobra.Command, s *scaling.Study, hasCautions bool) {
 		notes = notes[len(s.Cautions()):]
 	}
 	for _, n := range notes {
-		fmt.Fprintln(c.ErrOrStderr(), "note:", clean.Text(n))
+		fmt.Fprintln(c.ErrOrStderr(), "note:", clean.EscapeText(n))
 	}
 }
 
@@ -112,7 +112,7 @@ To see the gain of overlap, compare with a series without it:
 			if a.requestsHelp() {
 				return writeHelp(c.OutOrStdout())
 			}
-			shown, err := a.parse(format)
+			shown, err := a.parseViews(format)
 			if err != nil {
 				return err
 			}
@@ -128,12 +128,12 @@ To see the gain of overlap, compare with a series without it:
 			}
 			if len(shown) > 0 {
 				printReadingNotes(c, s, false)
-				return a.write(c, s, shown, format)
+				return a.writeViews(c, s, shown, format)
 			}
 			if err := s.Write(c.OutOrStdout(), format); err != nil {
 				return err
 			}
-			if hasNotes(format) { // the table itself ends with notes and problems
+			if formatHasNotes(format) { // the table itself ends with notes and problems
 				return powerCutError(s.Problems)
 			}
 			writeProblems(c.ErrOrStderr(), s)
@@ -157,7 +157,7 @@ func writeProblems(w io.Writer, r viewResult) {
 		problems = r.Problems
 	}
 	for _, n := range notes {
-		fmt.Fprintln(w, "note:", clean.Text(n))
+		fmt.Fprintln(w, "note:", clean.EscapeText(n))
 	}
 	for _, p := range problems {
 		fmt.Fprintln(w, "problem:", p)

@@ -333,7 +333,7 @@ func writeHelp(w io.Writer) error {
 }
 
 // parse returns the requested views. Without any, the table of the study is shown.
-func (a *analysisFlags) parse(format string) ([]requestedView, error) {
+func (a *analysisFlags) parseViews(format string) ([]requestedView, error) {
 	if a.out != "" && len(a.show) == 0 {
 		return nil, cli.AsUsageError(errors.New("--out needs a view: add --show, for example --show points"))
 	}
@@ -355,9 +355,11 @@ func (a *analysisFlags) parse(format string) ([]requestedView, error) {
 }
 
 // hasNotes reports whether a result in a format ends with notes and problems.
-func hasNotes(format string) bool { return format != scaling.FormatCSV && format != scaling.FormatJSON }
+func formatHasNotes(format string) bool {
+	return format != scaling.FormatCSV && format != scaling.FormatJSON
+}
 
-func (a *analysisFlags) write(c *cobra.Command, s *scaling.Study, all []requestedView, format string) error {
+func (a *analysisFlags) writeViews(c *cobra.Command, s *scaling.Study, all []requestedView, format string) error {
 	parts := make([][]byte, len(all))
 	for i, v := range all {
 		results, err := v.results(s, v.given, c.ErrOrStderr())
@@ -367,7 +369,7 @@ func (a *analysisFlags) write(c *cobra.Command, s *scaling.Study, all []requeste
 		if parts[i], err = joinResults(results, format); err != nil {
 			return err
 		}
-		if !hasNotes(format) {
+		if !formatHasNotes(format) {
 			writeProblems(c.ErrOrStderr(), results[0])
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // CheckOutput returns an error if an output at path would replace a file of a run folder, or one of inputs,
 // the files and folders that the command reads. A command calls it before it writes anything.
 func CheckOutput(path string, inputs ...string) error {
-	return AsUsageError(wholefile.CheckOutput(path, inputs...))
+	return AsUsageError(wholefile.CheckOverwrite(path, inputs...))
 }
 
 // CheckLogsOutput is CheckOutput for inputs that are paths of logs.

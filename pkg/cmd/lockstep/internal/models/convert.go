@@ -39,7 +39,7 @@ settings --set then changes.
   lockstep model convert in.safetensors out.safetensors --config em-membrane --set model.base=16`,
 		Args: cli.ExactArgs(2, "name the file to read and the file to write"),
 		RunE: func(c *cobra.Command, args []string) error {
-			net, err := f.loadConverted(c.Context(), name, config)
+			net, err := f.loadNetworkOrConfig(c.Context(), name, config)
 			if err != nil {
 				return cli.AsUsageError(err)
 			}
@@ -90,7 +90,7 @@ settings --set then changes.
 }
 
 // loadConverted returns the network name, a name or spec file, or else the network of a training config.
-func (f modelFlags) loadConverted(ctx context.Context, name, config string) (model.Network, error) {
+func (f modelFlags) loadNetworkOrConfig(ctx context.Context, name, config string) (model.Network, error) {
 	switch {
 	case name == "" && config == "":
 		return nil, errors.New("--model is missing: use the name of the network of the weights, its spec file, or --config with the training config")

@@ -37,18 +37,18 @@ A layer that the format lacks is an error that names it.
 		Args: cli.ExactArgs(2, "name a run folder, for example unet2d-cells/ddp-n2-s1, and the output"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if !slices.Contains(predict.ExportFormats(), o.To) {
-				return cli.AsUsageError(fmt.Errorf("invalid --to %q: use %s", o.To, english.Either(predict.ExportFormats())))
+				return cli.AsUsageError(fmt.Errorf("invalid --to %q: use %s", o.To, english.JoinOr(predict.ExportFormats())))
 			}
 			cli.PrintReadPaths(c, args[0])
 			e, err := predict.Export(c.Context(), args[0], args[1], o)
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "%s\nwritten to %s\n", strings.Join(e.About, "\n"), english.List(e.Files))
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%s\nwritten to %s\n", strings.Join(e.About, "\n"), english.JoinAnd(e.Files))
 			return err
 		},
 	}
-	c.Flags().StringVar(&o.To, "to", "", "format: "+english.Either(predict.ExportFormats()))
+	c.Flags().StringVar(&o.To, "to", "", "format: "+english.JoinOr(predict.ExportFormats()))
 	c.Flags().BoolVar(&o.Averages, "averages", false, "write the averaged parameters instead of the trained ones")
 	return c
 }

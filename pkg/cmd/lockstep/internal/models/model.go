@@ -157,10 +157,10 @@ func describeMemory(net model.Network, batch int) (string, error) {
 	train, err := memory(nn.Train)
 	if err != nil {
 		// A batch norm over a single value per channel can be evaluated, but not trained.
-		return fmt.Sprintf("planned memory at batch %d in fp32: evaluation %s of activations; training: %v\n", batch, english.Bytes(int64(eval.Activations)), err), nil
+		return fmt.Sprintf("planned memory at batch %d in fp32: evaluation %s of activations; training: %v\n", batch, english.FormatBytes(int64(eval.Activations)), err), nil
 	}
 	return fmt.Sprintf("planned memory at batch %d in fp32: training %s of activations, evaluation %s; parameters %s, gradients as much, Adam's slots twice as much\n",
-		batch, english.Bytes(int64(train.Activations)), english.Bytes(int64(eval.Activations)), english.Bytes(int64(train.Parameters))), nil
+		batch, english.FormatBytes(int64(train.Activations)), english.FormatBytes(int64(eval.Activations)), english.FormatBytes(int64(train.Parameters))), nil
 }
 
 func writeSpec(net model.Network, path string) error {

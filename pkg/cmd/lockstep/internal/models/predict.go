@@ -150,7 +150,7 @@ func predictFiles(c *cobra.Command, p *predict.Predictor, files []string, o pred
 	bar.Done("")
 	w := c.OutOrStdout()
 	if o.Out != "" {
-		fmt.Fprintf(w, "predicted %s with %s: %s\n", english.Count(len(files), "image"), filepath.Join(p.Run, p.Checkpoint), o.Out)
+		fmt.Fprintf(w, "predicted %s with %s: %s\n", english.FormatCount(len(files), "image"), filepath.Join(p.Run, p.Checkpoint), o.Out)
 	}
 	if o.Labels != "" {
 		return printScores(w, scoreRows(p, fmt.Sprintf("whole images (%d)", s.Samples), s))

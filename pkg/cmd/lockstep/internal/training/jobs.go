@@ -28,7 +28,7 @@ ends it; in a notebook, use launch.Attach(STUDY).`,
 			if asJSON {
 				return cli.WriteJSON(c.OutOrStdout(), "  ", jobs)
 			}
-			_, err = fmt.Fprintln(c.OutOrStdout(), clean.Lines(jobs.String()))
+			_, err = fmt.Fprintln(c.OutOrStdout(), clean.EscapeMultiline(jobs.String()))
 			return err
 		},
 	}

@@ -245,11 +245,11 @@ unless --accept-changed-data is given. Configs: ` + strings.Join(train.Names(), 
 	return c
 }
 
-type startSweep func(context.Context, launch.Sweep) (*launch.Job, error)
+type sweepStarter func(context.Context, launch.Sweep) (*launch.Job, error)
 
 // runSweep runs a sweep with a progress bar per run. Without a terminal, or if lines is true, it prints the
 // workers' lines, which the run folders contain in any case.
-func runSweep(c *cobra.Command, start startSweep, s launch.Sweep, lines bool) error {
+func runSweep(c *cobra.Command, start sweepStarter, s launch.Sweep, lines bool) error {
 	end := (*launch.Job).Watch
 	if (lines || !cli.IsTerminal(os.Stderr)) && !s.Detach {
 		s.Output, end = c.ErrOrStderr(), (*launch.Job).Wait
@@ -273,7 +273,7 @@ func runSweep(c *cobra.Command, start startSweep, s launch.Sweep, lines bool) er
 		}
 	}
 	if s.Detach {
-		return printDetached(c, job)
+		return printDetachedJob(c, job)
 	}
 	if job.Attached() { // another process shows its lines
 		end = (*launch.Job).Watch
@@ -287,7 +287,7 @@ func runSweep(c *cobra.Command, start startSweep, s launch.Sweep, lines bool) er
 		case inSlurm && c.Context().Err() != nil:
 			return fmt.Errorf("interrupted: %s; the same command shows them again", job.Note())
 		case job.Attached() && c.Context().Err() != nil:
-			return describeContinuing(filepath.Base(job.Dir()))
+			return continuingSweepError(filepath.Base(job.Dir()))
 		case inSlurm || len(s.Command) > 0 || job.Attached():
 			return err
 		}
@@ -310,13 +310,13 @@ func runSweep(c *cobra.Command, start startSweep, s launch.Sweep, lines bool) er
 }
 
 // describeContinuing returns the error of an interrupted command that showed another process's sweep.
-func describeContinuing(study string) error {
+func continuingSweepError(study string) error {
 	return &cli.ExitError{Code: cli.ExitInterrupted, Err: fmt.Errorf("interrupted: %s continues; lockstep watch %[1]s shows it again, and lockstep stop %[1]s ends it", study)}
 }
 
 // printDetached says that a sweep was started or was running already, and that it continues after this
 // command.
-func printDetached(c *cobra.Command, job *launch.Job) error {
+func printDetachedJob(c *cobra.Command, job *launch.Job) error {
 	if job.Ended() {
 		return job.Wait(c.Context()) // there was nothing to do, or it failed at once
 	}

@@ -33,12 +33,12 @@ lockstep stop ends it. STUDY is the name of a study or the path of its folder.`,
 			if err != nil {
 				return err
 			}
-			if _, err := fmt.Fprintf(c.OutOrStdout(), "%s\n", clean.Text(job.Dir())); err != nil {
+			if _, err := fmt.Fprintf(c.OutOrStdout(), "%s\n", clean.EscapeText(job.Dir())); err != nil {
 				return err
 			}
 			err = job.WatchOn(c.Context(), c.OutOrStdout())
 			if err != nil && c.Context().Err() != nil {
-				return describeContinuing(name)
+				return continuingSweepError(name)
 			}
 			return err
 		},
@@ -170,13 +170,13 @@ func describeStopped(name string, job *launch.Job) string {
 			foreign = foreign || len(read.Info.Command) > 0
 		}
 	}
-	head := fmt.Sprintf("stopped %s: %s done, %d left\n", name, english.Count(done, "run"), left)
+	head := fmt.Sprintf("stopped %s: %s done, %d left\n", name, english.FormatCount(done, "run"), left)
 	if left == 0 {
-		return fmt.Sprintf("%s had finished: %s done\n", name, english.Count(done, "run"))
+		return fmt.Sprintf("%s had finished: %s done\n", name, english.FormatCount(done, "run"))
 	}
 	next := "next: the same launch with --resume (Resume: true) continues it\n"
 	if foreign {
 		next = "next: to run it again, delete the folders of the runs that are left, because only runs of a config can be resumed; then launch it again\n"
 	}
-	return clean.Lines(head + b.String() + next)
+	return clean.EscapeMultiline(head + b.String() + next)
 }

@@ -16,20 +16,20 @@ func ShouldUseWinograd(method string, large, small, weights tensor.Operand, stri
 	return method == "winograd" || isWinogradFaster(large, small, weights)
 }
 
-// ShouldUseRounded reports whether Rounded or RoundedGradient should compute a convolution
+// ShouldUseBF16 reports whether Rounded or DirectBF16Gradient should compute a convolution
 // from the map large to the map small, its transpose, or one of its gradients. set is nil
 // if the precision is fp32. method is engine.Options.Convolution. winograd reports whether
 // Winograd's algorithm is the alternative.
-func ShouldUseRounded(set *kernel.BF16, method string, large, small tensor.Operand, s geometry, winograd bool) bool {
-	if set == nil || !CanRound(s) || min(large.Shape[1], small.Shape[1]) < minRoundedChannels {
+func ShouldUseBF16(set *kernel.BF16, method string, large, small tensor.Operand, s geometry, winograd bool) bool {
+	if set == nil || !SupportsBF16(s) || min(large.Shape[1], small.Shape[1]) < minBF16Channels {
 		return false
 	}
 	return !winograd || set.Direct && method != "winograd"
 }
 
-// minRoundedChannels is the least number of channels for which rounding pays: channels are
+// minBF16Channels is the least number of channels for which rounding pays: channels are
 // padded to a multiple of 32.
-const minRoundedChannels = 16
+const minBF16Channels = 16
 
 // Costs of Winograd's transforms, in units of one multiplication and addition of the matrix
 // kernel. They were measured on one core with the 8×8 maps of BenchmarkConvolution.
@@ -45,7 +45,7 @@ const (
 // one. Its transforms pay off only with enough tiles and enough channels.
 func isWinogradFaster(large, small, weights tensor.Operand) bool {
 	c, k := large.Shape[1], small.Shape[1]
-	if min(c, k) <= maxFlatChannels {
+	if min(c, k) <= maxUnpaddedChannels {
 		return false // the direct algorithm leaves the padding out
 	}
 	c, k = tensor.RoundUp(c, lanes), tensor.RoundUp(k, lanes)
@@ -53,10 +53,10 @@ func isWinogradFaster(large, small, weights tensor.Operand) bool {
 	t := newTiling(images, large.Space, depth)
 	tiles, inside := t.count*t.depth, 0
 	for z := range t.depth {
-		first, end := t.tapsInside(z)
+		first, end := t.tapsInsideVolume(z)
 		inside += t.count * (end - first)
 	}
-	direct := depth * kernel.Taps * c * k * images * tensor.Elements(large.Space[:])
+	direct := depth * kernel.Taps * c * k * images * tensor.ElementCount(large.Space[:])
 	weight := weightCost
 	if kernel.Points*depth*c*k*4 > cachedWeightBytes {
 		weight = uncachedWeightCost

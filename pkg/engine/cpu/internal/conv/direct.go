@@ -9,9 +9,9 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// maxFlatChannels is the greatest number of input channels for which a step of the matrix
+// maxUnpaddedChannels is the greatest number of input channels for which a step of the matrix
 // kernel reads one channel (kernel.GEMM.Flat), so that no padding channels are multiplied.
-const maxFlatChannels = 4
+const maxUnpaddedChannels = 4
 
 // maxPassWeightBytes limits the weights that the matrix kernel reads in one pass over a
 // block's pixels: together with a row of inputs they fit into the first-level cache.
@@ -30,14 +30,14 @@ type Direct struct {
 	packedAt         int       // index in scratch memory of the packed weights, −1 if weights are read in place
 	blocks           inputBlocks
 	taps             int
-	phases           []convPhase
+	phases           []outputPhase
 	groups           int                   // number of groups of output channels
 	statistics       *workspace.Statistics // of the output, nil if nobody needs them
 }
 
-// convPhase is a combination of one phase along each axis, with the tables from which the
+// outputPhase is a combination of one phase along each axis, with the tables from which the
 // matrix kernel computes its outputs.
-type convPhase struct {
+type outputPhase struct {
 	first              int // index of the first output in its plane, in floats
 	slices, rows, cols int
 	taps               []volumeTap
@@ -53,11 +53,11 @@ type volumeTap struct{ slice, row, col, index int }
 // may be nil. s determines whether it is a cross-correlation or its transpose. transposed
 // is set if the weights have the shape [in,out,…] instead of [out,in,…].
 func NewDirect(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []float32, s geometry, transposed bool) *Direct {
-	c := &Direct{ws: ws, in: in, weights: weights, out: out, bias: bias, transposed: transposed, flat: in.Shape[1] <= maxFlatChannels, taps: s.tapCount()}
+	c := &Direct{ws: ws, in: in, weights: weights, out: out, bias: bias, transposed: transposed, flat: in.Shape[1] <= maxUnpaddedChannels, taps: s.tapCount()}
 	set := &ws.Set.GEMM
-	s = s.splitIfCheaper(in, set.Rows)
+	s = s.splitAtEdgesIfCheaper(in, set.Rows)
 	c.blocks = newInputBlocks(ws.Set, in, s, blockPixels, !transposed)
-	c.packOnce = (transposed || set.Interleaved) && !c.flat && s.isSplit()
+	c.packOnce = (transposed || set.Interleaved) && !c.flat && s.isSplitAtEdges()
 	scratch, chunk := c.blocks.scratchFloats(), 0
 	s.forEachPhase(func(d, h, w axisPhase) {
 		p := c.newPhase(d, h, w)
@@ -95,11 +95,11 @@ func (c *Direct) channelsPerStep() int {
 }
 
 // newPhase builds the tables for the given phases along depth, height and width.
-func (c *Direct) newPhase(pd, ph, pw axisPhase) convPhase {
+func (c *Direct) newPhase(pd, ph, pw axisPhase) outputPhase {
 	v, set := &c.blocks, &c.ws.Set.GEMM
 	rowOut := c.out.Space[2]
 	sliceOut := c.out.Space[1] * rowOut
-	p := convPhase{first: (pd.first*sliceOut + ph.first*rowOut + pw.first) * lanes, slices: pd.count, rows: ph.count, cols: pw.count}
+	p := outputPhase{first: (pd.first*sliceOut + ph.first*rowOut + pw.first) * lanes, slices: pd.count, rows: ph.count, cols: pw.count}
 	p.taps = combineTaps(pd.taps, ph.taps, pw.taps, c.weights.Space)
 	if c.flat {
 		for _, t := range p.taps {
@@ -148,7 +148,7 @@ func combineTaps(d, h, w []tap, kernel [3]int) (list []volumeTap) {
 
 // Tasks returns one task, whose items are groups of output channels of one block of pixels.
 func (c *Direct) Tasks() []threads.Task {
-	return []threads.Task{{Items: c.blocks.count() * c.groups, Run: c.run}}
+	return []threads.Task{{Items: c.blocks.count() * c.groups, Run: c.computeOutputs}}
 }
 
 // EnableStatistics makes the convolution also compute the statistics of its output, one
@@ -185,16 +185,16 @@ func (c *Direct) computeStatistics(b int, p blockRange, k0, k1 int) {
 		for i := range p.images {
 			y, _ := c.out.Block(p.n0+i, k)
 			y = y[at*lanes:]
-			to := c.ws.Partial[c.statistics.Offset(b, k):]
+			to := c.ws.Partial[c.statistics.PartOffset(b, k):]
 			if i == 0 {
-				to = c.statistics.Begin(c.ws.Partial, b, k, y)
+				to = c.statistics.BeginPart(c.ws.Partial, b, k, y)
 			}
 			c.ws.Set.Deviations(&y[0], pixels, &to[0])
 		}
 	}
 }
 
-func (c *Direct) run(w *threads.Worker, lo, hi int) {
+func (c *Direct) computeOutputs(w *threads.Worker, lo, hi int) {
 	var x []float32
 	var p blockRange
 	outC := tensor.ChannelBlocks(c.out.Shape[1])
@@ -203,7 +203,7 @@ func (c *Direct) run(w *threads.Worker, lo, hi int) {
 		b, g := item/c.groups, item%c.groups
 		if b != loaded {
 			p = c.blocks.blockRange(b)
-			x = c.blocks.load(w.Scratch, p, 0, c.blocks.channels)
+			x = c.blocks.loadBlock(w.Scratch, p, 0, c.blocks.channels)
 			loaded = b
 		}
 		k0, k1 := g*pairs/c.groups*2, min(outC, (g+1)*pairs/c.groups*2)
@@ -225,7 +225,7 @@ func (c *Direct) run(w *threads.Worker, lo, hi int) {
 
 // runPhase computes the outputs of phase f that p covers, for output channel blocks
 // [k, k+wide), from the loaded inputs x.
-func (c *Direct) runPhase(w *threads.Worker, f *convPhase, x []float32, p blockRange, k, wide int) {
+func (c *Direct) runPhase(w *threads.Worker, f *outputPhase, x []float32, p blockRange, k, wide int) {
 	slices, rows := min(p.slices, f.slices-p.z0), min(p.rows, f.rows-p.q0)
 	if rows <= 0 || slices <= 0 {
 		return
@@ -253,7 +253,7 @@ func (c *Direct) runPhase(w *threads.Worker, f *convPhase, x []float32, p blockR
 // prepareWeights returns the weights of steps [s, s+n) of phase f for output blocks [k,
 // k+wide). It packs them into scratch memory unless they can be read in place. next is the
 // parameter wNext of kernel.GEMMFunc, but in floats.
-func (c *Direct) prepareWeights(w *threads.Worker, f *convPhase, k, wide, s, n int) (weights []float32, next int) {
+func (c *Direct) prepareWeights(w *threads.Worker, f *outputPhase, k, wide, s, n int) (weights []float32, next int) {
 	all := c.blocks.channels * c.taps * lanes * lanes
 	switch {
 	case c.packedAt < 0:
@@ -268,7 +268,7 @@ func (c *Direct) prepareWeights(w *threads.Worker, f *convPhase, k, wide, s, n i
 		if c.flat {
 			c.packFlatWeights(dst[v*blockStride:], f, k+v, vectorStride)
 		} else {
-			c.packSteps(dst[v*blockStride:], f, k+v, s, n, vectorStride)
+			c.packStepWeights(dst[v*blockStride:], f, k+v, s, n, vectorStride)
 		}
 	}
 	if c.flat && blockStride == lanes {
@@ -294,14 +294,14 @@ func (c *Direct) packAllWeights(dst []float32, k, wide int) {
 	for v := range wide {
 		for j := range c.blocks.channels {
 			for _, t := range c.live {
-				c.packTile(dst[v*blockStride+(j*c.taps+t)*lanes*vectorStride:], j, k+v, t, vectorStride)
+				c.packWeightTile(dst[v*blockStride+(j*c.taps+t)*lanes*vectorStride:], j, k+v, t, vectorStride)
 			}
 		}
 	}
 }
 
-// packSteps packs steps [s, s+n) of phase f for output block k. vectorStride is in floats.
-func (c *Direct) packSteps(dst []float32, f *convPhase, k, s, n, vectorStride int) {
+// packStepWeights packs steps [s, s+n) of phase f for output block k. vectorStride is in floats.
+func (c *Direct) packStepWeights(dst []float32, f *outputPhase, k, s, n, vectorStride int) {
 	taps := max(1, len(f.taps))
 	if !c.transposed && taps == c.taps { // the tiles are next to each other
 		c.ws.Set.Spread(&dst[0], &c.weights.Data[(k*c.blocks.channels*taps+s)*lanes*lanes], vectorStride*4, n*lanes)
@@ -309,15 +309,15 @@ func (c *Direct) packSteps(dst []float32, f *convPhase, k, s, n, vectorStride in
 	}
 	j, t := s/taps, s%taps
 	for i := range n {
-		c.packTile(dst[i*lanes*vectorStride:], j, k, f.taps[t].index, vectorStride)
+		c.packWeightTile(dst[i*lanes*vectorStride:], j, k, f.taps[t].index, vectorStride)
 		if t++; t == taps {
 			j, t = j+1, 0
 		}
 	}
 }
 
-// packTile packs the tile of 8×8 weights from input block j to output block k at one tap.
-func (c *Direct) packTile(dst []float32, j, k, tap, vectorStride int) {
+// packWeightTile packs the tile of 8×8 weights from input block j to output block k at one tap.
+func (c *Direct) packWeightTile(dst []float32, j, k, tap, vectorStride int) {
 	const tile = lanes * lanes
 	if c.transposed {
 		outer := tensor.ChannelBlocks(c.weights.Shape[1])
@@ -328,7 +328,7 @@ func (c *Direct) packTile(dst []float32, j, k, tap, vectorStride int) {
 }
 
 // packFlatWeights packs all steps of phase f for output block k, without padding channels.
-func (c *Direct) packFlatWeights(to []float32, f *convPhase, k, vectorStride int) {
+func (c *Direct) packFlatWeights(to []float32, f *outputPhase, k, vectorStride int) {
 	const tile = lanes * lanes
 	channels := c.in.Shape[1]
 	for t, tp := range f.taps {

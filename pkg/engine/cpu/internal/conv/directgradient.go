@@ -9,9 +9,9 @@ import (
 
 const maxBlockOutputs = 2048
 
-// maxGroupBytes is the greatest size of the weight gradients for a group of input channels.
+// maxGroupGradientBytes is the greatest size of the weight gradients for a group of input channels.
 // The gradients stay in the second-level cache while one block after another is added.
-const maxGroupBytes = 512 * 1024
+const maxGroupGradientBytes = 512 * 1024
 
 // DirectGradient computes the gradient of a convolution's weights from its definition,
 //
@@ -28,7 +28,7 @@ type DirectGradient struct {
 	blocks      inputBlocks
 	flat        bool // there are few input channels: padding is no row of the matrix kernel
 	hasDeadTaps bool // some taps never reach the input: their gradient is zero
-	classes     []tapClass
+	classes     []tapSet
 	group       int // channel blocks of a group
 	groups      int
 	parts       int  // number of parts of a group's rows
@@ -37,9 +37,9 @@ type DirectGradient struct {
 	runScratch  int  // index in scratch memory of a normalized run of dy's pixels
 }
 
-// tapClass is a set of taps that are inside the input for the same outputs. If the axes
+// tapSet is a set of taps that are inside the input for the same outputs. If the axes
 // are not split at the edges, there is one class with all taps, and blocks have a halo.
-type tapClass struct {
+type tapSet struct {
 	taps  []volumeTap
 	box   [3]axisPhase // the outputs
 	table []int32      // rows of a group of channel blocks, see kernel.NewTileTable
@@ -50,39 +50,39 @@ type tapClass struct {
 // in. dy is the gradient of its output.
 func NewDirectGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s geometry) *DirectGradient {
 	channels := tensor.ChannelBlocks(in.Shape[1])
-	g := &DirectGradient{ws: ws, dy: dy, dw: dw, channels: in.Shape[1], taps: s.tapCount(), flat: in.Shape[1] <= maxFlatChannels}
+	g := &DirectGradient{ws: ws, dy: dy, dw: dw, channels: in.Shape[1], taps: s.tapCount(), flat: in.Shape[1] <= maxUnpaddedChannels}
 	set := &ws.Set.GEMM
-	axes := s.splitIfCheaper(in, set.Rows)
+	axes := s.splitAtEdgesIfCheaper(in, set.Rows)
 	g.blocks = newInputBlocks(ws.Set, in, axes, maxBlockOutputs, true)
 	g.groups = 1
-	units := g.unitCount()
+	units := g.outputUnitCount()
 	threads, bytes := ws.Threads, 4*dw.Layout.Size(dw.Shape)
-	large := g.blocks.count() > 1 && bytes > maxGroupBytes // a block's sums do not stay in the cache
-	for g.groups < channels && (g.groups*units%threads != 0 || large && bytes/g.groups > maxGroupBytes) {
+	large := g.blocks.count() > 1 && bytes > maxGroupGradientBytes // a block's sums do not stay in the cache
+	for g.groups < channels && (g.groups*units%threads != 0 || large && bytes/g.groups > maxGroupGradientBytes) {
 		g.groups++
 	}
 	g.group = tensor.CeilDiv(channels, g.groups)
 	g.groups = tensor.CeilDiv(channels, g.group)
-	g.buildTapClasses(s, axes.isSplit())
+	g.buildTapSets(s, axes.isSplitAtEdges())
 	if g.parts = 1; g.groups*units < threads {
 		g.parts = max(1, min(tensor.CeilDiv(threads, g.groups*units), tensor.CeilDiv(g.kernelRows(&g.classes[0], g.group), set.Rows)))
 	}
 	v := &g.blocks
 	scratch := v.scratchFloats()
 	most := v.images * max(v.slices*v.rows*v.w.count, s.maxPhaseOutputs()/(v.slabsPerImage()*v.bandsPerSlice())) * lanes // floats of a block of dy
-	g.dyInPlace = v.images == 1 && dy.IsSinglePiece() && !axes.isSplit()
+	g.dyInPlace = v.images == 1 && dy.IsSinglePiece() && !axes.isSplitAtEdges()
 	g.dyScratch = tensor.RoundUp(scratch, tensor.AlignmentFloats)
 	g.runScratch = g.dyScratch + set.Blocks*most
 	ws.ReserveScratch(g.runScratch + most)
 	for i := range g.classes {
-		g.buildTables(&g.classes[i])
+		g.buildKernelTables(&g.classes[i])
 	}
 	return g
 }
 
-// buildTapClasses divides the taps into classes. isSplit reports whether the axes of the
+// buildTapSets divides the taps into classes. isSplitAtEdges reports whether the axes of the
 // input blocks are split at the edges.
-func (g *DirectGradient) buildTapClasses(s geometry, isSplit bool) {
+func (g *DirectGradient) buildTapSets(s geometry, isSplit bool) {
 	var lists [3][]axisPhase
 	for i, a := range s {
 		p := a.phases[0]
@@ -106,7 +106,7 @@ func (g *DirectGradient) buildTapClasses(s geometry, isSplit bool) {
 	for _, d := range lists[0] {
 		for _, h := range lists[1] {
 			for _, w := range lists[2] {
-				c := tapClass{box: [3]axisPhase{d, h, w}, taps: combineTaps(d.taps, h.taps, w.taps, g.dw.Space)}
+				c := tapSet{box: [3]axisPhase{d, h, w}, taps: combineTaps(d.taps, h.taps, w.taps, g.dw.Space)}
 				live += len(c.taps)
 				g.classes = append(g.classes, c)
 			}
@@ -114,11 +114,11 @@ func (g *DirectGradient) buildTapClasses(s geometry, isSplit bool) {
 	}
 	g.hasDeadTaps = live < g.taps
 	if len(g.classes) == 0 { // no tap reaches the input
-		g.classes = []tapClass{{}}
+		g.classes = []tapSet{{}}
 	}
 }
 
-func (g *DirectGradient) buildTables(c *tapClass) {
+func (g *DirectGradient) buildKernelTables(c *tapSet) {
 	v, taps := &g.blocks, len(c.taps)
 	perTap := lanes
 	if g.flat {
@@ -138,7 +138,7 @@ func (g *DirectGradient) buildTables(c *tapClass) {
 
 // outputExtent returns the depth, height and width of the outputs to which the weights of
 // class c contribute, in a block with the given numbers of output slices and rows.
-func (g *DirectGradient) outputExtent(c *tapClass, slices, rows int) (d, h, w int) {
+func (g *DirectGradient) outputExtent(c *tapSet, slices, rows int) (d, h, w int) {
 	if g.blocks.d.isSplit { // blocks are whole images
 		return c.box[0].count, c.box[1].count, c.box[2].count
 	}
@@ -147,7 +147,7 @@ func (g *DirectGradient) outputExtent(c *tapClass, slices, rows int) (d, h, w in
 
 // kernelRows returns the number of rows of the matrix kernel for class c and the given
 // number of input channel blocks.
-func (g *DirectGradient) kernelRows(c *tapClass, inputBlocks int) int {
+func (g *DirectGradient) kernelRows(c *tapSet, inputBlocks int) int {
 	if g.flat {
 		return len(c.taps) * g.channels
 	}
@@ -155,17 +155,17 @@ func (g *DirectGradient) kernelRows(c *tapClass, inputBlocks int) int {
 }
 
 // Tasks returns the tasks that compute the gradient. Each item computes part of the rows of
-// a group of input channels, for one unit of output channels (see unitCount).
+// a group of input channels, for one unit of output channels (see outputUnitCount).
 func (g *DirectGradient) Tasks() []threads.Task {
-	run := threads.Task{Items: g.groups * g.parts * g.unitCount(), Run: g.run}
+	run := threads.Task{Items: g.groups * g.parts * g.outputUnitCount(), Run: g.computeGradient}
 	if !g.clearsGradientFirst() {
 		return []threads.Task{run}
 	}
 	// Rows of padding, and of taps that never reach the input, are not computed but
 	// cleared.
 	dw := g.dw.Data
-	return []threads.Task{{Items: tensor.CeilDiv(len(dw), workspace.ItemFloats), Run: func(_ *threads.Worker, lo, hi int) {
-		clear(dw[lo*workspace.ItemFloats : min(len(dw), hi*workspace.ItemFloats)])
+	return []threads.Task{{Items: tensor.CeilDiv(len(dw), workspace.TaskItemFloats), Run: func(_ *threads.Worker, lo, hi int) {
+		clear(dw[lo*workspace.TaskItemFloats : min(len(dw), hi*workspace.TaskItemFloats)])
 	}}, run}
 }
 
@@ -173,25 +173,25 @@ func (g *DirectGradient) Tasks() []threads.Task {
 // to it. Otherwise the sums over the first block overwrite dw.
 func (g *DirectGradient) clearsGradientFirst() bool { return g.flat || g.hasDeadTaps }
 
-// unitCount returns the number of units that the output channels are divided into. A unit is
+// outputUnitCount returns the number of units that the output channels are divided into. A unit is
 // as many channel blocks as one tile of the matrix kernel can compute.
-func (g *DirectGradient) unitCount() int {
+func (g *DirectGradient) outputUnitCount() int {
 	return tensor.CeilDiv(tensor.ChannelBlocks(g.dy.Shape[1]), g.ws.Set.GEMM.Blocks)
 }
 
-func (g *DirectGradient) run(w *threads.Worker, lo, hi int) {
-	units := g.unitCount()
+func (g *DirectGradient) computeGradient(w *threads.Worker, lo, hi int) {
+	units := g.outputUnitCount()
 	for item := lo; item < hi; {
 		part := item / units
 		end := min(hi, (part+1)*units)
-		g.runPart(w, part/g.parts, part%g.parts, item%units, end-part*units)
+		g.computeGroupPart(w, part/g.parts, part%g.parts, item%units, end-part*units)
 		item = end
 	}
 }
 
-// runPart computes part of the rows of a group of input channels, for units [from, to) of
+// computeGroupPart computes part of the rows of a group of input channels, for units [from, to) of
 // output channels, block by block, so that a block's inputs and gradients are in the cache.
-func (g *DirectGradient) runPart(w *threads.Worker, group, part, from, to int) {
+func (g *DirectGradient) computeGroupPart(w *threads.Worker, group, part, from, to int) {
 	v, set := &g.blocks, &g.ws.Set.GEMM
 	kBlocks := tensor.ChannelBlocks(g.dy.Shape[1])
 	perChannel := g.taps * lanes * lanes // floats of a channel block's weights
@@ -200,7 +200,7 @@ func (g *DirectGradient) runPart(w *threads.Worker, group, part, from, to int) {
 	count := min(g.group, v.channels-c0)
 	for b := range v.count() {
 		p := v.blockRange(b)
-		x := v.load(w.Scratch, p, c0, count)
+		x := v.loadBlock(w.Scratch, p, c0, count)
 		for k := from * set.Blocks; k < min(to*set.Blocks, kBlocks); {
 			wide := set.NextTileBlocks(kBlocks - k)
 			dw := g.dw.Data[k*perBlock+c0*perChannel:]
@@ -227,7 +227,7 @@ type pixelRuns struct {
 }
 
 // gradientRuns returns the pixels of dy in range p to which the weights of class c contribute.
-func (g *DirectGradient) gradientRuns(c *tapClass, p blockRange) pixelRuns {
+func (g *DirectGradient) gradientRuns(c *tapSet, p blockRange) pixelRuns {
 	rows, cols := g.dy.Space[1], g.dy.Space[2]
 	r := pixelRuns{at: ((p.z0+c.box[0].first)*rows+p.q0+c.box[1].first)*cols + c.box[2].first, nextSlice: rows * cols, nextRow: cols}
 	r.slices, r.rows, r.run = g.outputExtent(c, p.slices, p.rows)
@@ -244,7 +244,7 @@ func (g *DirectGradient) gradientRuns(c *tapClass, p blockRange) pixelRuns {
 // [k, k+wide) of the output, in the layout that the matrix kernel needs for weights. next is
 // the parameter wNext of kernel.GEMMFunc in floats, and pixels is the number of pixels. dy is
 // a copy in scratch memory unless it can be read in place.
-func (g *DirectGradient) loadGradients(w *threads.Worker, c *tapClass, p blockRange, k, wide int) (dy []float32, next, pixels int) {
+func (g *DirectGradient) loadGradients(w *threads.Worker, c *tapSet, p blockRange, k, wide int) (dy []float32, next, pixels int) {
 	r, interleaved := g.gradientRuns(c, p), g.ws.Set.GEMM.Interleaved
 	pixels = p.images * r.slices * r.rows * r.run
 	if g.dyInPlace && (!interleaved || wide == 1) {

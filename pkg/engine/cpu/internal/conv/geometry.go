@@ -123,7 +123,7 @@ func (a axis) splitAtEdges() axis {
 	return a.pruneTaps()
 }
 
-func (a axis) allTapsInside() bool { return a.low >= 0 && a.reach <= a.in }
+func (a axis) allTapsInsideInput() bool { return a.low >= 0 && a.reach <= a.in }
 
 // inputExtent returns the number of inputs on which count successive outputs depend.
 func (a axis) inputExtent(count int) int {
@@ -137,11 +137,11 @@ func (s geometry) splitAtEdges() geometry {
 	return geometry{s[0].splitAtEdges(), s[1].splitAtEdges(), s[2].splitAtEdges()}
 }
 
-func (s geometry) allTapsInside() bool {
-	return s[0].allTapsInside() && s[1].allTapsInside() && s[2].allTapsInside()
+func (s geometry) allTapsInsideInput() bool {
+	return s[0].allTapsInsideInput() && s[1].allTapsInsideInput() && s[2].allTapsInsideInput()
 }
 
-func (s geometry) isSplit() bool { return s[0].isSplit }
+func (s geometry) isSplitAtEdges() bool { return s[0].isSplit }
 
 func (s geometry) maxPhaseOutputs() int { return s[0].count * s[1].count * s[2].count }
 
@@ -175,12 +175,12 @@ func (s geometry) estimateCost(images, maxRows int) (sum int) {
 	return sum
 }
 
-// splitIfCheaper returns s.splitAtEdges() if that is cheaper, else s. Splitting helps for
+// splitAtEdgesIfCheaper returns s.splitAtEdges() if that is cheaper, else s. Splitting helps for
 // small maps, where a large part of the window is outside of the map. rows is the height of
 // a full tile of the matrix kernel.
-func (s geometry) splitIfCheaper(in tensor.Operand, rows int) geometry {
+func (s geometry) splitAtEdgesIfCheaper(in tensor.Operand, rows int) geometry {
 	const maxCostRatio = 0.92 // splitting must save at least 8 % of the work
-	if s.allTapsInside() || tensor.ChannelBlocks(in.Shape[1])*in.PlaneFloats() > 4*blockFloats || s.outputCount() > splitPixels {
+	if s.allTapsInsideInput() || tensor.ChannelBlocks(in.Shape[1])*in.PlaneFloats() > 4*blockFloats || s.outputCount() > splitPixels {
 		return s
 	}
 	c, images := s.splitAtEdges(), min(in.Shape[0], splitPixels/s.outputCount())
@@ -229,13 +229,13 @@ const (
 func newInputBlocks(k *kernel.Set, in tensor.Operand, s geometry, maxPixels int, contiguous bool) inputBlocks {
 	n, channels := in.Shape[0], tensor.ChannelBlocks(in.Shape[1])
 	d, h, w := s[0], s[1], s[2]
-	v := inputBlocks{in: in, kernels: k, d: d, h: h, w: w, channels: channels, direct: s.allTapsInside() && in.IsSinglePiece(), images: 1, slices: 1, rows: 1}
+	v := inputBlocks{in: in, kernels: k, d: d, h: h, w: w, channels: channels, direct: s.allTapsInsideInput() && in.IsSinglePiece(), images: 1, slices: 1, rows: 1}
 	v.width = w.inputExtent(w.count)
 	fits := func(slices, rows int) bool {
 		return slices*rows*w.count <= maxPixels && channels*d.inputExtent(slices)*h.inputExtent(rows)*v.width*lanes <= blockFloats
 	}
 	pixels, limit := s.maxPhaseOutputs(), imagesPixels
-	if s.isSplit() {
+	if s.isSplitAtEdges() {
 		v.slices, v.rows = d.count, h.count
 		pixels, limit = s.outputCount(), splitPixels
 	}
@@ -310,10 +310,10 @@ func (v *inputBlocks) byteOffset(slice, row, col int) int {
 	return (((slice-v.d.low)*v.height+row-v.h.low)*v.width + col - v.w.low) * lanes * 4
 }
 
-// load returns the inputs of channel blocks [c0, c0+count) for the outputs in p: in place,
+// loadBlock returns the inputs of channel blocks [c0, c0+count) for the outputs in p: in place,
 // or a copy in scratch with a halo, which it normalizes if the output of a batch norm is
 // not stored.
-func (v *inputBlocks) load(scratch []float32, p blockRange, c0, count int) []float32 {
+func (v *inputBlocks) loadBlock(scratch []float32, p blockRange, c0, count int) []float32 {
 	inRow := v.w.in * lanes
 	front, top := p.z0*v.d.stepIn+v.d.low, p.q0*v.h.stepIn+v.h.low
 	if v.direct {
@@ -351,7 +351,7 @@ func (v *inputBlocks) loadPlanes(scratch []float32, p blockRange, c0, count int)
 		if first >= end {
 			continue
 		}
-		box := kernel.Box{Pixels: v.size / lanes, Rows: 1, Planes: end - first, FromPlane: v.size * 4, ToPlane: v.plane * 4}
+		box := kernel.PixelBox{Pixels: v.size / lanes, Rows: 1, Planes: end - first, FromPlane: v.size * 4, ToPlane: v.plane * 4}
 		for i := range p.images {
 			from, to := &s.Data[(p.n0+i)*s.Image+(first-s.First)*v.size], &scratch[i*v.image+(first-c0)*v.plane]
 			if s.Norm == nil {

@@ -7,25 +7,25 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// group is the number of channels in a step and of outputs in a tile of kernel.BF16.
-const group = kernel.BF16Tile
+// tileChannels is the number of channels in a step and of outputs in a tile of kernel.BF16.
+const tileChannels = kernel.BF16Tile
 
-// stepWords is the number of 16-bit words in the weights of one step of
+// stepWeightWords is the number of 16-bit words in the weights of one step of
 // kernel.BF16.Multiply: 32 inputs by 32 outputs.
-const stepWords = group * group
+const stepWeightWords = tileChannels * tileChannels
 
-// Rounded computes a convolution of stride 1 or of windows (see windows), or its transpose, from inputs and weights that
+// DirectBF16 computes a convolution of stride 1 or of windows (see windows), or its transpose, from inputs and weights that
 // are rounded to bfloat16 as they are copied for the matrix products of kernel.BF16. The sums
 // are float32, and so are the outputs.
 //
 // A first task copies the weights to shared memory. Then the inputs of a block are copied to
-// a worker's scratch memory as rows: one row for each position (see roundedBlocks) and each
+// a worker's scratch memory as rows: one row for each position (see bf16Blocks) and each
 // group of 32 channels. All taps multiply the same rows, shifted. If the inputs are windows, there
 // are rows for each tap; if the outputs are windows, there are sums for each tap.
-type Rounded struct {
+type DirectBF16 struct {
 	outputs    Direct // the output with its statistics, and the groups of output channels
-	blocks     roundedBlocks
-	windows    windows
+	blocks     bf16Blocks
+	windows    disjointWindows
 	weights    tensor.Operand
 	transposed bool      // the weights are [in,out,…], not [out,in,…]
 	inG, outG  int       // numbers of groups of 32 channels
@@ -36,36 +36,36 @@ type Rounded struct {
 	sumsAt     int       // index in scratch memory of the sums of a block
 }
 
-// NewRounded prepares a convolution like NewDirect. See CanRound.
-func NewRounded(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []float32, s geometry, transposed bool) *Rounded {
-	c := &Rounded{weights: weights, transposed: transposed, inG: tensor.CeilDiv(in.Shape[1], group), outG: tensor.CeilDiv(out.Shape[1], group)}
+// NewDirectBF16 prepares a convolution like NewDirect. See CanRound.
+func NewDirectBF16(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []float32, s geometry, transposed bool) *DirectBF16 {
+	c := &DirectBF16{weights: weights, transposed: transposed, inG: tensor.CeilDiv(in.Shape[1], tileChannels), outG: tensor.CeilDiv(out.Shape[1], tileChannels)}
 	rows := c.inG
 	switch {
-	case !s.hasWindows():
-		c.blocks = newRoundedBlocks(ws.Set, in, s, c.inG)
+	case !s.hasDisjointWindows():
+		c.blocks = newBF16Blocks(ws.Set, in, s, c.inG)
 	case transposed:
-		c.windows = newWindows(out, s)
-		c.blocks = newRoundedBlocks(ws.Set, in, c.windows.positions(), c.inG)
+		c.windows = newDisjointWindows(out, s)
+		c.blocks = newBF16Blocks(ws.Set, in, c.windows.tapGeometry(), c.inG)
 		c.blocks.taps = c.windows.taps()
 		c.tapSteps = make([][]int32, len(c.blocks.taps))
 	default:
-		c.windows = newWindows(in, s)
+		c.windows = newDisjointWindows(in, s)
 		rows *= s.tapCount()
-		c.blocks = newRoundedBlocks(ws.Set, in, c.windows.positions(), rows)
+		c.blocks = newBF16Blocks(ws.Set, in, c.windows.tapGeometry(), rows)
 		c.blocks.taps = c.windows.taps()
 	}
-	c.outputs = Direct{ws: ws, out: out, bias: bias, blocks: c.blocks.inputBlocks, phases: make([]convPhase, 1), groups: 1}
+	c.outputs = Direct{ws: ws, out: out, bias: bias, blocks: c.blocks.inputBlocks, phases: make([]outputPhase, 1), groups: 1}
 	b := &c.blocks
 	for g := range c.inG {
 		for t, tp := range b.taps {
-			weights := int32((g*len(b.taps) + t) * 2 * stepWords)
+			weights := int32((g*len(b.taps) + t) * 2 * stepWeightWords)
 			switch {
 			case c.tapSteps != nil:
-				c.tapSteps[t] = append(c.tapSteps[t], int32(g*b.positions()*2*group), weights)
+				c.tapSteps[t] = append(c.tapSteps[t], int32(g*b.positionCount()*2*tileChannels), weights)
 			case c.windows.exist():
-				c.steps = append(c.steps, int32((g*len(b.taps)+t)*b.positions()*2*group), weights)
+				c.steps = append(c.steps, int32((g*len(b.taps)+t)*b.positionCount()*2*tileChannels), weights)
 			default:
-				c.steps = append(c.steps, int32((g*b.positions()+b.shift(tp))*2*group), weights)
+				c.steps = append(c.steps, int32((g*b.positionCount()+b.tapShift(tp))*2*tileChannels), weights)
 			}
 		}
 	}
@@ -74,25 +74,25 @@ func NewRounded(ws *workspace.Workspace, in, weights, out tensor.Operand, bias [
 			var steps []int32
 			for g := range c.inG {
 				for i, t := range taps {
-					steps = append(steps, int32((g*b.positions()+pixels[i]*group)*2*group), int32((g*len(b.taps)+t)*2*stepWords))
+					steps = append(steps, int32((g*b.positionCount()+pixels[i]*tileChannels)*2*tileChannels), int32((g*len(b.taps)+t)*2*stepWeightWords))
 				}
 			}
 			c.pixelSteps = append(c.pixelSteps, steps)
 		})
 	}
 	c.rowsAt = 4 * b.planeFloats()
-	c.sumsAt = c.rowsAt + tensor.RoundUp(rows*b.positions()*group/2, tensor.AlignmentFloats)
-	ws.ReserveScratch(max(c.sumsAt+b.outputPositions()*group, lanes*lanes))
-	ws.ReserveShared(c.outG * c.inG * len(b.taps) * stepWords / 2)
+	c.sumsAt = c.rowsAt + tensor.RoundUp(rows*b.positionCount()*tileChannels/2, tensor.AlignmentFloats)
+	ws.ReserveScratch(max(c.sumsAt+b.outputPositionCount()*tileChannels, lanes*lanes))
+	ws.ReserveShared(c.outG * c.inG * len(b.taps) * stepWeightWords / 2)
 	if parts, n := b.count(), ws.Threads; parts < 4*n && parts%n != 0 {
 		c.outputs.groups = min(n, c.outG)
 	}
 	return c
 }
 
-// CanRound reports whether Rounded and RoundedGradient support geometry s.
-func CanRound(s geometry) bool {
-	if s.hasWindows() {
+// SupportsBF16 reports whether Rounded and DirectBF16Gradient support geometry s.
+func SupportsBF16(s geometry) bool {
+	if s.hasDisjointWindows() {
 		return true
 	}
 	for _, a := range s {
@@ -104,7 +104,7 @@ func CanRound(s geometry) bool {
 }
 
 // EnableStatistics is like Direct.EnableStatistics. It returns nil if the outputs are windows.
-func (c *Rounded) EnableStatistics() *workspace.Statistics {
+func (c *DirectBF16) EnableStatistics() *workspace.Statistics {
 	if c.tapSteps != nil {
 		return nil
 	}
@@ -114,15 +114,15 @@ func (c *Rounded) EnableStatistics() *workspace.Statistics {
 // Tasks returns two tasks: one packs the weights (an item: 32 input and 32 output
 // channels), one computes the outputs (an item: a group of output channels of one block of
 // pixels).
-func (c *Rounded) Tasks() []threads.Task {
-	return []threads.Task{{Items: c.inG * c.outG, Run: c.packWeights}, {Items: c.blocks.count() * c.outputs.groups, Run: c.run}}
+func (c *DirectBF16) Tasks() []threads.Task {
+	return []threads.Task{{Items: c.inG * c.outG, Run: c.packWeights}, {Items: c.blocks.count() * c.outputs.groups, Run: c.computeOutputs}}
 }
 
-func (c *Rounded) packWeights(w *threads.Worker, lo, hi int) {
+func (c *DirectBF16) packWeights(w *threads.Worker, lo, hi int) {
 	const tile = lanes * lanes
 	set, taps := c.outputs.ws.Set, c.blocks.taps
 	inC, outC := tensor.ChannelBlocks(c.blocks.in.Shape[1]), tensor.ChannelBlocks(c.outputs.out.Shape[1])
-	all := tensor.Elements(c.weights.Space[:])
+	all := tensor.ElementCount(c.weights.Space[:])
 	zeros := w.Scratch[:tile]
 	clear(zeros)
 	pack := func(dst *uint16, s0, s1, s2, s3 *float32) { set.BF16.PackPairs(dst, s0, s1, s2, s3, lanes) }
@@ -135,17 +135,17 @@ func (c *Rounded) packWeights(w *threads.Worker, lo, hi int) {
 			g, h = item%c.outG, item/c.outG
 		}
 		for t, tp := range taps {
-			to := c.packedWeights()[((g*c.inG+h)*len(taps)+t)*stepWords:][:stepWords]
-			for i := range group / lanes {
-				j := h*(group/lanes) + i
-				dst := to[i*lanes*group:][:lanes*group]
+			to := c.packedWeights()[((g*c.inG+h)*len(taps)+t)*stepWeightWords:][:stepWeightWords]
+			for i := range tileChannels / lanes {
+				j := h*(tileChannels/lanes) + i
+				dst := to[i*lanes*tileChannels:][:lanes*tileChannels]
 				if j >= inC {
 					clear(dst)
 					continue
 				}
-				var from [group / lanes]*float32
+				var from [tileChannels / lanes]*float32
 				for b := range from {
-					switch k := g*(group/lanes) + b; {
+					switch k := g*(tileChannels/lanes) + b; {
 					case k >= outC:
 						from[b] = &zeros[0]
 					case c.transposed:
@@ -160,13 +160,13 @@ func (c *Rounded) packWeights(w *threads.Worker, lo, hi int) {
 	}
 }
 
-func (c *Rounded) packedWeights() []uint16 { return kernel.HalfWords(c.outputs.ws.Shared) }
+func (c *DirectBF16) packedWeights() []uint16 { return kernel.Uint16View(c.outputs.ws.Shared) }
 
-func (c *Rounded) run(w *threads.Worker, lo, hi int) {
+func (c *DirectBF16) computeOutputs(w *threads.Worker, lo, hi int) {
 	o, set := &c.outputs, c.outputs.ws.Set
-	rows, sums := kernel.HalfWords(w.Scratch[c.rowsAt:c.sumsAt]), w.Scratch[c.sumsAt:]
+	rows, sums := kernel.Uint16View(w.Scratch[c.rowsAt:c.sumsAt]), w.Scratch[c.sumsAt:]
 	outC := tensor.ChannelBlocks(o.out.Shape[1])
-	panel := c.inG * len(c.blocks.taps) * stepWords
+	panel := c.inG * len(c.blocks.taps) * stepWeightWords
 	var p blockRange
 	for item, loaded := lo, -1; item < hi; item++ {
 		b, g := item/o.groups, item%o.groups
@@ -182,59 +182,59 @@ func (c *Rounded) run(w *threads.Worker, lo, hi int) {
 		first, end := g*c.outG/o.groups, (g+1)*c.outG/o.groups
 		for k := first; k < end; k++ {
 			weights := &c.packedWeights()[k*panel]
-			tiles := tensor.CeilDiv(c.blocks.rowCount(p), group)
+			tiles := tensor.CeilDiv(c.blocks.outputSpan(p), tileChannels)
 			if c.tapSteps != nil {
 				for t, steps := range c.tapSteps {
-					set.BF16.Multiply(&sums[0], &rows[0], weights, &steps[0], len(steps)/2, 2*group, tiles, false)
-					c.windows.write(&c.blocks, sums, c.biasOf(k*(group/lanes)), p, c.blocks.taps[t], k*(group/lanes), min(outC, (k+1)*(group/lanes)))
+					set.BF16.Multiply(&sums[0], &rows[0], weights, &steps[0], len(steps)/2, 2*tileChannels, tiles, false)
+					c.windows.writeTapOutputs(&c.blocks, sums, c.biasOrZeros(k*(tileChannels/lanes)), p, c.blocks.taps[t], k*(tileChannels/lanes), min(outC, (k+1)*(tileChannels/lanes)))
 				}
 				continue
 			}
 			if c.pixelSteps == nil {
-				set.BF16.Multiply(&sums[0], &rows[0], weights, &c.steps[0], len(c.steps)/2, 2*group, tiles, false)
+				set.BF16.Multiply(&sums[0], &rows[0], weights, &c.steps[0], len(c.steps)/2, 2*tileChannels, tiles, false)
 			} else {
 				for q, steps := range c.pixelSteps {
-					if to := sums[q*group*group:][:group*group]; len(steps) == 0 {
+					if to := sums[q*tileChannels*tileChannels:][:tileChannels*tileChannels]; len(steps) == 0 {
 						clear(to)
 					} else {
-						set.BF16.Multiply(&to[0], &rows[0], weights, &steps[0], len(steps)/2, 2*group, 1, false)
+						set.BF16.Multiply(&to[0], &rows[0], weights, &steps[0], len(steps)/2, 2*tileChannels, 1, false)
 					}
 				}
 			}
-			c.writeOutputs(sums, p, k*(group/lanes), min(outC, (k+1)*(group/lanes)))
+			c.writeOutputs(sums, p, k*(tileChannels/lanes), min(outC, (k+1)*(tileChannels/lanes)))
 		}
 		if o.statistics != nil {
-			o.computeStatistics(b, p, first*(group/lanes), min(outC, end*(group/lanes)))
+			o.computeStatistics(b, p, first*(tileChannels/lanes), min(outC, end*(tileChannels/lanes)))
 		}
 	}
 }
 
-func (c *Rounded) biasOf(k int) []float32 {
+func (c *DirectBF16) biasOrZeros(k int) []float32 {
 	if c.outputs.bias == nil {
 		return c.outputs.ws.Zeros
 	}
 	return c.outputs.bias[k*lanes:]
 }
 
-func (c *Rounded) writeOutputs(sums []float32, p blockRange, k0, k1 int) {
+func (c *DirectBF16) writeOutputs(sums []float32, p blockRange, k0, k1 int) {
 	o, b, unpack := &c.outputs, &c.blocks, c.outputs.ws.Set.BF16.Unpack
-	bias := c.biasOf(k0)
+	bias := c.biasOrZeros(k0)
 	plane, rows, cols := o.out.PlaneFloats(), o.out.Space[1], o.out.Space[2]
 	for n := range p.images {
 		y := o.out.Data[((p.n0+n)*tensor.ChannelBlocks(o.out.Shape[1])+k0)*plane:]
 		if b.imagesLast {
-			unpack(&y[0], &sums[n*group], &bias[0], plane/lanes, group*group*4, lanes*4, plane*4, k1-k0)
+			unpack(&y[0], &sums[n*tileChannels], &bias[0], plane/lanes, tileChannels*tileChannels*4, lanes*4, plane*4, k1-k0)
 			continue
 		}
 		for z := range p.slices {
 			y := y[((p.z0+z)*rows+p.q0)*cols*lanes:]
-			from := sums[(n*b.size/lanes+z*b.height*b.width)*group:]
+			from := sums[(n*b.size/lanes+z*b.height*b.width)*tileChannels:]
 			if b.width == cols {
-				unpack(&y[0], &from[0], &bias[0], p.rows*cols, group*4, lanes*4, plane*4, k1-k0)
+				unpack(&y[0], &from[0], &bias[0], p.rows*cols, tileChannels*4, lanes*4, plane*4, k1-k0)
 				continue
 			}
 			for r := range p.rows {
-				unpack(&y[r*cols*lanes], &from[r*b.width*group], &bias[0], cols, group*4, lanes*4, plane*4, k1-k0)
+				unpack(&y[r*cols*lanes], &from[r*b.width*tileChannels], &bias[0], cols, tileChannels*4, lanes*4, plane*4, k1-k0)
 			}
 		}
 	}

@@ -22,23 +22,23 @@ func TestRoundedGradientOfFewImages(t *testing.T) {
 	}
 	activation := func(c int) tensor.Operand {
 		o := tensor.Operand{Tensor: plan.Tensor{Shape: []int{images, c, 2, 2}}, Space: [3]int{1, 2, 2}, Layout: tensor.ActivationLayout}
-		o.Data = kernel.AlignedFloats(images * c * 4)
+		o.Data = kernel.NewAlignedFloats(images * c * 4)
 		for i := range o.Data {
 			o.Data[i] = 0.5
 		}
-		o.Pieces = []tensor.Piece{{Count: tensor.ChannelBlocks(c), Data: o.Data, Image: c * 4}}
+		o.Pieces = []tensor.MemoryPiece{{Count: tensor.ChannelBlocks(c), Data: o.Data, Image: c * 4}}
 		return o
 	}
 	x, dy := activation(in), activation(out)
-	x.Pieces[0].Norm = kernel.AlignedFloats(in / lanes * kernel.NormFloats)
+	x.Pieces[0].Norm = kernel.NewAlignedFloats(in / lanes * kernel.NormFloats)
 	for j := range in {
-		kernel.SetNorm(x.Pieces[0].Norm, j, 1000, 1, 0)
+		kernel.SetNormConstants(x.Pieces[0].Norm, j, 1000, 1, 0)
 	}
-	dw := tensor.Operand{Tensor: plan.Tensor{Shape: []int{out, in, 3, 3}}, Space: [3]int{1, 3, 3}, Layout: tensor.WeightLayout, Data: kernel.AlignedFloats(out * in * 9)}
+	dw := tensor.Operand{Tensor: plan.Tensor{Shape: []int{out, in, 3, 3}}, Space: [3]int{1, 3, 3}, Layout: tensor.WeightLayout, Data: kernel.NewAlignedFloats(out * in * 9)}
 	group := threads.New(1)
 	defer group.Close()
 	ws := workspace.New(set, 1)
-	tasks := NewRoundedGradient(ws, x, dy, dw, NewGeometry(x, dy, dw, [3]int{1, 1, 1}, [3]int{0, 1, 1}, false)).Tasks()
+	tasks := NewDirectBF16Gradient(ws, x, dy, dw, NewGeometry(x, dy, dw, [3]int{1, 1, 1}, [3]int{0, 1, 1}, false)).Tasks()
 	workers := ws.Allocate()
 	for _, task := range tasks {
 		group.Run(task, workers)

@@ -5,7 +5,7 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-// roundedBlocks divides the images of an activation into blocks for Rounded and
+// bf16Blocks divides the images of an activation into blocks for Rounded and
 // RoundedGradient. The inputs of a block are numbered by position, in one of two orders:
 //
 //   - Image by image, row by row, with a halo of zeros. A tap is then a shift of positions. The
@@ -13,7 +13,7 @@ import (
 //     positions at the end of each row and image are computed but not used.
 //   - If imagesLast is set, pixel by pixel, and each pixel in 32 images, without a halo. Taps
 //     outside of the map are left out. On small maps this is less work than the first order.
-type roundedBlocks struct {
+type bf16Blocks struct {
 	inputBlocks
 	imagesLast bool
 	taps       []volumeTap
@@ -22,31 +22,31 @@ type roundedBlocks struct {
 // Limits of a block's size, for a second-level cache of 2 MiB. They do not change outputs,
 // but determine where the sums of a gradient are divided.
 const (
-	roundedPositions = 2048    // most positions of a block
-	roundedBytes     = 1 << 20 // most bytes of a block's rounded inputs
+	maxBF16BlockPositions = 2048    // most positions of a block
+	maxBF16BlockBytes     = 1 << 20 // most bytes of a block's rounded inputs
 )
 
-// newRoundedBlocks divides in. Each position stores the given number of groups of 32
+// newBF16Blocks divides in. Each position stores the given number of groups of 32
 // channels.
-func newRoundedBlocks(k *kernel.Set, in tensor.Operand, s geometry, groups int) roundedBlocks {
+func newBF16Blocks(k *kernel.Set, in tensor.Operand, s geometry, groups int) bf16Blocks {
 	d, h, w := s[0], s[1], s[2]
-	b := roundedBlocks{inputBlocks: inputBlocks{in: in, kernels: k, d: d, h: h, w: w, channels: tensor.ChannelBlocks(in.Shape[1]), images: 1, slices: 1, rows: 1}}
+	b := bf16Blocks{inputBlocks: inputBlocks{in: in, kernels: k, d: d, h: h, w: w, channels: tensor.ChannelBlocks(in.Shape[1]), images: 1, slices: 1, rows: 1}}
 	b.taps = combineTaps(d.phases[0].taps, h.phases[0].taps, w.phases[0].taps, [3]int{d.kernel, h.kernel, w.kernel})
 	b.width = w.inputExtent(w.count)
-	most := max(4*group, min(roundedPositions, roundedBytes/(2*group*groups)))
+	most := max(4*tileChannels, min(maxBF16BlockPositions, maxBF16BlockBytes/(2*tileChannels*groups)))
 	fits := func(images, slices, rows int) bool {
 		return images*d.inputExtent(slices)*h.inputExtent(rows)*b.width <= most
 	}
 	images, outputs := in.Shape[0], d.count*h.count*w.count
-	if work := 0; max(d.in*h.in*w.in, outputs)*group <= most {
+	if work := 0; max(d.in*h.in*w.in, outputs)*tileChannels <= most {
 		b.slices, b.rows = d.count, h.count
 		b.forEachPixel(func(_ int, taps, _ []int) { work += len(taps) })
-		padded := tensor.RoundUp(images, group)
+		padded := tensor.RoundUp(images, tileChannels)
 		positions := images * d.inputExtent(d.count) * h.inputExtent(h.count) * b.width
 		b.imagesLast = outputs > 1 && 9*positions*len(b.taps) > 10*padded*work
 	}
 	if b.imagesLast {
-		b.images = group
+		b.images = tileChannels
 		b.depth, b.height, b.width = d.in, h.in, w.in
 	} else {
 		b.slices, b.rows = 1, 1
@@ -70,40 +70,42 @@ func newRoundedBlocks(k *kernel.Set, in tensor.Operand, s geometry, groups int) 
 	return b
 }
 
-// positions counts the positions of a block, with room for a tile that begins at the last
+// positionCount counts the positions of a block, with room for a tile that begins at the last
 // one.
-func (b *roundedBlocks) positions() int {
-	return tensor.RoundUp(b.images*b.size/lanes+group-1, group)
+func (b *bf16Blocks) positionCount() int {
+	return tensor.RoundUp(b.images*b.size/lanes+tileChannels-1, tileChannels)
 }
 
-func (b *roundedBlocks) isFull(p blockRange) bool {
+func (b *bf16Blocks) isFull(p blockRange) bool {
 	return p.images == b.images && p.slices == b.slices && p.rows == b.rows
 }
 
-// outputPositions differs from positions only if imagesLast is set and the maps of outputs
+// outputPositionCount differs from positions only if imagesLast is set and the maps of outputs
 // and inputs differ in size.
-func (b *roundedBlocks) outputPositions() int {
+func (b *bf16Blocks) outputPositionCount() int {
 	if b.imagesLast {
-		return b.d.count * b.h.count * b.w.count * group
+		return b.d.count * b.h.count * b.w.count * tileChannels
 	}
-	return b.positions()
+	return b.positionCount()
 }
 
-func (b *roundedBlocks) planeFloats() int { return max(b.positions(), b.outputPositions()) * lanes }
+func (b *bf16Blocks) planeFloats() int {
+	return max(b.positionCount(), b.outputPositionCount()) * lanes
+}
 
-// shift returns the position that a tap reads for output 0. imagesLast must not be set.
-func (b *roundedBlocks) shift(t volumeTap) int {
+// tapShift returns the position that a tap reads for output 0. imagesLast must not be set.
+func (b *bf16Blocks) tapShift(t volumeTap) int {
 	return ((t.slice-b.d.low)*b.height+t.row-b.h.low)*b.width + t.col - b.w.low
 }
 
-// rowCount counts from the first to the last output in p. imagesLast must not be set.
-func (b *roundedBlocks) rowCount(p blockRange) int {
+// outputSpan counts from the first to the last output in p. imagesLast must not be set.
+func (b *bf16Blocks) outputSpan(p blockRange) int {
 	return (p.images-1)*b.size/lanes + ((p.slices-1)*b.height+p.rows-1)*b.width + b.w.count
 }
 
 // forEachPixel calls f for each output pixel of an image with the indexes of the taps that are
 // inside the map, and the input pixels that they read.
-func (b *roundedBlocks) forEachPixel(f func(pixel int, taps, pixels []int)) {
+func (b *bf16Blocks) forEachPixel(f func(pixel int, taps, pixels []int)) {
 	for z := range b.d.count {
 		for y := range b.h.count {
 			for x := range b.w.count {
@@ -119,10 +121,10 @@ func (b *roundedBlocks) forEachPixel(f func(pixel int, taps, pixels []int)) {
 	}
 }
 
-// planes are four channel blocks of the inputs of a block, in the order of positions.
-type planes [group / lanes][]float32
+// channelPlanes are four channel blocks of the inputs of a block, in the order of positions.
+type channelPlanes [tileChannels / lanes][]float32
 
-func (b *roundedBlocks) newPlanes(scratch []float32) (all planes) {
+func (b *bf16Blocks) newPlanes(scratch []float32) (all channelPlanes) {
 	n := b.planeFloats()
 	for i := range all {
 		all[i] = scratch[i*n:][:n]
@@ -133,13 +135,13 @@ func (b *roundedBlocks) newPlanes(scratch []float32) (all planes) {
 // loadPlanes copies the inputs in p of channel blocks [c, c+4), as far as they exist, and
 // normalizes them if necessary. Positions that no output in p depends on keep their values,
 // or are normalized too. Planes beyond the last channel block keep theirs.
-func (b *roundedBlocks) loadPlanes(to *planes, p blockRange, c int) {
-	loaded := to[:min(group/lanes, b.channels-c)]
+func (b *bf16Blocks) loadPlanes(to *channelPlanes, p blockRange, c int) {
+	loaded := to[:min(tileChannels/lanes, b.channels-c)]
 	count := b.size / lanes * p.images
 	switch {
 	case b.imagesLast:
-		count = b.positions()
-		if p.images < group {
+		count = b.positionCount()
+		if p.images < tileChannels {
 			for _, dst := range loaded {
 				clear(dst) // else, missing images are normalized again and again until they are infinite
 			}
@@ -147,10 +149,10 @@ func (b *roundedBlocks) loadPlanes(to *planes, p blockRange, c int) {
 		for n := range p.images {
 			for i, dst := range loaded {
 				from, _ := b.in.Block(p.n0+n, c+i)
-				b.kernels.Spread(&dst[n*lanes], &from[0], group*lanes*4, b.size/lanes)
+				b.kernels.Spread(&dst[n*lanes], &from[0], tileChannels*lanes*4, b.size/lanes)
 			}
 		}
-	case b.images > 1 && b.holdsMaps():
+	case b.images > 1 && b.holdsUnpaddedMaps():
 		// The channel blocks of an image are adjacent. Images are often a power of two apart,
 		// and the cache holds few lines at such distances.
 		for n := range p.images {
@@ -161,7 +163,7 @@ func (b *roundedBlocks) loadPlanes(to *planes, p blockRange, c int) {
 		}
 	default:
 		for i, dst := range loaded {
-			b.load(dst, p, c+i, 1)
+			b.loadBlock(dst, p, c+i, 1)
 		}
 		return
 	}
@@ -183,47 +185,47 @@ func copyImage(dst, src []float32, pixels int) {
 
 // packRows rounds the inputs in p of all channel blocks to rows: in dst, all positions of
 // 32 channels, then of the next 32. scratch has room for four planes (see planeFloats).
-func (b *roundedBlocks) packRows(dst []uint16, scratch []float32, p blockRange) {
-	size := b.positions() * group
-	if !b.imagesLast && !b.holdsMaps() {
-		for c := 0; c < b.channels; c += group / lanes {
-			b.packRowsOfMaps(dst[c/(group/lanes)*size:][:size], scratch, p, c)
+func (b *bf16Blocks) packRows(dst []uint16, scratch []float32, p blockRange) {
+	size := b.positionCount() * tileChannels
+	if !b.imagesLast && !b.holdsUnpaddedMaps() {
+		for c := 0; c < b.channels; c += tileChannels / lanes {
+			b.packRowsOfMaps(dst[c/(tileChannels/lanes)*size:][:size], scratch, p, c)
 		}
 		return
 	}
-	image, step := b.size/lanes*group, 2*group // of dst, in words and in bytes
+	image, step := b.size/lanes*tileChannels, 2*tileChannels // of dst, in words and in bytes
 	if b.imagesLast {
-		image, step = group, 2*group*group
+		image, step = tileChannels, 2*tileChannels*tileChannels
 	}
-	for c := 0; c < b.channels; c += group / lanes {
-		if b.pieceOf(c) == nil {
+	for c := 0; c < b.channels; c += tileChannels / lanes {
+		if b.pieceContaining(c) == nil {
 			planes := b.newPlanes(scratch)
-			for _, empty := range planes[min(group/lanes, b.channels-c):] {
+			for _, empty := range planes[min(tileChannels/lanes, b.channels-c):] {
 				clear(empty)
 			}
 			b.loadPlanes(&planes, p, c)
-			b.kernels.BF16.PackRows(&dst[c/(group/lanes)*size], &planes[0][0], &planes[1][0], &planes[2][0], &planes[3][0], nil, b.positions(), 2*group)
+			b.kernels.BF16.PackRows(&dst[c/(tileChannels/lanes)*size], &planes[0][0], &planes[1][0], &planes[2][0], &planes[3][0], nil, b.positionCount(), 2*tileChannels)
 		}
 	}
 	for n := range p.images { // in the order of memory
-		for c := 0; c < b.channels; c += group / lanes {
-			if piece := b.pieceOf(c); piece != nil {
-				to := dst[c/(group/lanes)*size+n*image:]
+		for c := 0; c < b.channels; c += tileChannels / lanes {
+			if piece := b.pieceContaining(c); piece != nil {
+				to := dst[c/(tileChannels/lanes)*size+n*image:]
 				b.packPiece(&to[0], piece, p.n0+n, c, 0, b.size/lanes, step)
 			}
 		}
 	}
 }
 
-func (b *roundedBlocks) holdsMaps() bool {
+func (b *bf16Blocks) holdsUnpaddedMaps() bool {
 	return [3]int{b.d.low, b.h.low, b.w.low} == [3]int{} && [3]int{b.depth, b.height, b.width} == b.in.Space
 }
 
-// pieceOf returns the piece that contains channel blocks [c, c+4), or nil.
-func (b *roundedBlocks) pieceOf(c int) *tensor.Piece {
+// pieceContaining returns the piece that contains channel blocks [c, c+4), or nil.
+func (b *bf16Blocks) pieceContaining(c int) *tensor.MemoryPiece {
 	for i := range b.in.Pieces {
 		if p := &b.in.Pieces[i]; c < p.First+p.Count {
-			if c+group/lanes > p.First+p.Count {
+			if c+tileChannels/lanes > p.First+p.Count {
 				return nil
 			}
 			return p
@@ -234,7 +236,7 @@ func (b *roundedBlocks) pieceOf(c int) *tensor.Piece {
 
 // packPiece rounds n pixels of channel blocks [c, c+4) of piece. step is the distance in
 // bytes between the pixels of dst.
-func (b *roundedBlocks) packPiece(dst *uint16, piece *tensor.Piece, image, c, pixel, n, step int) {
+func (b *bf16Blocks) packPiece(dst *uint16, piece *tensor.MemoryPiece, image, c, pixel, n, step int) {
 	plane, at := b.in.PlaneFloats(), c-piece.First
 	from := piece.Data[image*piece.Image+at*plane+pixel*lanes:]
 	var norm *float32
@@ -246,15 +248,15 @@ func (b *roundedBlocks) packPiece(dst *uint16, piece *tensor.Piece, image, c, pi
 
 // packRowsOfMaps rounds the inputs in p of channel blocks [c, c+4), of maps with a halo or of
 // some rows of a map.
-func (b *roundedBlocks) packRowsOfMaps(dst []uint16, scratch []float32, p blockRange, c int) {
+func (b *bf16Blocks) packRowsOfMaps(dst []uint16, scratch []float32, p blockRange, c int) {
 	planes := b.newPlanes(scratch)
-	for _, empty := range planes[min(group/lanes, b.channels-c):] {
+	for _, empty := range planes[min(tileChannels/lanes, b.channels-c):] {
 		clear(empty)
 	}
 	const minRow = 16 // pixels; shorter rows are copied first, because a call for each row would take longer
 	if b.w.in < minRow {
 		b.loadPlanes(&planes, p, c)
-		b.kernels.BF16.PackRows(&dst[0], &planes[0][0], &planes[1][0], &planes[2][0], &planes[3][0], nil, b.positions(), 2*group)
+		b.kernels.BF16.PackRows(&dst[0], &planes[0][0], &planes[1][0], &planes[2][0], &planes[3][0], nil, b.positionCount(), 2*tileChannels)
 		return
 	}
 	left, width := -b.w.low, b.w.in // input columns [0, width) are in the row, from position left
@@ -264,28 +266,28 @@ func (b *roundedBlocks) packRowsOfMaps(dst []uint16, scratch []float32, p blockR
 		width -= first
 	}
 	width = min(width, b.width-left)
-	piece := b.pieceOf(c)
+	piece := b.pieceContaining(c)
 	for n := range p.images {
-		var from [group / lanes][]float32
-		var norm [group / lanes][]float32
-		for i := range min(group/lanes, b.channels-c) {
+		var from [tileChannels / lanes][]float32
+		var norm [tileChannels / lanes][]float32
+		for i := range min(tileChannels/lanes, b.channels-c) {
 			from[i], norm[i] = b.in.Block(p.n0+n, c+i)
 		}
 		for z := range b.d.inputExtent(p.slices) {
 			for r := range b.h.inputExtent(p.rows) {
-				to := dst[(n*b.size/lanes+(z*b.height+r)*b.width)*group:][:b.width*group]
+				to := dst[(n*b.size/lanes+(z*b.height+r)*b.width)*tileChannels:][:b.width*tileChannels]
 				slice, row := p.z0+b.d.low+z, p.q0+b.h.low+r
 				if slice < 0 || slice >= b.d.in || row < 0 || row >= b.h.in {
 					clear(to)
 					continue
 				}
-				clear(to[:left*group])
-				clear(to[(left+width)*group:])
+				clear(to[:left*tileChannels])
+				clear(to[(left+width)*tileChannels:])
 				if piece != nil {
-					b.packPiece(&to[left*group], piece, p.n0+n, c, (slice*b.h.in+row)*b.w.in+first, width, 2*group)
+					b.packPiece(&to[left*tileChannels], piece, p.n0+n, c, (slice*b.h.in+row)*b.w.in+first, width, 2*tileChannels)
 					continue
 				}
-				var source [group / lanes]*float32
+				var source [tileChannels / lanes]*float32
 				for i := range source {
 					source[i] = &planes[i][0]
 					if from[i] == nil {
@@ -298,7 +300,7 @@ func (b *roundedBlocks) packRowsOfMaps(dst []uint16, scratch []float32, p blockR
 						b.kernels.Normalize(pixels, source[i], &norm[i][0], width)
 					}
 				}
-				b.kernels.BF16.PackRows(&to[left*group], source[0], source[1], source[2], source[3], nil, width, 2*group)
+				b.kernels.BF16.PackRows(&to[left*tileChannels], source[0], source[1], source[2], source[3], nil, width, 2*tileChannels)
 			}
 		}
 	}

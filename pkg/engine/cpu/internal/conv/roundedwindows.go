@@ -5,19 +5,19 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-// windows describes a convolution whose windows divide its input, the large map, without
+// disjointWindows describes a convolution whose windows divide its input, the large map, without
 // overlap: its stride is the size of the window, and it has no padding. Each pixel of the small
-// map belongs to one window, so that Rounded and RoundedGradient compute each tap as a
+// map belongs to one window, so that Rounded and DirectBF16Gradient compute each tap as a
 // convolution of one pixel on the small map, in blocks of the small map's positions. For
 // transposed convolutions of 2×2 and stride 2, as in a U-Net, all products are useful.
-type windows struct {
+type disjointWindows struct {
 	large tensor.Operand
 	size  [3]int // of a window; zero if the convolution is another one
 }
 
-// newWindows returns the windows of a convolution from the map large, or of its transpose.
-func newWindows(large tensor.Operand, s geometry) (v windows) {
-	if s.hasWindows() {
+// newDisjointWindows returns the windows of a convolution from the map large, or of its transpose.
+func newDisjointWindows(large tensor.Operand, s geometry) (v disjointWindows) {
+	if s.hasDisjointWindows() {
 		v.large = large
 		for i, a := range s {
 			v.size[i] = a.kernel
@@ -26,7 +26,7 @@ func newWindows(large tensor.Operand, s geometry) (v windows) {
 	return v
 }
 
-func (s geometry) hasWindows() bool {
+func (s geometry) hasDisjointWindows() bool {
 	for _, a := range s {
 		large, small := max(a.in, a.out), min(a.in, a.out)
 		if a.stepIn*a.stepOut != a.kernel || large != small*a.kernel || a.low != 0 {
@@ -39,10 +39,10 @@ func (s geometry) hasWindows() bool {
 	return s.tapCount() > 1
 }
 
-func (v *windows) exist() bool { return v.size != [3]int{} }
+func (v *disjointWindows) exist() bool { return v.size != [3]int{} }
 
-// positions returns the geometry of one tap on the small map.
-func (v *windows) positions() (s geometry) {
+// tapGeometry returns the geometry of one tap on the small map.
+func (v *disjointWindows) tapGeometry() (s geometry) {
 	for i := range s {
 		n := v.large.Space[i] / v.size[i]
 		s[i] = newGatherAxis(n, n, 1, 1, 0)
@@ -51,7 +51,7 @@ func (v *windows) positions() (s geometry) {
 }
 
 // The shifts of the taps are the pixels of the window.
-func (v *windows) taps() []volumeTap {
+func (v *disjointWindows) taps() []volumeTap {
 	var all [3][]tap
 	for i, n := range v.size {
 		for k := range n {
@@ -63,7 +63,7 @@ func (v *windows) taps() []volumeTap {
 
 // forEachRow calls f for each row of the small map in p: position is the row's first one in
 // a block, pixel the index of tap t's pixel in a plane of the large map.
-func (v *windows) forEachRow(b *inputBlocks, p blockRange, t volumeTap, f func(image, position, pixel int)) {
+func (v *disjointWindows) forEachRow(b *inputBlocks, p blockRange, t volumeTap, f func(image, position, pixel int)) {
 	for n := range p.images {
 		for z := range p.slices {
 			for r := range p.rows {
@@ -74,10 +74,10 @@ func (v *windows) forEachRow(b *inputBlocks, p blockRange, t volumeTap, f func(i
 	}
 }
 
-// load copies the pixels of tap t of the windows in p, of channel blocks [c, c+4) as far as there
+// loadTapPixels copies the pixels of tap t of the windows in p, of channel blocks [c, c+4) as far as there
 // are so many, in the order of positions, and normalizes them if necessary.
-func (v *windows) load(b *roundedBlocks, to *planes, p blockRange, t volumeTap, c int) {
-	step, loaded := v.size[2], to[:min(group/lanes, b.channels-c)]
+func (v *disjointWindows) loadTapPixels(b *bf16Blocks, to *channelPlanes, p blockRange, t volumeTap, c int) {
+	step, loaded := v.size[2], to[:min(tileChannels/lanes, b.channels-c)]
 	v.forEachRow(&b.inputBlocks, p, t, func(image, position, pixel int) {
 		for i, plane := range loaded {
 			src, norm := v.large.Block(image, c+i)
@@ -92,24 +92,24 @@ func (v *windows) load(b *roundedBlocks, to *planes, p blockRange, t volumeTap, 
 	})
 }
 
-func (v *windows) packRows(b *roundedBlocks, dst []uint16, scratch []float32, p blockRange) {
-	planes, size := b.newPlanes(scratch), b.positions()*group
-	for c := 0; c < b.channels; c += group / lanes {
-		for _, empty := range planes[min(group/lanes, b.channels-c):] {
+func (v *disjointWindows) packRows(b *bf16Blocks, dst []uint16, scratch []float32, p blockRange) {
+	planes, size := b.newPlanes(scratch), b.positionCount()*tileChannels
+	for c := 0; c < b.channels; c += tileChannels / lanes {
+		for _, empty := range planes[min(tileChannels/lanes, b.channels-c):] {
 			clear(empty)
 		}
 		for i, t := range b.taps {
-			v.load(b, &planes, p, t, c)
-			to := dst[(c/(group/lanes)*len(b.taps)+i)*size:]
-			b.kernels.BF16.PackRows(&to[0], &planes[0][0], &planes[1][0], &planes[2][0], &planes[3][0], nil, b.positions(), 2*group)
+			v.loadTapPixels(b, &planes, p, t, c)
+			to := dst[(c/(tileChannels/lanes)*len(b.taps)+i)*size:]
+			b.kernels.BF16.PackRows(&to[0], &planes[0][0], &planes[1][0], &planes[2][0], &planes[3][0], nil, b.positionCount(), 2*tileChannels)
 		}
 	}
 }
 
-func (v *windows) write(b *roundedBlocks, sums, bias []float32, p blockRange, t volumeTap, k0, k1 int) {
+func (v *disjointWindows) writeTapOutputs(b *bf16Blocks, sums, bias []float32, p blockRange, t volumeTap, k0, k1 int) {
 	plane := v.large.PlaneFloats()
 	v.forEachRow(&b.inputBlocks, p, t, func(image, position, pixel int) {
 		to := v.large.Data[(image*tensor.ChannelBlocks(v.large.Shape[1])+k0)*plane+pixel*lanes:]
-		b.kernels.BF16.Unpack(&to[0], &sums[position*group], &bias[0], b.width, group*4, v.size[2]*lanes*4, plane*4, k1-k0)
+		b.kernels.BF16.Unpack(&to[0], &sums[position*tileChannels], &bias[0], b.width, tileChannels*4, v.size[2]*lanes*4, plane*4, k1-k0)
 	})
 }

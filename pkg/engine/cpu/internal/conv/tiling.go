@@ -18,8 +18,8 @@ type tiling struct {
 	slices      int // output slices per chunk; the last one of a block may have fewer
 }
 
-// chunk is a range of tiles, [first, first+n), in each of the output slices [z, z+slices).
-type chunk struct{ first, n, z, slices int }
+// tileChunk is a range of tiles, [first, first+n), in each of the output slices [z, z+slices).
+type tileChunk struct{ first, n, z, slices int }
 
 // newTiling returns the tiling of n volumes for a window with taps taps along the depth.
 // Call chooseChunks before any method that uses chunks.
@@ -58,8 +58,8 @@ func (t *tiling) chooseChunks(tiles, channels, rows int) {
 	t.slices = tensor.CeilDiv(t.depth, max(1, (t.depth*t.block+most/2)/most)) // the nearest number of chunks
 }
 
-// firstPixel returns the position of tile i's first pixel.
-func (t *tiling) firstPixel(i int) (image, top, left int) {
+// tileOrigin returns the position of tile i's first pixel.
+func (t *tiling) tileOrigin(i int) (image, top, left int) {
 	return i / (t.rows * t.cols), i / t.cols % t.rows * kernel.TileSide, i % t.cols * kernel.TileSide
 }
 
@@ -74,25 +74,25 @@ func (t *tiling) chunksPerBlock() int { return tensor.CeilDiv(t.depth, t.slices)
 
 func (t *tiling) chunkCount() int { return tensor.CeilDiv(t.count, t.block) * t.chunksPerBlock() }
 
-func (t *tiling) chunk(i int) chunk {
+func (t *tiling) chunkAt(i int) tileChunk {
 	first, z := i/t.chunksPerBlock()*t.block, i%t.chunksPerBlock()*t.slices
-	return chunk{first, min(t.block, t.count-first), z, min(t.slices, t.depth-z)}
+	return tileChunk{first, min(t.block, t.count-first), z, min(t.slices, t.depth-z)}
 }
 
-// tapsInside returns the range [first, end) of the taps along the depth that are inside the
+// tapsInsideVolume returns the range [first, end) of the taps along the depth that are inside the
 // volume for output slice z.
-func (t *tiling) tapsInside(z int) (first, end int) {
+func (t *tiling) tapsInsideVolume(z int) (first, end int) {
 	return max(0, t.haloSlices()-z), min(t.taps, t.depth-z+t.haloSlices())
 }
 
 // forEachTapRun calls f for each run of successive slices of chunk c that have the same
 // taps [first, end) inside the volume.
-func (t *tiling) forEachTapRun(c chunk, f func(z, slices, first, end int)) {
+func (t *tiling) forEachTapRun(c tileChunk, f func(z, slices, first, end int)) {
 	for z := c.z; z < c.z+c.slices; {
-		first, end := t.tapsInside(z)
+		first, end := t.tapsInsideVolume(z)
 		n := 1
 		for ; z+n < c.z+c.slices; n++ {
-			if f, e := t.tapsInside(z + n); f != first || e != end {
+			if f, e := t.tapsInsideVolume(z + n); f != first || e != end {
 				break
 			}
 		}
@@ -139,7 +139,7 @@ func newGradientTransform(k *kernel.Winograd) tileTransform {
 // c depends to v. The first slice in v is slice c.z − haloSlices; slices outside of the
 // volume are not written. If follows is set, v contains the inputs of the previous chunk of
 // the block; slices that both need are moved.
-func (t *tiling) loadInputs(k *kernel.Set, o tensor.Operand, c0, count int, c chunk, follows bool, v []float32, layout pointStrides, patch, tmp []float32) {
+func (t *tiling) loadInputs(k *kernel.Set, o tensor.Operand, c0, count int, c tileChunk, follows bool, v []float32, layout pointStrides, patch, tmp []float32) {
 	slot, held := 0, 2*t.haloSlices()
 	if follows {
 		slot = held
@@ -166,14 +166,14 @@ func (t *tiling) transformTiles(k *kernel.Set, s tileTransform, o tensor.Operand
 
 // transformPiece is transformTiles for channel blocks in one piece of an activation. It
 // copies squares that cross the edge of the map to patch, with zeros outside.
-func (t *tiling) transformPiece(k *kernel.Set, s tileTransform, p *tensor.Piece, c0, count, first, n, z int, v []float32, layout pointStrides, patch, tmp []float32) {
+func (t *tiling) transformPiece(k *kernel.Set, s tileTransform, p *tensor.MemoryPiece, c0, count, first, n, z int, v []float32, layout pointStrides, patch, tmp []float32) {
 	row, plane := t.w*lanes, t.volumeFloats()
 	var norm []float32
 	if p.Norm != nil {
 		norm = p.Norm[(c0-p.First)*kernel.NormFloats:]
 	}
 	for i := range n {
-		image, top, left := t.firstPixel(first + i)
+		image, top, left := t.tileOrigin(first + i)
 		top, left = top-s.before, left-s.before
 		from := p.Data[image*p.Image+(c0-p.First)*plane+z*t.sliceFloats():]
 		if top >= 0 && left >= 0 && top+s.side <= t.h && left+s.side <= t.w {
@@ -188,7 +188,7 @@ func (t *tiling) transformPiece(k *kernel.Set, s tileTransform, p *tensor.Piece,
 		clear(patch[:count*size])
 		y0, y1 := max(0, -top), min(s.side, t.h-top)
 		x0, x1 := max(0, -left), min(s.side, t.w-left)
-		box := kernel.Box{Pixels: x1 - x0, Rows: y1 - y0, Planes: count, FromRow: row * 4, FromPlane: plane * 4, ToRow: s.side * lanes * 4, ToPlane: size * 4}
+		box := kernel.PixelBox{Pixels: x1 - x0, Rows: y1 - y0, Planes: count, FromRow: row * 4, FromPlane: plane * 4, ToRow: s.side * lanes * 4, ToPlane: size * 4}
 		inside, to := &from[(top+y0)*row+(left+x0)*lanes], &patch[(y0*s.side+x0)*lanes]
 		if norm == nil {
 			k.CopyBox(inside, to, box)

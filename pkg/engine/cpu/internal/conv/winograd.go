@@ -33,7 +33,9 @@ func (p outputPasses) outputBlocks(i int) (first, end int) {
 	return i * p.units / p.count * p.unit, min(p.out, (i+1)*p.units/p.count*p.unit)
 }
 
-func (p outputPasses) maxBlocks() int { return min(p.out, p.unit*tensor.CeilDiv(p.units, p.count)) }
+func (p outputPasses) maxBlocksPerPass() int {
+	return min(p.out, p.unit*tensor.CeilDiv(p.units, p.count))
+}
 
 // groupRange returns the output blocks, in whole units, of group g of the pass [first,
 // end).
@@ -77,7 +79,7 @@ func NewWinograd(ws *workspace.Workspace, in, weights, out tensor.Operand, bias 
 	t, inC, outC, k := &c.tiling, c.inC*lanes, c.outC*lanes, ws.Set
 	t.chooseChunks(t.count, inC+outC, k.GEMM.Rows)
 	c.passes = newOutputPasses(c.inC*t.taps, c.outC, k.GEMM.Blocks)
-	c.u = pointStrides{point: t.taps*inC*c.passes.maxBlocks()*lanes + pointGapFloats, block: t.taps * inC * lanes}
+	c.u = pointStrides{point: t.taps*inC*c.passes.maxBlocksPerPass()*lanes + pointGapFloats, block: t.taps * inC * lanes}
 	c.v = pointStrides{tile: tileStride(inC, k.Vector), block: lanes}
 	c.m = pointStrides{tile: tileStride(outC, k.Vector), block: lanes}
 	c.v.point = (t.slices+2*t.haloSlices())*t.block*c.v.tile + pointGapFloats
@@ -90,7 +92,7 @@ func NewWinograd(ws *workspace.Workspace, in, weights, out tensor.Operand, bias 
 	most := maxPassWeightBytes / (k.GEMM.Blocks * lanes * lanes * 4)
 	c.pass = tensor.CeilDiv(t.taps*c.inC, tensor.CeilDiv(t.taps*c.inC, most))
 	c.table = kernel.NewTileTable(t.slices*t.block, k.GEMM.Rows, func(i int) (in, out int) { return i * c.v.tile * 4, i * c.m.tile * 4 })
-	for i, n := range []int{t.block, t.chunk(t.chunkCount() - 1).n} {
+	for i, n := range []int{t.block, t.chunkAt(t.chunkCount() - 1).n} {
 		for d := range t.taps {
 			for b := range c.inC {
 				c.steps[i] = append(c.steps[i], int32((d*n*c.v.tile+b*lanes)*4), int32((d*c.inC+b)*lanes*lanes*4))
@@ -99,7 +101,7 @@ func NewWinograd(ws *workspace.Workspace, in, weights, out tensor.Operand, bias 
 	}
 	c.groups = 1
 	if parts, threads := t.chunkCount(), ws.Threads; parts < 4*threads && parts%threads != 0 {
-		c.groups = min(threads, tensor.CeilDiv(c.passes.maxBlocks(), k.GEMM.Blocks))
+		c.groups = min(threads, tensor.CeilDiv(c.passes.maxBlocksPerPass(), k.GEMM.Blocks))
 	}
 	return c
 }
@@ -112,7 +114,7 @@ func (c *Winograd) Tasks() []threads.Task {
 		first, end := c.passes.outputBlocks(i)
 		all = append(all,
 			threads.Task{Items: c.tiling.taps * c.inC * tensor.CeilDiv(end-first, blocksPerWeightUnit(c.ws)), Run: func(w *threads.Worker, lo, hi int) { c.transformWeights(w, first, end, lo, hi) }},
-			threads.Task{Items: c.tiling.chunkCount() * c.groups, Run: func(w *threads.Worker, lo, hi int) { c.run(w, first, end, lo, hi) }})
+			threads.Task{Items: c.tiling.chunkCount() * c.groups, Run: func(w *threads.Worker, lo, hi int) { c.computeOutputs(w, first, end, lo, hi) }})
 	}
 	return all
 }
@@ -178,19 +180,19 @@ func (c *Winograd) weightTile(scratch []float32, d, in, out int) *float32 {
 	return &scratch[0]
 }
 
-func (c *Winograd) run(w *threads.Worker, first, end, lo, hi int) {
+func (c *Winograd) computeOutputs(w *threads.Worker, first, end, lo, hi int) {
 	v, m := w.Scratch[:c.mAt], w.Scratch[c.mAt:c.patch]
 	patch, tmp := w.Scratch[c.patch:c.tmp], w.Scratch[c.tmp:]
 	for item, loaded := lo, -1; item < hi; item++ {
 		i, g := item/c.groups, item%c.groups
-		part := c.tiling.chunk(i)
+		part := c.tiling.chunkAt(i)
 		if i != loaded {
 			c.tiling.loadInputs(c.ws.Set, c.in, 0, c.inC, part, item > lo && part.z > 0, v, c.v, patch, tmp)
 			loaded = i
 		}
 		k0, k1 := c.passes.groupRange(first, end, g, c.groups)
 		c.multiply(v, m, part, first, k0, k1)
-		c.writeResults(m, patch, tmp, part, k0, k1)
+		c.writeOutputs(m, patch, tmp, part, k0, k1)
 		if c.statistics != nil {
 			c.computeStatistics(i, part, k0, k1)
 		}
@@ -199,7 +201,7 @@ func (c *Winograd) run(w *threads.Worker, first, end, lo, hi int) {
 
 // multiply computes the sums m of products for output blocks [k0, k1) from the transformed
 // inputs v of the chunk part. first is the first output block of the pass.
-func (c *Winograd) multiply(v, m []float32, part chunk, first, k0, k1 int) {
+func (c *Winograd) multiply(v, m []float32, part tileChunk, first, k0, k1 int) {
 	set := &c.ws.Set.GEMM
 	steps := c.steps[0]
 	if part.n != c.tiling.block {
@@ -222,9 +224,9 @@ func (c *Winograd) multiply(v, m []float32, part chunk, first, k0, k1 int) {
 	}
 }
 
-// writeResults transforms the sums m of output blocks [k0, k1) back. Of a tile that crosses
+// writeOutputs transforms the sums m of output blocks [k0, k1) back. Of a tile that crosses
 // the edge of the map, it computes all in patch and copies the part inside.
-func (c *Winograd) writeResults(m, patch, tmp []float32, part chunk, k0, k1 int) {
+func (c *Winograd) writeOutputs(m, patch, tmp []float32, part tileChunk, k0, k1 int) {
 	t, output := &c.tiling, c.ws.Set.Winograd.Output
 	bias, biasStep := c.ws.Zeros, 0
 	if c.bias != nil {
@@ -232,7 +234,7 @@ func (c *Winograd) writeResults(m, patch, tmp []float32, part chunk, k0, k1 int)
 	}
 	row := t.w * lanes
 	for i := range part.slices * part.n {
-		image, top, left := t.firstPixel(part.first + i%part.n)
+		image, top, left := t.tileOrigin(part.first + i%part.n)
 		y := c.out.Data[(image*c.outC+k0)*t.volumeFloats()+(part.z+i/part.n)*t.sliceFloats()+top*row+left*lanes:]
 		from := &m[i*c.m.tile+k0*lanes]
 		if top+kernel.TileSide <= t.h && left+kernel.TileSide <= t.w {

@@ -56,13 +56,13 @@ func NewWinogradGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand) *Wi
 	}
 	t, k := &g.tiling, ws.Set
 	g.passes = newOutputPasses(g.inC*t.taps, g.outC, k.GEMM.Blocks)
-	g.d = pointStrides{point: t.taps*g.inC*g.passes.maxBlocks()*lanes*lanes + pointGapFloats, block: t.taps * g.inC * lanes * lanes}
+	g.d = pointStrides{point: t.taps*g.inC*g.passes.maxBlocksPerPass()*lanes*lanes + pointGapFloats, block: t.taps * g.inC * lanes * lanes}
 	g.parts = maxGradientParts
 	for g.parts > 1 && g.parts > min(t.count, t.count*t.depth/minPartTiles, maxSumFloats/(kernel.Points*g.d.point)) {
 		g.parts /= 2
 	}
 	// Where the parts do not occupy all workers alike, the channels are cut too.
-	threads, units := ws.Threads, tensor.CeilDiv(g.passes.maxBlocks(), k.GEMM.Blocks)
+	threads, units := ws.Threads, tensor.CeilDiv(g.passes.maxBlocksPerPass(), k.GEMM.Blocks)
 	g.outG, g.inG = 1, 1
 	if g.parts < 4*threads && g.parts%threads != 0 {
 		g.outG = min(threads, units)
@@ -105,13 +105,13 @@ func (g *WinogradGradient) Tasks() []threads.Task {
 	for i := range g.passes.count {
 		first, end := g.passes.outputBlocks(i)
 		all = append(all,
-			threads.Task{Items: g.parts * g.inG * g.outG, Run: func(w *threads.Worker, lo, hi int) { g.run(w, first, end, lo, hi) }},
+			threads.Task{Items: g.parts * g.inG * g.outG, Run: func(w *threads.Worker, lo, hi int) { g.computePartialSums(w, first, end, lo, hi) }},
 			threads.Task{Items: g.tiling.taps * g.inC * tensor.CeilDiv(end-first, blocksPerWeightUnit(g.ws)), Run: func(w *threads.Worker, lo, hi int) { g.writeResults(w, first, end, lo, hi) }})
 	}
 	return all
 }
 
-func (g *WinogradGradient) run(w *threads.Worker, pass, end, lo, hi int) {
+func (g *WinogradGradient) computePartialSums(w *threads.Worker, pass, end, lo, hi int) {
 	k := g.ws.Set
 	v, z := w.Scratch[:g.zAt], w.Scratch[g.zAt:g.patch]
 	patch, tmp := w.Scratch[g.patch:g.tmp], w.Scratch[g.tmp:]
@@ -123,7 +123,7 @@ func (g *WinogradGradient) run(w *threads.Worker, pass, end, lo, hi int) {
 		k0, k1 := g.passes.groupRange(pass, end, o, g.outG)
 		for t0 := first; t0 < last; t0 += g.tiling.block {
 			for z0 := 0; z0 < g.tiling.depth; z0 += g.tiling.slices {
-				at := chunk{t0, min(g.tiling.block, last-t0), z0, min(g.tiling.slices, g.tiling.depth-z0)}
+				at := tileChunk{t0, min(g.tiling.block, last-t0), z0, min(g.tiling.slices, g.tiling.depth-z0)}
 				g.tiling.loadInputs(k, g.in, c0, c1-c0, at, z0 > 0, v, g.v, patch, tmp)
 				for s := range at.slices {
 					g.tiling.transformTiles(k, newGradientTransform(&k.Winograd), g.dy, k0, k1-k0, t0, at.n, z0+s, z[s*at.n*g.z.tile:], g.z, patch, tmp)
@@ -137,7 +137,7 @@ func (g *WinogradGradient) run(w *threads.Worker, pass, end, lo, hi int) {
 // multiply adds the products of a chunk to the sums d for input blocks [c0, c1) and output
 // blocks [k0, k1). The sums in d begin with output block k0. If accumulate is not set,
 // multiply overwrites the sums.
-func (g *WinogradGradient) multiply(d, v, z []float32, at chunk, c0, c1, k0, k1 int, accumulate bool) {
+func (g *WinogradGradient) multiply(d, v, z []float32, at tileChunk, c0, c1, k0, k1 int, accumulate bool) {
 	const tile = lanes * lanes
 	set, t := &g.ws.Set.GEMM, &g.tiling
 	for p := range kernel.Points {
@@ -160,7 +160,7 @@ func (g *WinogradGradient) multiply(d, v, z []float32, at chunk, c0, c1, k0, k1 
 	}
 }
 
-// writeResults adds the sums of all parts and transforms them to gradients. An item is the
+// writeOutputs adds the sums of all parts and transforms them to gradients. An item is the
 // tiles of 8×8 weights from one input block to one unit of output blocks at one tap along
 // the depth.
 func (g *WinogradGradient) writeResults(w *threads.Worker, pass, end, lo, hi int) {

@@ -10,7 +10,7 @@ import (
 func (c *Winograd) EnableStatistics() *workspace.Statistics {
 	c.statistics = &workspace.Statistics{Channels: c.outC}
 	for i := range c.tiling.chunkCount() {
-		pixels, at := 0, c.tiling.chunk(i)
+		pixels, at := 0, c.tiling.chunkAt(i)
 		c.tiling.forEachPixelRun(at.first, at.n, func(_, _, count int) { pixels += at.slices * count })
 		c.statistics.Pixels = append(c.statistics.Pixels, pixels)
 	}
@@ -18,11 +18,11 @@ func (c *Winograd) EnableStatistics() *workspace.Statistics {
 	return c.statistics
 }
 
-func (c *Winograd) computeStatistics(i int, at chunk, k0, k1 int) {
+func (c *Winograd) computeStatistics(i int, at tileChunk, k0, k1 int) {
 	for k := k0; k < k1; k++ {
-		image, top, left := c.tiling.firstPixel(at.first)
+		image, top, left := c.tiling.tileOrigin(at.first)
 		y, _ := c.out.Block(image, k)
-		to := c.statistics.Begin(c.ws.Partial, i, k, y[at.z*c.tiling.sliceFloats()+(top*c.tiling.w+left)*lanes:])
+		to := c.statistics.BeginPart(c.ws.Partial, i, k, y[at.z*c.tiling.sliceFloats()+(top*c.tiling.w+left)*lanes:])
 		for z := range at.slices {
 			c.tiling.forEachPixelRun(at.first, at.n, func(image, pixel, pixels int) {
 				y, _ := c.out.Block(image, k)
@@ -37,7 +37,7 @@ func (c *Winograd) computeStatistics(i int, at chunk, k0, k1 int) {
 // pixels. pixel is the index of the run's first pixel in the slice.
 func (t *tiling) forEachPixelRun(first, n int, f func(image, pixel, pixels int)) {
 	for end := first + n; first < end; {
-		image, top, left := t.firstPixel(first)
+		image, top, left := t.tileOrigin(first)
 		height := min(kernel.TileSide, t.h-top)
 		if left == 0 && end-first >= t.cols {
 			f(image, top*t.w, height*t.w)

@@ -2,5 +2,5 @@
 
 package kernel
 
-// permitAMX returns false, because tile registers have been tested on Linux only.
-func permitAMX() bool { return false }
+// requestAMXPermission returns false, because tile registers have been tested on Linux only.
+func requestAMXPermission() bool { return false }

@@ -31,7 +31,7 @@ const guardFloats = 16
 // randomValues returns n random floats, and the slice that contains them between two
 // guards.
 func randomValues(rng *rand.Rand, n int) (v, all []float32) {
-	all = AlignedFloats(n + 2*guardFloats)
+	all = NewAlignedFloats(n + 2*guardFloats)
 	for i := range all {
 		all[i] = float32(rng.NormFloat64())
 	}
@@ -41,7 +41,7 @@ func randomValues(rng *rand.Rand, n int) (v, all []float32) {
 // copyGuarded returns a copy of v, and the slice that contains it between two guards of
 // zeros.
 func copyGuarded(v []float32) (c, all []float32) {
-	all = AlignedFloats(len(v) + 2*guardFloats)
+	all = NewAlignedFloats(len(v) + 2*guardFloats)
 	copy(all[guardFloats:], v)
 	return all[guardFloats : guardFloats+len(v)], all
 }
@@ -172,7 +172,7 @@ func TestBoxes(t *testing.T) { forEachAssembly(t, checkBoxes) }
 
 func checkBoxes(t *testing.T, fast, slow *Set) {
 	rng := rand.New(rand.NewPCG(15, 16))
-	for _, b := range []Box{
+	for _, b := range []PixelBox{
 		{Pixels: 1, Rows: 1, Planes: 1},
 		{Pixels: 6, Rows: 5, Planes: 3, FromRow: 7 * 32, FromPlane: 6 * 7 * 32, ToRow: 6 * 32, ToPlane: 36 * 32},
 		{Pixels: 4, Rows: 1, Planes: 7, FromPlane: 4 * 32, ToPlane: 9 * 32},

@@ -86,8 +86,8 @@ func toBF16(v float32) uint16 {
 
 func fromBF16(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }
 
-// HalfWords returns the memory of s as 16-bit words.
-func HalfWords(s []float32) []uint16 {
+// Uint16View returns the memory of s as 16-bit words.
+func Uint16View(s []float32) []uint16 {
 	return unsafe.Slice((*uint16)(unsafe.Pointer(dataPointer(s))), 2*len(s))
 }
 
@@ -107,7 +107,7 @@ func ChooseBF16Set(set string) (*Set, error) {
 		if len(have) > 1 {
 			return have[0], nil
 		}
-		return nil, fmt.Errorf("precision bf16 needs a processor with AVX512_BF16, and the best instruction set of this one is %s: use precision fp32, or set %s=go to emulate bf16 slowly", AvailableSets()[0].Name, EnvVar)
+		return nil, fmt.Errorf("precision bf16 needs a processor with AVX512_BF16, and the best instruction set of this one is %s: use precision fp32, or set %s=go to emulate bf16 slowly", AvailableSets()[0].Name, InstructionSetEnvVar)
 	}
 	names := make([]string, len(have))
 	for i, k := range have {
@@ -117,7 +117,7 @@ func ChooseBF16Set(set string) (*Set, error) {
 	}
 	list := strings.Join(names, ", ")
 	if !slices.Contains(InstructionSets, set) {
-		return nil, fmt.Errorf("unknown instruction set %s=%q: with precision bf16 use one of %s, or unset it", EnvVar, set, list)
+		return nil, fmt.Errorf("unknown instruction set %s=%q: with precision bf16 use one of %s, or unset it", InstructionSetEnvVar, set, list)
 	}
-	return nil, fmt.Errorf("%s=%s does not compute in bf16 on this processor: use one of %s, or unset it, or use precision fp32", EnvVar, set, list)
+	return nil, fmt.Errorf("%s=%s does not compute in bf16 on this processor: use one of %s, or unset it, or use precision fp32", InstructionSetEnvVar, set, list)
 }

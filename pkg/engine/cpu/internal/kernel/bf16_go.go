@@ -2,7 +2,7 @@ package kernel
 
 import "unsafe"
 
-func halfAt(p *uint16, off int) *uint16 { return (*uint16)(unsafe.Add(unsafe.Pointer(p), off)) }
+func uint16At(p *uint16, off int) *uint16 { return (*uint16)(unsafe.Add(unsafe.Pointer(p), off)) }
 
 func goBF16Multiply(c *float32, a, b *uint16, steps *int32, nstep, aRow, tiles int, accumulate bool) {
 	list := unsafe.Slice(steps, 2*nstep)
@@ -12,8 +12,8 @@ func goBF16Multiply(c *float32, a, b *uint16, steps *int32, nstep, aRow, tiles i
 			*sums = [BF16Tile]float32{}
 		}
 		for t := range nstep {
-			left := unsafe.Slice(halfAt(a, i*aRow+int(list[2*t])), BF16Tile)
-			right := unsafe.Slice(halfAt(b, int(list[2*t+1])), BF16Tile*BF16Tile)
+			left := unsafe.Slice(uint16At(a, i*aRow+int(list[2*t])), BF16Tile)
+			right := unsafe.Slice(uint16At(b, int(list[2*t+1])), BF16Tile*BF16Tile)
 			for k, v := range left {
 				f, row := fromBF16(v), right[k/2*2*BF16Tile+k%2:]
 				for j := range sums {
@@ -30,7 +30,7 @@ func goBF16PackRows(dst *uint16, s0, s1, s2, s3, norm *float32, n, step int) {
 			if norm != nil {
 				block = goNormalizeBlock(&block, BlocksAt(pointerAt(norm, b*4*NormFloats), 3))
 			}
-			to := unsafe.Slice(halfAt(dst, i*step+2*Lanes*b), Lanes)
+			to := unsafe.Slice(uint16At(dst, i*step+2*Lanes*b), Lanes)
 			for l, v := range block {
 				to[l] = toBF16(v)
 			}
@@ -41,7 +41,7 @@ func goBF16PackRows(dst *uint16, s0, s1, s2, s3, norm *float32, n, step int) {
 func goBF16PackPairs(dst *uint16, s0, s1, s2, s3 *float32, n int) {
 	for b, s := range []*float32{s0, s1, s2, s3} {
 		for i, block := range BlocksAt(s, n) {
-			to := unsafe.Slice(halfAt(dst, i/2*4*BF16Tile), 2*BF16Tile)
+			to := unsafe.Slice(uint16At(dst, i/2*4*BF16Tile), 2*BF16Tile)
 			for l, v := range block {
 				to[2*(b*Lanes+l)+i%2] = toBF16(v)
 			}
@@ -53,7 +53,7 @@ func goBF16PackTransposed(dst *uint16, s0, s1, s2, s3 *float32) {
 	for b, s := range []*float32{s0, s1, s2, s3} {
 		for i, block := range BlocksAt(s, Lanes) {
 			for l, v := range block {
-				*halfAt(dst, 4*(l/2*BF16Tile+b*Lanes+i)+2*(l%2)) = toBF16(v)
+				*uint16At(dst, 4*(l/2*BF16Tile+b*Lanes+i)+2*(l%2)) = toBF16(v)
 			}
 		}
 	}
@@ -61,7 +61,7 @@ func goBF16PackTransposed(dst *uint16, s0, s1, s2, s3 *float32) {
 
 func goBF16PackColumns(dst *uint16, src *float32, n, row int) {
 	for l := range Lanes {
-		to := unsafe.Slice(halfAt(dst, l*row), n)
+		to := unsafe.Slice(uint16At(dst, l*row), n)
 		for i, block := range BlocksAt(src, n) {
 			to[i] = toBF16(block[l])
 		}

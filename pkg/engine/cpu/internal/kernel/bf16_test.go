@@ -45,7 +45,7 @@ func forEachBF16(t *testing.T, f func(t *testing.T, fast, slow *BF16)) {
 
 // randomWords returns n floats rounded to bfloat16.
 func randomWords(rng *rand.Rand, n int) []uint16 {
-	v := HalfWords(AlignedFloats((n + 1) / 2))
+	v := Uint16View(NewAlignedFloats((n + 1) / 2))
 	for i := range v {
 		v[i] = toBF16(float32(rng.NormFloat64()))
 	}
@@ -143,7 +143,7 @@ func TestBF16Pack(t *testing.T) {
 			fast.PackRows(&v[0], &s[0][0], &s[1][0], &s[2][0], &s[3][0], &norm[0], n, 64)
 			var normal [4][]float32
 			for i := range normal {
-				normal[i] = AlignedFloats(n * Lanes)
+				normal[i] = NewAlignedFloats(n * Lanes)
 				AvailableSets()[0].Normalize(&s[i][0], &normal[i][0], &norm[i*NormFloats], n)
 			}
 			slow.PackRows(&w[0], &normal[0][0], &normal[1][0], &normal[2][0], &normal[3][0], nil, n, 64)
@@ -192,7 +192,7 @@ func BenchmarkBF16Multiply(b *testing.B) {
 		b.Run(set.Name, func(b *testing.B) {
 			const nstep, tiles = 9, 8
 			rng := rand.New(rand.NewPCG(7, 8))
-			x, w, c := randomWords(rng, (tiles*32+16)*32), randomWords(rng, nstep*32*32), AlignedFloats(tiles*32*32)
+			x, w, c := randomWords(rng, (tiles*32+16)*32), randomWords(rng, nstep*32*32), NewAlignedFloats(tiles*32*32)
 			var steps []int32
 			for s := range nstep {
 				steps = append(steps, int32(s*64), int32(s*2048))

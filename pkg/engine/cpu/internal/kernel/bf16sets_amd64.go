@@ -8,7 +8,7 @@ func assemblyBF16Sets() []*Set {
 		return nil
 	}
 	list := []*Set{newAVX512BF16Set()}
-	if cpuid.CPU.Supports(cpuid.AMXTILE, cpuid.AMXBF16) && permitAMX() {
+	if cpuid.CPU.Supports(cpuid.AMXTILE, cpuid.AMXBF16) && requestAMXPermission() {
 		list = []*Set{newAMXSet(), list[0]}
 	}
 	return list

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// EnvVar is the environment variable that forces one of InstructionSets. If it is not set,
+// InstructionSetEnvVar is the environment variable that forces one of InstructionSets. If it is not set,
 // the engine uses the best instruction set that the processor supports.
-const EnvVar = "LOCKSTEP_CPU"
+const InstructionSetEnvVar = "LOCKSTEP_CPU"
 
 // InstructionSets lists the names of all instruction sets, the best first: four for amd64,
 // one for arm64, and "go", which is plain Go and runs on every processor. "amx" and
@@ -35,10 +35,10 @@ func ChooseSet(set string) (*Set, error) {
 	}
 	list := strings.Join(names, ", ")
 	if slices.ContainsFunc(BF16Sets(), func(k *Set) bool { return k.Name == set }) {
-		return nil, fmt.Errorf("%s=%s is for precision bf16: with fp32 use one of %s, or unset it", EnvVar, set, list)
+		return nil, fmt.Errorf("%s=%s is for precision bf16: with fp32 use one of %s, or unset it", InstructionSetEnvVar, set, list)
 	}
 	if slices.Contains(InstructionSets, set) {
-		return nil, fmt.Errorf("%s=%s, but this processor or this build lacks it: use one of %s, or unset it", EnvVar, set, list)
+		return nil, fmt.Errorf("%s=%s, but this processor or this build lacks it: use one of %s, or unset it", InstructionSetEnvVar, set, list)
 	}
-	return nil, fmt.Errorf("unknown instruction set %s=%q: use one of %s, or unset it", EnvVar, set, list)
+	return nil, fmt.Errorf("unknown instruction set %s=%q: use one of %s, or unset it", InstructionSetEnvVar, set, list)
 }

@@ -4,7 +4,7 @@
 //
 // A [Set] contains all of them for one instruction set. [AvailableSets] lists the sets that
 // this processor supports; [ChooseSet] selects one by name. The environment variable
-// LOCKSTEP_CPU ([EnvVar]) forces one.
+// LOCKSTEP_CPU ([InstructionSetEnvVar]) forces one.
 //
 // # Layout
 //

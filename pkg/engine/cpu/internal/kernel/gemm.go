@@ -41,7 +41,7 @@ type GEMM struct {
 
 	// Deep[b][m] computes tiles of m rows and b blocks of eight outputs, and reads eight
 	// floats per step; Flat[b][m] reads one float per step. b is 1, 2 or 4. The
-	// functions for the numbers of rows in dividedTiles may be nil.
+	// functions for the numbers of rows in firstSplitTileRows may be nil.
 	Deep, Flat [MaxBlocks + 1][maxRows + 1]GEMMFunc
 }
 
@@ -69,9 +69,9 @@ func NewTileTable(n, rows int, offsets func(i int) (in, out int)) []int32 {
 	return table
 }
 
-// dividedTiles contains the rows of the first of two tiles that compute 5, 7, 9, 10 or 11 rows.
+// firstSplitTileRows contains the rows of the first of two tiles that compute 5, 7, 9, 10 or 11 rows.
 // No tile has one row, which takes as long as two.
-var dividedTiles = [maxRows]int{5: 3, 7: 4, 9: 6, 10: 6, 11: 8}
+var firstSplitTileRows = [maxRows]int{5: 3, 7: 4, 9: 6, 10: 6, 11: 8}
 
 // MultiplyRows calls the matrix kernel for the first n rows of a table that NewTileTable
 // has built with tiles of the given number of rows. The last tile may have fewer rows. If set
@@ -84,7 +84,7 @@ func MultiplyRows(set *[maxRows + 1]GEMMFunc, rows int, x, w, y, bias []float32,
 	for rest := n % rows; rest > 0; {
 		m := rest
 		if set[m] == nil {
-			m = dividedTiles[m]
+			m = firstSplitTileRows[m]
 		}
 		set[m](dataPointer(x), dataPointer(w), dataPointer(y), dataPointer(bias), &table[at], dataPointer(steps), wNext, yNext, nstep, 1, accumulate)
 		rest, at = rest-m, at+m

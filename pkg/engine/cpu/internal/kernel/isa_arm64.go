@@ -12,7 +12,7 @@ func newNEONSet() *Set {
 			Weights: winogradWeightsNEON, WeightGradient: winogradWeightGradientNEON,
 		},
 		Deviations: deviationsNEON, Normalize: normalizeNEON, NormSums: normSumsNEON, NormGrad: normGradNEON,
-		CopyBox: copyBox, NormalizeBox: newNormalizeBox(normalizeNEON),
+		CopyBox: goCopyBox, NormalizeBox: newNormalizeBox(normalizeNEON),
 		Sums: sumsNEON, MaxPool: maxPoolNEON, MaxPoolGrad: maxPoolGradNEON,
 		Add: addNEON, ReLU: reluNEON, ReLUGrad: reluGradNEON,
 		BCE: bceNEON, BCEGrad: bceGradNEON, Exp: expNEON,

@@ -5,8 +5,8 @@ import "unsafe"
 // CacheLineBytes is the alignment of every buffer, in bytes: the size of a cache line.
 const CacheLineBytes = 64
 
-// AlignedFloats returns a slice of n zeros whose address is aligned to a cache line.
-func AlignedFloats(n int) []float32 {
+// NewAlignedFloats returns a slice of n zeros whose address is aligned to a cache line.
+func NewAlignedFloats(n int) []float32 {
 	const slack = CacheLineBytes / 4
 	s := make([]float32, n+slack)
 	skip := 0

@@ -1,6 +1,6 @@
 package kernel
 
-func goDeviations(x *float32, pixels int, out *float32) {
+func goSumDeviations(x *float32, pixels int, out *float32) {
 	var sum, squares Block
 	to := BlocksAt(out, 3)
 	for _, v := range BlocksAt(x, pixels) {
@@ -31,7 +31,7 @@ func goNormalize(x, y, p *float32, pixels int) {
 	}
 }
 
-func goNormSums(x, dy, p, mean, out *float32, pixels int) {
+func goSumNormGradients(x, dy, p, mean, out *float32, pixels int) {
 	var sum, dot Block
 	c, m := BlocksAt(p, 3), *blockAt(mean, 0)
 	g := BlocksAt(dy, pixels)
@@ -60,7 +60,7 @@ func goNormGrad(x, dy, dx, p, q *float32, pixels int) {
 	}
 }
 
-func goSums(x *float32, pixels int, out *float32) {
+func goSumPixels(x *float32, pixels int, out *float32) {
 	var sum Block
 	for _, v := range BlocksAt(x, pixels) {
 		for j := range v {
@@ -70,15 +70,15 @@ func goSums(x *float32, pixels int, out *float32) {
 	*blockAt(out, 0) = sum
 }
 
-func copyBox(x, y *float32, b Box) {
+func goCopyBox(x, y *float32, b PixelBox) {
 	b.forEachRow(func(_, from, to int) {
 		copy(BlocksAt(&blockAt(y, to)[0], b.Pixels), BlocksAt(&blockAt(x, from)[0], b.Pixels))
 	})
 }
 
 // newNormalizeBox builds Set.NormalizeBox from Set.Normalize, where no assembly has it.
-func newNormalizeBox(normalize func(x, y, p *float32, pixels int)) func(x, y, p *float32, b Box) {
-	return func(x, y, p *float32, b Box) {
+func newNormalizeBox(normalize func(x, y, p *float32, pixels int)) func(x, y, p *float32, b PixelBox) {
+	return func(x, y, p *float32, b PixelBox) {
 		b.forEachRow(func(plane, from, to int) {
 			normalize(&blockAt(x, from)[0], &blockAt(y, to)[0], &blockAt(p, plane*4*NormFloats)[0], b.Pixels)
 		})

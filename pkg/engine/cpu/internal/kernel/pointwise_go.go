@@ -30,7 +30,7 @@ func goReLUGrad(y, dy, dx *float32, n int) {
 	}
 }
 
-func goLeaky(a, b, y, slope *float32, n int) {
+func goLeakyReLU(a, b, y, slope *float32, n int) {
 	from, to := unsafe.Slice(b, n), unsafe.Slice(y, n)
 	for i, v := range unsafe.Slice(a, n) {
 		f := *slope * from[i]
@@ -48,7 +48,7 @@ func goTanhGrad(y, dy, dx *float32, n int) {
 	}
 }
 
-func goDistances(a, b, out *float32, n int) {
+func goSumAbsDifferences(a, b, out *float32, n int) {
 	var sum Block
 	q := BlocksAt(b, n/Lanes)
 	for i, v := range BlocksAt(a, n/Lanes) {
@@ -59,7 +59,7 @@ func goDistances(a, b, out *float32, n int) {
 	*blockAt(out, 0) = sum
 }
 
-func goSigns(a, b, y, scale *float32, n int) {
+func goScaledDifferenceSigns(a, b, y, scale *float32, n int) {
 	q, to := unsafe.Slice(b, n), unsafe.Slice(y, n)
 	for i, v := range unsafe.Slice(a, n) {
 		switch {
@@ -81,7 +81,7 @@ func goTranspose(dst, src *float32, stride int) {
 	}
 }
 
-func goSpread(dst, src *float32, stride, n int) {
+func goCopyStrided(dst, src *float32, stride, n int) {
 	for i, v := range BlocksAt(src, n) {
 		*blockAt(dst, i*stride) = v
 	}

@@ -19,12 +19,12 @@ type Set struct {
 	// of three blocks (DeviationFloats floats).
 	Deviations func(x *float32, pixels int, out *float32)
 	// Normalize computes y = max(x·p[0] + p[1], p[2]), where p consists of three blocks of
-	// constants (see SetNorm). NaN stays NaN.
+	// constants (see SetNormConstants). NaN stays NaN.
 	Normalize func(x, y, p *float32, pixels int)
 	// CopyBox copies the pixels that b describes from x to y. NormalizeBox also normalizes them
 	// with the constants p, which are NormFloats for each plane.
-	CopyBox      func(x, y *float32, b Box)
-	NormalizeBox func(x, y, p *float32, b Box)
+	CopyBox      func(x, y *float32, b PixelBox)
+	NormalizeBox func(x, y, p *float32, b PixelBox)
 	// NormSums writes a block of Σ dy and a block of Σ dy·(x − mean) to out. The sums
 	// include only pixels where x·p[0] + p[1] > p[2].
 	NormSums func(x, dy, p, mean, out *float32, pixels int)

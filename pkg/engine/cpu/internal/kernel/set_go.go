@@ -13,11 +13,11 @@ func NewPlainGoAVX512Set() *Set {
 // newPlainGoSet returns the plain Go version of the AVX2 Set, for every processor.
 func newPlainGoSet() *Set {
 	return &Set{
-		Name: "go", Vector: Lanes, GEMM: newGoGEMM(6, 2, false), Winograd: newGoWinograd(), Transpose: goTranspose, Spread: goSpread,
-		Deviations: goDeviations, Normalize: goNormalize, NormSums: goNormSums, NormGrad: goNormGrad,
-		CopyBox: copyBox, NormalizeBox: newNormalizeBox(goNormalize),
-		Sums: goSums, MaxPool: goMaxPool, MaxPoolGrad: goMaxPoolGrad,
-		BCE: goBCE, BCEGrad: goBCEGrad, Exp: goExp, Leaky: goLeaky, TanhGrad: goTanhGrad, Distances: goDistances, Signs: goSigns,
+		Name: "go", Vector: Lanes, GEMM: newGoGEMM(6, 2, false), Winograd: newGoWinograd(), Transpose: goTranspose, Spread: goCopyStrided,
+		Deviations: goSumDeviations, Normalize: goNormalize, NormSums: goSumNormGradients, NormGrad: goNormGrad,
+		CopyBox: goCopyBox, NormalizeBox: newNormalizeBox(goNormalize),
+		Sums: goSumPixels, MaxPool: goMaxPool, MaxPoolGrad: goMaxPoolGrad,
+		BCE: goBCE, BCEGrad: goBCEGrad, Exp: goExp, Leaky: goLeakyReLU, TanhGrad: goTanhGrad, Distances: goSumAbsDifferences, Signs: goScaledDifferenceSigns,
 		Add: goAdd, ReLU: goReLU, ReLUGrad: goReLUGrad, Adam: goAdam, Momentum: goMomentum, SGD: goSGD,
 	}
 }

@@ -77,7 +77,7 @@ func setCalls(k *Set) (calls []setCall, buffers [][]float32) {
 	)
 	rng := rand.New(rand.NewPCG(11, 12))
 	buffer := func() *float32 {
-		v := AlignedFloats(square * Lanes)
+		v := NewAlignedFloats(square * Lanes)
 		for i := range v {
 			v[i] = float32(rng.IntN(1<<20)+1) / (1 << 18)
 			if len(buffers) == 0 && i%3 == 0 { // the others are positive, for roots are computed of v
@@ -107,7 +107,7 @@ func setCalls(k *Set) (calls []setCall, buffers [][]float32) {
 			f(x, w, y, c, &rows[0], &list[0], wNext, 4*Lanes, steps, 1, false)
 		}
 	}
-	box := Box{Pixels: pixels / 8, Rows: 4, Planes: 2, FromRow: pixels / 8 * 4 * Lanes, FromPlane: pixels / 2 * 4 * Lanes, ToRow: pixels / 8 * 4 * Lanes, ToPlane: pixels / 2 * 4 * Lanes}
+	box := PixelBox{Pixels: pixels / 8, Rows: 4, Planes: 2, FromRow: pixels / 8 * 4 * Lanes, FromPlane: pixels / 2 * 4 * Lanes, ToRow: pixels / 8 * 4 * Lanes, ToPlane: pixels / 2 * 4 * Lanes}
 	products := k.GEMM.Rows * blocks * Lanes * steps
 	g := k.Winograd
 	return []setCall{

@@ -13,7 +13,7 @@ const gap = 16
 
 func checkWinograd(t *testing.T, fast, slow *Set) {
 	rng := rand.New(rand.NewPCG(4, 4))
-	tmp := AlignedFloats(Points * fast.Vector)
+	tmp := NewAlignedFloats(Points * fast.Vector)
 	run := func(name string, size int, f func(k *Winograd, from, to *float32)) {
 		t.Helper()
 		from, _ := randomValues(rng, 10000)

@@ -12,7 +12,7 @@ func BenchmarkAdam(b *testing.B) {
 			if err != nil {
 				b.Skip(err)
 			}
-			w, g, m, v := AlignedFloats(size), AlignedFloats(size), AlignedFloats(size), AlignedFloats(size)
+			w, g, m, v := NewAlignedFloats(size), NewAlignedFloats(size), NewAlignedFloats(size), NewAlignedFloats(size)
 			c := [Lanes]float32{0, 0.9, 0.1, 0.999, 0.001, 1, 1e-8, 1e-3}
 			for b.Loop() {
 				k.Adam(&w[0], &g[0], &m[0], &v[0], &c[0], size)

@@ -1,19 +1,19 @@
 package kernel
 
-// multiplyFunc multiplies up to six vectors by one of the constant matrices of Winograd's
+// matrixProductFunc multiplies up to six vectors by one of the constant matrices of Winograd's
 // transforms, which Lavin and Gray call Bᵀ, A and G.
-type multiplyFunc func(d, to *[6]Block)
+type matrixProductFunc func(d, to *[6]Block)
 
 func newGoWinograd() Winograd {
 	return Winograd{
-		Input: newGoWinogradTransform(6, multiplyBT), NormInput: goWinogradNormInput, Gradient: newGoWinogradTransform(4, multiplyA), Output: goWinogradOutput,
+		Input: newGoWinogradTransform(6, multiplyByBT), NormInput: goWinogradNormInput, Gradient: newGoWinogradTransform(4, multiplyByA), Output: goWinogradOutput,
 		Weights: goWinogradWeights, WeightGradient: goWinogradWeightGradient,
 	}
 }
 
 // transformSquare transforms n×n vectors to m×m vectors: it multiplies the columns, and
 // then the rows, by a matrix. load and store return addresses.
-func transformSquare(n, m int, multiply multiplyFunc, load, store func(i, j int) *Block) {
+func transformSquare(n, m int, multiply matrixProductFunc, load, store func(i, j int) *Block) {
 	var half [6][6]Block // [column][row]
 	var d, to [6]Block
 	for j := range n {
@@ -33,7 +33,7 @@ func transformSquare(n, m int, multiply multiplyFunc, load, store func(i, j int)
 	}
 }
 
-func newGoWinogradTransform(n int, multiply multiplyFunc) func(x, v, tmp *float32, row, plane, ld, step, blocks int) {
+func newGoWinogradTransform(n int, multiply matrixProductFunc) func(x, v, tmp *float32, row, plane, ld, step, blocks int) {
 	return func(x, v, _ *float32, row, plane, ld, step, blocks int) {
 		for b := range blocks {
 			transformSquare(n, 6, multiply,
@@ -46,7 +46,7 @@ func newGoWinogradTransform(n int, multiply multiplyFunc) func(x, v, tmp *float3
 func goWinogradNormInput(x, v, _, p *float32, row, plane, ld, step, blocks int) {
 	for b := range blocks {
 		var d Block
-		transformSquare(6, 6, multiplyBT,
+		transformSquare(6, 6, multiplyByBT,
 			func(i, j int) *Block {
 				d = goNormalizeBlock(blockAt(x, b*plane+i*row+j*4*Lanes), BlocksAt(&blockAt(p, b*4*NormFloats)[0], 3))
 				return &d
@@ -58,7 +58,7 @@ func goWinogradNormInput(x, v, _, p *float32, row, plane, ld, step, blocks int) 
 func goWinogradOutput(m, y, bias, _ *float32, ld, row, plane, biasStep, blocks int) {
 	for b := range blocks {
 		shift := blockAt(bias, b*biasStep)
-		transformSquare(6, 4, multiplyAT,
+		transformSquare(6, 4, multiplyByAT,
 			func(i, j int) *Block { return blockAt(m, b*4*Lanes+(6*i+j)*ld) },
 			func(i, j int) *Block { return blockAt(y, b*plane+i*row+j*4*Lanes) })
 		for i := range 4 {
@@ -74,7 +74,7 @@ func goWinogradOutput(m, y, bias, _ *float32, ld, row, plane, biasStep, blocks i
 
 func goWinogradWeights(w, u, _ *float32, ld int) {
 	for c := range Lanes {
-		transformSquare(3, 6, multiplyG,
+		transformSquare(3, 6, multiplyByG,
 			func(i, j int) *Block { return blockAt(w, ((3*i+j)*Lanes+c)*4*Lanes) },
 			func(i, j int) *Block { return blockAt(u, (6*i+j)*ld+c*4*Lanes) })
 	}
@@ -82,7 +82,7 @@ func goWinogradWeights(w, u, _ *float32, ld int) {
 
 func goWinogradWeightGradient(d, dw, _ *float32, ld int) {
 	for c := range Lanes {
-		transformSquare(6, 3, multiplyGT,
+		transformSquare(6, 3, multiplyByGT,
 			func(i, j int) *Block { return blockAt(d, (6*i+j)*ld+c*4*Lanes) },
 			func(i, j int) *Block { return blockAt(dw, ((3*i+j)*Lanes+c)*4*Lanes) })
 	}
@@ -91,7 +91,7 @@ func goWinogradWeightGradient(d, dw, _ *float32, ld int) {
 func goWinogradWeightPair(w, u, _ *float32, next, ld, row int) {
 	for half := range 2 {
 		for c := range Lanes {
-			transformSquare(3, 6, multiplyG,
+			transformSquare(3, 6, multiplyByG,
 				func(i, j int) *Block { return blockAt(w, half*next+((3*i+j)*Lanes+c)*4*Lanes) },
 				func(i, j int) *Block { return blockAt(u, (6*i+j)*ld+c*row+half*4*Lanes) })
 		}
@@ -101,15 +101,15 @@ func goWinogradWeightPair(w, u, _ *float32, next, ld, row int) {
 func goWinogradWeightGradientPair(d, dw, _ *float32, next, ld, row int) {
 	for half := range 2 {
 		for c := range Lanes {
-			transformSquare(6, 3, multiplyGT,
+			transformSquare(6, 3, multiplyByGT,
 				func(i, j int) *Block { return blockAt(d, (6*i+j)*ld+c*row+half*4*Lanes) },
 				func(i, j int) *Block { return blockAt(dw, half*next+((3*i+j)*Lanes+c)*4*Lanes) })
 		}
 	}
 }
 
-// multiplyBT multiplies by Bᵀ, for inputs.
-func multiplyBT(d, to *[6]Block) {
+// multiplyByBT multiplies by Bᵀ, for inputs.
+func multiplyByBT(d, to *[6]Block) {
 	for l := range Lanes {
 		d0, d1, d2, d3, d4, d5 := d[0][l], d[1][l], d[2][l], d[3][l], d[4][l], d[5][l]
 		to[0][l] = 4*d0 - 5*d2 + d4
@@ -121,8 +121,8 @@ func multiplyBT(d, to *[6]Block) {
 	}
 }
 
-// multiplyA multiplies by A, for gradients of outputs.
-func multiplyA(d, to *[6]Block) {
+// multiplyByA multiplies by A, for gradients of outputs.
+func multiplyByA(d, to *[6]Block) {
 	for l := range Lanes {
 		d0, d1, d2, d3 := d[0][l], d[1][l], d[2][l], d[3][l]
 		to[0][l], to[5][l] = d0, d3
@@ -133,8 +133,8 @@ func multiplyA(d, to *[6]Block) {
 	}
 }
 
-// multiplyAT multiplies by Aᵀ, for outputs.
-func multiplyAT(d, to *[6]Block) {
+// multiplyByAT multiplies by Aᵀ, for outputs.
+func multiplyByAT(d, to *[6]Block) {
 	for l := range Lanes {
 		p, q, r, t := d[1][l]+d[2][l], d[1][l]-d[2][l], d[3][l]+d[4][l], d[3][l]-d[4][l]
 		to[0][l] = d[0][l] + p + r
@@ -144,8 +144,8 @@ func multiplyAT(d, to *[6]Block) {
 	}
 }
 
-// multiplyG multiplies by G, for weights.
-func multiplyG(d, to *[6]Block) {
+// multiplyByG multiplies by G, for weights.
+func multiplyByG(d, to *[6]Block) {
 	for l := range Lanes {
 		d0, d1, d2 := d[0][l], d[1][l], d[2][l]
 		to[0][l], to[5][l] = d0/4, d2
@@ -156,8 +156,8 @@ func multiplyG(d, to *[6]Block) {
 	}
 }
 
-// multiplyGT multiplies by Gᵀ, for gradients of weights.
-func multiplyGT(d, to *[6]Block) {
+// multiplyByGT multiplies by Gᵀ, for gradients of weights.
+func multiplyByGT(d, to *[6]Block) {
 	for l := range Lanes {
 		p, q, r, t := d[1][l]+d[2][l], d[2][l]-d[1][l], d[3][l]+d[4][l], d[3][l]-d[4][l]
 		to[0][l] = d[0][l]/4 - p/6 + r/24

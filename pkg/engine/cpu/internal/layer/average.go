@@ -117,8 +117,8 @@ func (x *Builder) buildPadding(c Operation) ([]threads.Task, error) {
 	if c.Op == plan.OpPadBackward {
 		small, large = large, small
 	}
-	before, ok1 := perAxis(c.Attr.Pad, small.Logical, 0, 0)
-	after, ok2 := perAxis(c.Attr.PadEnd, small.Logical, 0, 0)
+	before, ok1 := attributePerAxis(c.Attr.Pad, small.Logical, 0, 0)
+	after, ok2 := attributePerAxis(c.Attr.PadEnd, small.Logical, 0, 0)
 	if !ok1 || !ok2 {
 		return nil, c.errorf("padding is %v before and %v after: want a number of at least 0 for each spatial dimension", c.Attr.Pad, c.Attr.PadEnd)
 	}

@@ -40,7 +40,7 @@ func (x *Builder) buildBatchNorm(c Operation, s *workspace.Statistics) ([]thread
 				if !c.Attr.Saved {
 					inv = float32(1 / math.Sqrt(float64(inv)+c.Attr.Epsilon))
 				}
-				kernel.SetBatchNorm(norm, j, gamma.Data[j], beta.Data[j], mean.Data[j], inv, c.Attr.ReLU)
+				kernel.SetBatchNormConstants(norm, j, gamma.Data[j], beta.Data[j], mean.Data[j], inv, c.Attr.ReLU)
 			}
 		}})
 	}
@@ -65,18 +65,18 @@ func (x *Builder) newStatisticsTasks(c Operation, s *workspace.Statistics, cut p
 		s = cut.newStatistics()
 		x.ReserveStatistics(s.Size())
 	}
-	m := x.newStatisticsMerge(c, s, norm)
+	m := x.newStatisticsReduction(c, s, norm)
 	if !own {
-		return x.newExchangeTasks(m)
+		return x.newReductionTasks(m)
 	}
 	images := cut.imagesPerPart()
 	compute := func(part, channel int) {
 		n, at := part/cut.perPlane*images, part%cut.perPlane*workspace.MaxChunkPixels*lanes
 		for i := n; i < min(n+images, cut.images); i++ {
 			from, _ := in.Block(i, channel)
-			to := x.Partial[s.Offset(part, channel):]
+			to := x.Partial[s.PartOffset(part, channel):]
 			if i == n {
-				to = s.Begin(x.Partial, part, channel, from[at:])
+				to = s.BeginPart(x.Partial, part, channel, from[at:])
 			}
 			x.Set.Deviations(&from[at], min(workspace.MaxChunkPixels, cut.pixels-at/lanes), &to[0])
 		}
@@ -97,13 +97,13 @@ func (x *Builder) newStatisticsTasks(c Operation, s *workspace.Statistics, cut p
 		for i := lo; i < hi; i++ {
 			compute(i/cut.channels, i%cut.channels)
 		}
-	}}}, x.newExchangeTasks(m)...)
+	}}}, x.newReductionTasks(m)...)
 }
 
-// normMerge computes results of a batch norm, or of its gradient, from sums over parts of the
+// normReduction computes results of a batch norm, or of its gradient, from sums over parts of the
 // pixels. merge writes the total sums of a channel block to Workspace.Moments, and finish reads
 // them. If sync is set, exchange adds the sums of the other workers in between.
-type normMerge struct {
+type normReduction struct {
 	layer    string
 	sync     bool
 	channels int // in blocks
@@ -112,23 +112,23 @@ type normMerge struct {
 	finish   func(channel int)
 }
 
-func (m *normMerge) mergeAndFinish(lo, hi int) {
+func (m *normReduction) mergeAndFinish(lo, hi int) {
 	for channel := lo; channel < hi; channel++ {
 		m.merge(channel)
 		m.finish(channel)
 	}
 }
 
-func (x *Builder) newStatisticsMerge(c Operation, s *workspace.Statistics, norm []float32) normMerge {
+func (x *Builder) newStatisticsReduction(c Operation, s *workspace.Statistics, norm []float32) normReduction {
 	in, gamma, beta, mean, variance, savedMean, savedInv := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Inputs[4], c.Outputs[1], c.Outputs[2]
 	channels, all := in.Shape[1], s.Channels*lanes
 	x.ReserveMoments(2 * all)
 	own := float64(in.Shape[0] * in.Shape[2] * in.Shape[3])
 	total := own
-	return normMerge{
+	return normReduction{
 		layer: c.Name, sync: c.Attr.Sync, channels: s.Channels,
 		merge: func(b int) {
-			m, m2 := s.Merge(x.Partial, b)
+			m, m2 := s.MergeParts(x.Partial, b)
 			copy(x.Moments[b*lanes:], m[:])
 			copy(x.Moments[all+b*lanes:], m2[:])
 		},
@@ -140,25 +140,25 @@ func (x *Builder) newStatisticsMerge(c Operation, s *workspace.Statistics, norm 
 			unbiased := total / max(1, total-1)
 			for j := b * lanes; j < (b+1)*lanes; j++ {
 				if j >= channels {
-					savedMean.Set(j, 0)
-					savedInv.Set(j, 0)
+					savedMean.SetElement(j, 0)
+					savedInv.SetElement(j, 0)
 					continue
 				}
 				m, v := x.Moments[j], x.Moments[all+j]/total
 				inv := float32(1 / math.Sqrt(v+c.Attr.Epsilon))
-				savedMean.Set(j, float32(m))
-				savedInv.Set(j, inv)
+				savedMean.SetElement(j, float32(m))
+				savedInv.SetElement(j, inv)
 				mean.Data[j] = float32((1-c.Attr.Momentum)*float64(mean.Data[j]) + c.Attr.Momentum*m)
 				variance.Data[j] = float32((1-c.Attr.Momentum)*float64(variance.Data[j]) + c.Attr.Momentum*v*unbiased)
-				kernel.SetBatchNorm(norm, j, gamma.Data[j], beta.Data[j], float32(m), inv, c.Attr.ReLU)
+				kernel.SetBatchNormConstants(norm, j, gamma.Data[j], beta.Data[j], float32(m), inv, c.Attr.ReLU)
 			}
 		},
 	}
 }
 
-// newExchangeTasks returns the tasks that run m for all channel blocks. One thread runs them,
+// newReductionTasks returns the tasks that run m for all channel blocks. One thread runs them,
 // because waking the others would take longer.
-func (x *Builder) newExchangeTasks(m normMerge) []threads.Task {
+func (x *Builder) newReductionTasks(m normReduction) []threads.Task {
 	if !m.sync {
 		return []threads.Task{{Items: 1, Run: func(*threads.Worker, int, int) {
 			m.mergeAndFinish(0, m.channels)
@@ -223,9 +223,9 @@ func (x *Builder) buildBatchNormGradient(c Operation) ([]threads.Task, error) {
 	setConstants := func(lo, hi int) {
 		for j := lo * lanes; j < min(hi*lanes, s[1]); j++ {
 			if c.Attr.ReLU {
-				kernel.SetBatchNorm(norm, j, gamma.Data[j], beta.Data[j], mean.Data[j], inv.Data[j], true)
+				kernel.SetBatchNormConstants(norm, j, gamma.Data[j], beta.Data[j], mean.Data[j], inv.Data[j], true)
 			} else {
-				kernel.SetNorm(norm, j, 1, 0, float32(math.Inf(-1)))
+				kernel.SetNormConstants(norm, j, 1, 0, float32(math.Inf(-1)))
 			}
 		}
 	}
@@ -244,35 +244,35 @@ func (x *Builder) buildBatchNormGradient(c Operation) ([]threads.Task, error) {
 		to, _ := dx.Block(n, channel)
 		k.NormGrad(&from[first], &g[first], &to[first], &norm[channel*kernel.NormFloats], &params[channel*kernel.NormGradFloats], pixels)
 	}
-	m := x.newGradientMerge(c, cut, params)
+	m := x.newGradientReduction(c, cut, params)
 	task, ok := cut.newChannelTask(x.Threads, func(lo, hi int) {
 		setConstants(lo, hi)
-		cut.forEachOf(lo, hi, computeSums)
+		cut.forEachChunk(lo, hi, computeSums)
 		m.mergeAndFinish(lo, hi)
 		if dx.IsPresent() {
-			cut.forEachOf(lo, hi, computeGradient)
+			cut.forEachChunk(lo, hi, computeGradient)
 		}
 	})
 	if ok && !m.sync {
 		return []threads.Task{task}, nil
 	}
 	all := []threads.Task{{Items: 1, Run: func(*threads.Worker, int, int) { setConstants(0, cut.channels) }}, cut.newChunkTask(computeSums)}
-	all = append(all, x.newExchangeTasks(m)...)
+	all = append(all, x.newReductionTasks(m)...)
 	if dx.IsPresent() {
 		all = append(all, cut.newChunkTask(computeGradient))
 	}
 	return all, nil
 }
 
-// newGradientMerge computes dγ and dβ from the sums of the chunks, and from them the
+// newGradientReduction computes dγ and dβ from the sums of the chunks, and from them the
 // constants params of kernel.Set.NormGrad.
-func (x *Builder) newGradientMerge(c Operation, cut planeChunks, params []float32) normMerge {
+func (x *Builder) newGradientReduction(c Operation, cut planeChunks, params []float32) normReduction {
 	gamma, mean, inv, dgamma, dbeta := c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Outputs[1], c.Outputs[2]
 	channels, all := c.Inputs[0].Shape[1], cut.channels*lanes
 	x.ReserveMoments(2 * all)
 	own := float64(cut.images * cut.pixels)
 	total := own
-	return normMerge{
+	return normReduction{
 		layer: c.Name, sync: c.Attr.Sync && c.Outputs[0].IsPresent(), channels: cut.channels,
 		merge: func(b int) {
 			sum, dot := sumChunkPairs(cut, b, x.Shared)
@@ -282,8 +282,8 @@ func (x *Builder) newGradientMerge(c Operation, cut planeChunks, params []float3
 				if j < channels {
 					dg, db = dot[l]*float64(inv.Data[j]), sum[l]
 				}
-				dgamma.Set(j, float32(dg))
-				dbeta.Set(j, float32(db))
+				dgamma.SetElement(j, float32(dg))
+				dbeta.SetElement(j, float32(db))
 				x.Moments[j], x.Moments[all+j] = dg, db
 			}
 		},
@@ -324,7 +324,7 @@ func (x *Builder) buildBiasGradient(c Operation) ([]threads.Task, error) {
 		}
 	}
 	task, ok := cut.newChannelTask(x.Threads, func(lo, hi int) {
-		cut.forEachOf(lo, hi, computeSums)
+		cut.forEachChunk(lo, hi, computeSums)
 		merge(lo, hi)
 	})
 	if ok {

@@ -13,7 +13,7 @@ import (
 // of an operation and return its tasks; Tasks selects the method.
 type Builder struct {
 	*workspace.Workspace
-	norms       *NormState
+	norms       *SyncNormState
 	convolution string
 	statistics  *workspace.Statistics // of the output of the previous operation; nil if it computes none
 	pixelLoss   *pixelLoss            // of the forward pass, whose sums the gradient needs; nil if there is none
@@ -22,12 +22,12 @@ type Builder struct {
 	products, rounded int
 }
 
-// CountRounded returns how many convolutions, fully connected layers and their gradients
+// CountBF16Operations returns how many convolutions, fully connected layers and their gradients
 // round their operands to bfloat16, and how many there are.
-func (x *Builder) CountRounded() (rounded, all int) { return x.rounded, x.products }
+func (x *Builder) CountBF16Operations() (rounded, all int) { return x.rounded, x.products }
 
-// NormState is the state that the synchronized batch norms of an executable share.
-type NormState struct {
+// SyncNormState is the state that the synchronized batch norms of an executable share.
+type SyncNormState struct {
 	Statistics engine.NormExchange
 	Failed     error                 // the error of an exchange in the current step
 	OnWait     func(start time.Time) // called when an exchange that began at start has ended
@@ -35,12 +35,12 @@ type NormState struct {
 
 // NewBuilder returns a Builder whose tasks use the memory of w. convolution is
 // engine.Options.Convolution.
-func NewBuilder(w *workspace.Workspace, n *NormState, convolution string) *Builder {
+func NewBuilder(w *workspace.Workspace, n *SyncNormState, convolution string) *Builder {
 	return &Builder{Workspace: w, norms: n, convolution: convolution}
 }
 
-// Tasks checks and builds operation c. Call it in the order of the program.
-func (x *Builder) Tasks(c Operation) ([]threads.Task, error) {
+// BuildTasks checks and builds operation c. Call it in the order of the program.
+func (x *Builder) BuildTasks(c Operation) ([]threads.Task, error) {
 	statistics := x.statistics // of c.Inputs[0]
 	x.statistics = nil
 	if !c.Outputs[0].IsPresent() && c.Op != plan.OpBatchNormBackward {

@@ -43,10 +43,10 @@ func (c Operation) errorf(format string, args ...any) error {
 	return fmt.Errorf("kernel %s %q with shapes %s → %s: %s", c.Op, c.Name, list(c.Inputs), list(c.Outputs), fmt.Sprintf(format, args...))
 }
 
-// perAxis returns an attribute's values v for depth, height and width; axes that shape
+// attributePerAxis returns an attribute's values v for depth, height and width; axes that shape
 // lacks get the value missing. ok reports whether v has one value ≥ minimum for each
 // spatial dimension of shape.
-func perAxis(v, shape []int, minimum, missing int) (all [3]int, ok bool) {
+func attributePerAxis(v, shape []int, minimum, missing int) (all [3]int, ok bool) {
 	n := len(shape) - 2
 	if len(v) != n || n < 1 || n > 3 || slices.Min(v) < minimum {
 		return all, false

@@ -44,10 +44,10 @@ func (x *Builder) buildConcat(c Operation) ([]threads.Task, error) {
 	pixels := y.Shape[2] * y.Shape[3]
 	return []threads.Task{{Items: y.Shape[0], Run: func(_ *threads.Worker, lo, hi int) {
 		for n := lo; n < hi; n++ {
-			out := imageFloats(y, n)
+			out := imageData(y, n)
 			clearPadding(out, y.Shape[1], pixels)
-			copyChannels(out, imageFloats(a, n), 0, 0, a.Shape[1], pixels)
-			copyChannels(out, imageFloats(b, n), a.Shape[1], 0, b.Shape[1], pixels)
+			copyChannels(out, imageData(a, n), 0, 0, a.Shape[1], pixels)
+			copyChannels(out, imageData(b, n), a.Shape[1], 0, b.Shape[1], pixels)
 		}
 	}}}, nil
 }
@@ -68,14 +68,14 @@ func (x *Builder) buildSlice(c Operation) ([]threads.Task, error) {
 	pixels := y.Shape[2] * y.Shape[3]
 	return []threads.Task{{Items: y.Shape[0], Run: func(_ *threads.Worker, lo, hi int) {
 		for n := lo; n < hi; n++ {
-			out := imageFloats(y, n)
+			out := imageData(y, n)
 			clearPadding(out, y.Shape[1], pixels)
-			copyChannels(out, imageFloats(in, n), 0, c.Attr.Offset, y.Shape[1], pixels)
+			copyChannels(out, imageData(in, n), 0, c.Attr.Offset, y.Shape[1], pixels)
 		}
 	}}}, nil
 }
 
-func imageFloats(o tensor.Operand, n int) []float32 {
+func imageData(o tensor.Operand, n int) []float32 {
 	size := tensor.ChannelBlocks(o.Shape[1]) * o.Shape[2] * o.Shape[3] * lanes
 	return o.Data[n*size:][:size]
 }

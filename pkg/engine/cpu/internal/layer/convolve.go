@@ -32,8 +32,8 @@ func (x *Builder) buildConvolution(c Operation) ([]threads.Task, error) {
 	if large.Layout != tensor.ActivationLayout || small.Layout != tensor.ActivationLayout || weights.Layout != tensor.WeightLayout {
 		return nil, c.errorf("want activations [n,c,…] and weights with the same number of dimensions")
 	}
-	stride, ok1 := perAxis(c.Attr.Stride, large.Logical, 1, 1)
-	pad, ok2 := perAxis(c.Attr.Pad, large.Logical, 0, 0)
+	stride, ok1 := attributePerAxis(c.Attr.Stride, large.Logical, 1, 1)
+	pad, ok2 := attributePerAxis(c.Attr.Pad, large.Logical, 0, 0)
 	if !ok1 || !ok2 {
 		return nil, c.errorf("stride is %v and pad is %v: want a stride of at least 1 and a pad of at least 0 for each spatial dimension", c.Attr.Stride, c.Attr.Pad)
 	}
@@ -41,7 +41,7 @@ func (x *Builder) buildConvolution(c Operation) ([]threads.Task, error) {
 	transposed := c.Op == plan.OpConvTranspose || c.Op == plan.OpConvTransposeBackwardData || c.Op == plan.OpConvTransposeBackwardWeights
 	fits := l[0] == s[0] && w[0] == s[1] && w[1] == l[1] && len(large.Logical) == len(small.Logical) && len(large.Logical) == len(weights.Logical)
 	for i := range stride {
-		fits = fits && sizesMatch(large.Space[i], small.Space[i], weights.Space[i], stride[i], pad[i], transposed)
+		fits = fits && convSizesMatch(large.Space[i], small.Space[i], weights.Space[i], stride[i], pad[i], transposed)
 	}
 	if !fits {
 		return nil, c.errorf("the shapes do not match stride %v and pad %v", c.Attr.Stride, c.Attr.Pad)
@@ -52,16 +52,16 @@ func (x *Builder) buildConvolution(c Operation) ([]threads.Task, error) {
 	winograd := conv.ShouldUseWinograd(x.convolution, large, small, weights, stride, pad)
 	gather := conv.NewGeometry(large, small, weights, stride, pad, false)
 	x.products++
-	if conv.ShouldUseRounded(x.Set.BF16, x.convolution, large, small, gather, winograd) {
+	if conv.ShouldUseBF16(x.Set.BF16, x.convolution, large, small, gather, winograd) {
 		x.rounded++
 		switch c.Op {
 		case plan.OpConvBackwardWeights, plan.OpConvTransposeBackwardWeights:
-			return conv.NewRoundedGradient(x.Workspace, large, small, weights, gather).Tasks(), nil
+			return conv.NewDirectBF16Gradient(x.Workspace, large, small, weights, gather).Tasks(), nil
 		case plan.OpConv, plan.OpConvTransposeBackwardData:
-			return x.buildConvTasks(c, conv.NewRounded(x.Workspace, large, weights, small, bias.Data, gather, false)), nil
+			return x.buildConvTasks(c, conv.NewDirectBF16(x.Workspace, large, weights, small, bias.Data, gather, false)), nil
 		default:
 			scatter := conv.NewGeometry(large, small, weights, stride, pad, true)
-			return x.buildConvTasks(c, conv.NewRounded(x.Workspace, small, weights, large, bias.Data, scatter, true)), nil
+			return x.buildConvTasks(c, conv.NewDirectBF16(x.Workspace, small, weights, large, bias.Data, scatter, true)), nil
 		}
 	}
 	if winograd {
@@ -85,10 +85,10 @@ func (x *Builder) buildConvolution(c Operation) ([]threads.Task, error) {
 	}
 }
 
-// sizesMatch reports whether the sizes of the large and the small map along an axis match
+// convSizesMatch reports whether the sizes of the large and the small map along an axis match
 // the window. For a transposed convolution the small size determines the large one. A
 // convolution ignores rows at the end that no window reaches.
-func sizesMatch(large, small, kernel, stride, pad int, transposed bool) bool {
+func convSizesMatch(large, small, kernel, stride, pad int, transposed bool) bool {
 	if transposed {
 		return large == (small-1)*stride-2*pad+kernel
 	}

@@ -34,11 +34,11 @@ func (x *Builder) buildDiceBCE(c Operation) ([]threads.Task, error) {
 	if !slices.Equal(z.Logical, t.Logical) || z.Layout != tensor.ActivationLayout || t.Layout != tensor.ActivationLayout {
 		return nil, c.errorf("want logits and targets [n,c,…] of the same shape")
 	}
-	d := &diceLoss{ws: x.Workspace, z: z, t: t, weight: c.Attr.DiceWeight, elements: newElementRuns(z), zeros: kernel.AlignedFloats(maxRunElements)}
+	d := &diceLoss{ws: x.Workspace, z: z, t: t, weight: c.Attr.DiceWeight, elements: newElementRuns(z), zeros: kernel.NewAlignedFloats(maxRunElements)}
 	d.perMap = len(d.elements.runs) / (z.Shape[0] * z.Shape[1])
 	d.sums = make([]diceSums, len(d.elements.runs))
 	x.ReserveScratch(runScratchFloats + lanes)
-	add := threads.Task{Items: len(d.elements.runs), Run: d.sumRuns}
+	add := threads.Task{Items: len(d.elements.runs), Run: d.sumElementRuns}
 	if c.Op == plan.OpDiceBCE {
 		loss := c.Outputs[0]
 		if !loss.IsVector(1) {
@@ -51,8 +51,8 @@ func (x *Builder) buildDiceBCE(c Operation) ([]threads.Task, error) {
 		return nil, c.errorf("want a gradient of the loss of shape [1] and a result with the shape of the logits")
 	}
 	size := z.Layout.Size(z.Shape)
-	return []threads.Task{add, {Items: tensor.CeilDiv(size, workspace.ItemFloats), Run: func(_ *threads.Worker, lo, hi int) {
-		clear(dz.Data[lo*workspace.ItemFloats : min(size, hi*workspace.ItemFloats)]) // padding
+	return []threads.Task{add, {Items: tensor.CeilDiv(size, workspace.TaskItemFloats), Run: func(_ *threads.Worker, lo, hi int) {
+		clear(dz.Data[lo*workspace.TaskItemFloats : min(size, hi*workspace.TaskItemFloats)]) // padding
 	}}, {Items: len(d.elements.runs), Run: func(w *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			d.writeGradient(w, i, float64(dloss.Data[0]), dz)
@@ -71,7 +71,7 @@ func (d *diceLoss) computeProbabilities(w *threads.Worker, i int) (logits, targe
 	return logits, targets, p
 }
 
-func (d *diceLoss) sumRuns(w *threads.Worker, lo, hi int) {
+func (d *diceLoss) sumElementRuns(w *threads.Worker, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		logits, targets, p := d.computeProbabilities(w, i)
 		n := d.elements.runs[i].count

@@ -27,7 +27,7 @@ func (x *Builder) buildL1(c Operation) ([]threads.Task, error) {
 		return nil, c.errorf("the exponential term needs an activation [n,c,…]")
 	}
 	size := y.Layout.Size(y.Shape)
-	pieces, images := tensor.CeilDiv(size, workspace.ItemFloats), 0
+	pieces, images := tensor.CeilDiv(size, workspace.TaskItemFloats), 0
 	plane, image := 0, 0
 	if weight != 0 {
 		plane, images = y.PlaneFloats(), y.Shape[0]
@@ -44,7 +44,7 @@ func (x *Builder) buildL1(c Operation) ([]threads.Task, error) {
 		return []threads.Task{{Items: pieces, Run: func(_ *threads.Worker, lo, hi int) {
 			for i := lo; i < hi; i++ {
 				var sum kernel.Block
-				k.Distances(&y.Data[i*workspace.ItemFloats], &t.Data[i*workspace.ItemFloats], &sum[0], min(workspace.ItemFloats, size-i*workspace.ItemFloats))
+				k.Distances(&y.Data[i*workspace.TaskItemFloats], &t.Data[i*workspace.TaskItemFloats], &sum[0], min(workspace.TaskItemFloats, size-i*workspace.TaskItemFloats))
 				parts[i] = 0
 				for _, v := range sum {
 					parts[i] += float64(v)
@@ -75,7 +75,7 @@ func (x *Builder) buildL1(c Operation) ([]threads.Task, error) {
 	return []threads.Task{{Items: pieces, Run: func(_ *threads.Worker, lo, hi int) {
 		scale := float32(float64(dloss.Data[0]) / float64(y.Elements()))
 		for i := lo; i < hi; i++ {
-			k.Signs(&y.Data[i*workspace.ItemFloats], &t.Data[i*workspace.ItemFloats], &dy.Data[i*workspace.ItemFloats], &scale, min(workspace.ItemFloats, size-i*workspace.ItemFloats))
+			k.Signs(&y.Data[i*workspace.TaskItemFloats], &t.Data[i*workspace.TaskItemFloats], &dy.Data[i*workspace.TaskItemFloats], &scale, min(workspace.TaskItemFloats, size-i*workspace.TaskItemFloats))
 		}
 	}}, {Items: images, Run: func(_ *threads.Worker, lo, hi int) {
 		scale := float64(dloss.Data[0]) * weight * expTermFactor / first

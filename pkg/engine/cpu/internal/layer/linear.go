@@ -55,8 +55,8 @@ func (x *Builder) buildReshape(c Operation) ([]threads.Task, error) {
 	}
 	if in.Layout == y.Layout && slices.Equal(in.Logical, y.Logical) {
 		n := y.Layout.Size(y.Shape)
-		return []threads.Task{{Items: tensor.CeilDiv(n, workspace.ItemFloats), Run: func(_ *threads.Worker, lo, hi int) {
-			copy(y.Data[lo*workspace.ItemFloats:min(n, hi*workspace.ItemFloats)], in.Data[lo*workspace.ItemFloats:])
+		return []threads.Task{{Items: tensor.CeilDiv(n, workspace.TaskItemFloats), Run: func(_ *threads.Worker, lo, hi int) {
+			copy(y.Data[lo*workspace.TaskItemFloats:min(n, hi*workspace.TaskItemFloats)], in.Data[lo*workspace.TaskItemFloats:])
 		}}}, nil
 	}
 	x.ReserveShared(in.Elements())

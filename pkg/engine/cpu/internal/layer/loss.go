@@ -91,8 +91,8 @@ func (x *Builder) buildBCEGradient(c Operation) ([]threads.Task, error) {
 	e := newElementRuns(z)
 	size := z.Layout.Size(z.Shape)
 	x.ReserveScratch(runScratchFloats + lanes)
-	return []threads.Task{{Items: tensor.CeilDiv(size, workspace.ItemFloats), Run: func(_ *threads.Worker, lo, hi int) {
-		clear(dz.Data[lo*workspace.ItemFloats : min(size, hi*workspace.ItemFloats)]) // padding
+	return []threads.Task{{Items: tensor.CeilDiv(size, workspace.TaskItemFloats), Run: func(_ *threads.Worker, lo, hi int) {
+		clear(dz.Data[lo*workspace.TaskItemFloats : min(size, hi*workspace.TaskItemFloats)]) // padding
 	}}, {Items: len(e.runs), Run: func(w *threads.Worker, lo, hi int) {
 		logits, targets, grads := w.Scratch[:maxRunElements], w.Scratch[maxRunElements:], w.Scratch[2*maxRunElements:runScratchFloats]
 		scale := w.Scratch[runScratchFloats:]

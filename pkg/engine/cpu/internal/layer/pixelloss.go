@@ -22,7 +22,7 @@ type pixelLoss struct {
 	runPixels int            // pixels of a run, except for the last run of a sample
 	perSample int            // runs
 	sums      [][]pixelSums  // by run and class
-	slopes    [][][2]float64 // see setSlopes
+	slopes    [][][2]float64 // see setDiceDerivatives
 }
 
 // pixelSums contains sums over the pixels of a run, for a class. p is the softmax, and y is 1
@@ -46,7 +46,7 @@ func (x *Builder) buildPixelLoss(c Operation) ([]threads.Task, error) {
 	if l == nil || l.z.ID != z.ID {
 		l, isSummed = newPixelLoss(x.Workspace, z, t, c.Attr), false
 	}
-	add := threads.Task{Items: len(l.sums), Run: l.sumRuns}
+	add := threads.Task{Items: len(l.sums), Run: l.sumPixelRuns}
 	if c.Op == plan.OpPixelCrossEntropy {
 		loss := c.Outputs[0]
 		if !loss.IsVector(1) {
@@ -73,7 +73,7 @@ func (x *Builder) buildPixelLoss(c Operation) ([]threads.Task, error) {
 	}
 	slopes := threads.Task{Items: len(l.slopes), Run: func(_ *threads.Worker, lo, hi int) {
 		for sample := lo; sample < hi; sample++ {
-			l.setSlopes(sample, float64(dloss.Data[0]))
+			l.setDiceDerivatives(sample, float64(dloss.Data[0]))
 		}
 	}}
 	if isSummed { // by the forward pass
@@ -98,36 +98,36 @@ func newPixelLoss(w *workspace.Workspace, z, t tensor.Operand, a plan.Attr) *pix
 // scratchFloats returns the number of floats of the logits of a run.
 func (l *pixelLoss) scratchFloats() int { return tensor.RoundUp(l.runPixels*l.classes, lanes) }
 
-// run returns the sample of run i, and the range [lo, hi) of its pixels.
-func (l *pixelLoss) run(i int) (sample, lo, hi int) {
+// pixelRange returns the sample of run i, and the range [lo, hi) of its pixels.
+func (l *pixelLoss) pixelRange(i int) (sample, lo, hi int) {
 	lo = i % l.perSample * l.runPixels
 	return i / l.perSample, lo, min(l.area, lo+l.runPixels)
 }
 
-// pixelLogits returns the index in z of the logit of class 0 of a pixel. The next pixel's is
+// logitIndex returns the index in z of the logit of class 0 of a pixel. The next pixel's is
 // lanes after it, and that of each next eight classes is blockFloats after it.
-func (l *pixelLoss) pixelLogits(sample, pixel int) int {
+func (l *pixelLoss) logitIndex(sample, pixel int) int {
 	return (sample*tensor.ChannelBlocks(l.classes)*l.area + pixel) * lanes
 }
 
 // blockFloats returns the number of floats of a channel block of a sample.
 func (l *pixelLoss) blockFloats() int { return l.area * lanes }
 
-// target returns the class of a pixel. ok is false if the pixel is ignored.
-func (l *pixelLoss) target(sample, pixel int) (class int, ok bool) {
+// targetClass returns the class of a pixel. ok is false if the pixel is ignored.
+func (l *pixelLoss) targetClass(sample, pixel int) (class int, ok bool) {
 	class = int(l.t.Data[(sample*l.area+pixel)*lanes])
 	return class, class != l.attr.Ignore
 }
 
-// exponentials returns d = z − m and e = e^d for each pixel and class of run i, where m is the
+// computeExponentials returns d = z − m and e = e^d for each pixel and class of run i, where m is the
 // greatest logit of the pixel. They are in a worker's scratch memory.
-func (l *pixelLoss) exponentials(w *threads.Worker, i int) (d, e []float32) {
-	sample, lo, hi := l.run(i)
+func (l *pixelLoss) computeExponentials(w *threads.Worker, i int) (d, e []float32) {
+	sample, lo, hi := l.pixelRange(i)
 	n := (hi - lo) * l.classes
 	all := tensor.RoundUp(n, lanes)
 	d, e = w.Scratch[:all], w.Scratch[l.scratchFloats():][:all]
 	clear(d[n:])
-	at := l.pixelLogits(sample, lo)
+	at := l.logitIndex(sample, lo)
 	for done := 0; done < n; done += l.classes {
 		row := d[done:][:l.classes]
 		top := float32(math.Inf(-1))
@@ -147,24 +147,24 @@ func (l *pixelLoss) exponentials(w *threads.Worker, i int) (d, e []float32) {
 	return d[:n], e[:n]
 }
 
-// sumRuns computes the sums of runs [lo, hi).
-func (l *pixelLoss) sumRuns(w *threads.Worker, lo, hi int) {
+// sumElementRuns computes the sums of runs [lo, hi).
+func (l *pixelLoss) sumPixelRuns(w *threads.Worker, lo, hi int) {
 	for i := lo; i < hi; i++ {
-		l.sumRun(w, i)
+		l.sumPixelRun(w, i)
 	}
 }
 
-// sumRun computes the sums of run i.
-func (l *pixelLoss) sumRun(w *threads.Worker, i int) {
+// sumPixelRun computes the sums of run i.
+func (l *pixelLoss) sumPixelRun(w *threads.Worker, i int) {
 	const large = 1e200
 	sums := l.sums[i]
 	for k := range sums {
 		sums[k] = pixelSums{factor: 1}
 	}
-	d, e := l.exponentials(w, i)
-	sample, lo, hi := l.run(i)
+	d, e := l.computeExponentials(w, i)
+	sample, lo, hi := l.pixelRange(i)
 	for pixel := lo; pixel < hi; pixel++ {
-		class, ok := l.target(sample, pixel)
+		class, ok := l.targetClass(sample, pixel)
 		if !ok {
 			continue
 		}
@@ -197,8 +197,8 @@ func sumFloats(v []float32) (sum float32) {
 	return sum
 }
 
-// weight returns the weight of a class in the cross-entropy.
-func (l *pixelLoss) weight(class int) float64 {
+// classWeight returns the weight of a class in the cross-entropy.
+func (l *pixelLoss) classWeight(class int) float64 {
 	if l.attr.ClassWeights == nil {
 		return 1
 	}
@@ -216,16 +216,16 @@ func (l *pixelLoss) diceCoefficient(sample, class int) (numerator, denominator f
 	return numerator, denominator
 }
 
-// pixels and maps return the numbers of terms in the means of cross-entropy and Dice loss.
-func (l *pixelLoss) pixels() float64 { return float64(l.z.Shape[0] * l.area) }
-func (l *pixelLoss) maps() float64   { return float64(l.z.Shape[0] * l.classes) }
+// pixelCount and maps return the numbers of terms in the means of cross-entropy and Dice loss.
+func (l *pixelLoss) pixelCount() float64 { return float64(l.z.Shape[0] * l.area) }
+func (l *pixelLoss) mapCount() float64   { return float64(l.z.Shape[0] * l.classes) }
 
 // totalLoss returns the loss over all runs.
 func (l *pixelLoss) totalLoss() float64 {
 	entropy, lost := 0.0, 0.0
 	for _, run := range l.sums {
 		for class, s := range run {
-			entropy += l.weight(class) * (s.entropy + math.Log(s.factor))
+			entropy += l.classWeight(class) * (s.entropy + math.Log(s.factor))
 		}
 	}
 	for sample := range l.z.Shape[0] {
@@ -234,36 +234,36 @@ func (l *pixelLoss) totalLoss() float64 {
 			lost += 1 - numerator/denominator
 		}
 	}
-	return l.attr.DiceWeight*lost/l.maps() + (1-l.attr.DiceWeight)*entropy/l.pixels()
+	return l.attr.DiceWeight*lost/l.mapCount() + (1-l.attr.DiceWeight)*entropy/l.pixelCount()
 }
 
-// setSlopes sets the derivatives of the loss with respect to the probability p of each class
+// setDiceDerivatives sets the derivatives of the loss with respect to the probability p of each class
 // at a pixel of a sample: slopes[sample][class][1] if the pixel has that class, and
 // slopes[sample][class][0] if it does not.
-func (l *pixelLoss) setSlopes(sample int, dloss float64) {
+func (l *pixelLoss) setDiceDerivatives(sample int, dloss float64) {
 	for k := range l.classes {
 		numerator, denominator := l.diceCoefficient(sample, k)
-		each := dloss * l.attr.DiceWeight / (denominator * denominator * l.maps())
+		each := dloss * l.attr.DiceWeight / (denominator * denominator * l.mapCount())
 		l.slopes[sample][k] = [2]float64{each * numerator, each * (numerator - 2*denominator)}
 	}
 }
 
 // writeGradient writes the part of the gradient dz that belongs to run i.
 func (l *pixelLoss) writeGradient(w *threads.Worker, i int, dloss float64, dz []float32) {
-	_, e := l.exponentials(w, i)
-	sample, lo, hi := l.run(i)
-	perPixel := dloss * (1 - l.attr.DiceWeight) / l.pixels()
-	at := l.pixelLogits(sample, lo)
+	_, e := l.computeExponentials(w, i)
+	sample, lo, hi := l.pixelRange(i)
+	perPixel := dloss * (1 - l.attr.DiceWeight) / l.pixelCount()
+	at := l.logitIndex(sample, lo)
 	for pixel := lo; pixel < hi; pixel++ {
 		row := e[(pixel-lo)*l.classes:][:l.classes]
 		factor := float32(1)
-		if class, ok := l.target(sample, pixel); !ok {
+		if class, ok := l.targetClass(sample, pixel); !ok {
 			clear(row)
 		} else if l.slopes != nil {
-			combineSlopes(row, class, perPixel*l.weight(class), l.slopes[sample])
+			computeLogitGradients(row, class, perPixel*l.classWeight(class), l.slopes[sample])
 		} else {
 			total := sumFloats(row)
-			factor = float32(perPixel*l.weight(class)) / total
+			factor = float32(perPixel*l.classWeight(class)) / total
 			row[class] -= total
 		}
 		for first, to := 0, at; first < l.classes; first, to = first+lanes, to+l.blockFloats() {
@@ -279,9 +279,9 @@ func (l *pixelLoss) writeGradient(w *threads.Worker, i int, dloss float64, dz []
 	}
 }
 
-// combineSlopes replaces the exponentials of a pixel in row by the gradient of its logits.
-// scale is the derivative with respect to its cross-entropy, and slopes are those of setSlopes.
-func combineSlopes(row []float32, class int, scale float64, slopes [][2]float64) {
+// computeLogitGradients replaces the exponentials of a pixel in row by the gradient of its logits.
+// scale is the derivative with respect to its cross-entropy, and slopes are those of setDiceDerivatives.
+func computeLogitGradients(row []float32, class int, scale float64, slopes [][2]float64) {
 	total, mean := 0.0, 0.0
 	for k, v := range row {
 		total += float64(v)

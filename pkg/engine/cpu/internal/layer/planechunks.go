@@ -28,9 +28,9 @@ func (c planeChunks) chunkAt(i int) (image, channel, first, pixels int) {
 	return plane / c.channels, plane % c.channels, q * lanes, min(workspace.MaxChunkPixels, c.pixels-q)
 }
 
-// forEachOf calls f with the number of each chunk of channel blocks [lo, hi), in the order of
+// forEachChunk calls f with the number of each chunk of channel blocks [lo, hi), in the order of
 // memory. Chunks of one channel block come in the order of images and pixels.
-func (c planeChunks) forEachOf(lo, hi int, f func(i int)) {
+func (c planeChunks) forEachChunk(lo, hi int, f func(i int)) {
 	for n := range c.images {
 		for i := (n*c.channels + lo) * c.perPlane; i < (n*c.channels+hi)*c.perPlane; i++ {
 			f(i)
@@ -38,17 +38,17 @@ func (c planeChunks) forEachOf(lo, hi int, f func(i int)) {
 	}
 }
 
-// groupFloats limits the groups of channel blocks that newChannelTask passes to one call,
+// maxChannelGroupFloats limits the groups of channel blocks that newChannelTask passes to one call,
 // which have at least one block. A few activations of that size fit into the second-level
 // cache.
-const groupFloats = 32 * 1024
+const maxChannelGroupFloats = 32 * 1024
 
 // newChannelTask returns a task whose items are the channel blocks, if these keep all threads
 // about equally busy. It calls f for groups of successive channel blocks [lo, hi): of small maps
 // several, because a plane is too little memory to read at once. ok is false if there are too
 // few channel blocks for the threads.
 func (c planeChunks) newChannelTask(threadCount int, f func(lo, hi int)) (t threads.Task, ok bool) {
-	group := max(1, groupFloats/(c.images*c.pixels*lanes))
+	group := max(1, maxChannelGroupFloats/(c.images*c.pixels*lanes))
 	return threads.Task{Items: c.channels, Run: func(_ *threads.Worker, lo, hi int) {
 		for ; lo < hi; lo += group {
 			f(lo, min(hi, lo+group))
@@ -84,7 +84,7 @@ func (c planeChunks) newChunkTask(f func(i int)) threads.Task {
 // sumChunkPairs returns, for each lane of a channel block, the totals of the two sums that
 // parts contains for each chunk.
 func sumChunkPairs(cut planeChunks, channel int, parts []float32) (a, b [lanes]float64) {
-	cut.forEachOf(channel, channel+1, func(i int) {
+	cut.forEachChunk(channel, channel+1, func(i int) {
 		pair := parts[i*2*lanes:][:2*lanes]
 		for l := range lanes {
 			a[l] += float64(pair[l])

@@ -23,7 +23,7 @@ func (x *Builder) buildPointwise(c Operation) ([]threads.Task, error) {
 		}
 	}
 	if c.Op == plan.OpAdd && (c.Inputs[0].Data == nil || c.Inputs[1].Data == nil) {
-		return x.buildAddPieces(c), nil
+		return x.buildPlanewiseAdd(c), nil
 	}
 	n := y.Layout.Size(y.Shape)
 	a, b := c.Inputs[0].Data, c.Inputs[len(c.In)-1].Data
@@ -42,19 +42,19 @@ func (x *Builder) buildPointwise(c Operation) ([]threads.Task, error) {
 	case plan.OpTanhBackward:
 		run = func(at, n int) { kernels.TanhGrad(&a[at], &b[at], &y.Data[at], n) }
 	case plan.OpTanh:
-		x.ReserveScratch(workspace.ItemFloats)
+		x.ReserveScratch(workspace.TaskItemFloats)
 		return x.buildTanh(a, y.Data, n), nil
 	}
-	return []threads.Task{{Items: tensor.CeilDiv(n, workspace.ItemFloats), Run: func(_ *threads.Worker, lo, hi int) {
+	return []threads.Task{{Items: tensor.CeilDiv(n, workspace.TaskItemFloats), Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			run(i*workspace.ItemFloats, min(workspace.ItemFloats, n-i*workspace.ItemFloats))
+			run(i*workspace.TaskItemFloats, min(workspace.TaskItemFloats, n-i*workspace.TaskItemFloats))
 		}
 	}}}, nil
 }
 
-// buildAddPieces returns the task that adds activations plane by plane, if at least one of
+// buildPlanewiseAdd returns the task that adds activations plane by plane, if at least one of
 // them is a slice of a larger activation and has no memory of its own.
-func (x *Builder) buildAddPieces(c Operation) []threads.Task {
+func (x *Builder) buildPlanewiseAdd(c Operation) []threads.Task {
 	a, b, y := c.Inputs[0], c.Inputs[1], c.Outputs[0]
 	channels := tensor.ChannelBlocks(y.Shape[1])
 	return []threads.Task{{Items: y.Shape[0] * channels, Run: func(_ *threads.Worker, lo, hi int) {
@@ -70,14 +70,14 @@ func (x *Builder) buildAddPieces(c Operation) []threads.Task {
 // buildTanh computes tanh(x) = 2·(σ(2x) − 1/2) with kernel.Set.BCEGrad, whose σ is the
 // logistic function.
 func (x *Builder) buildTanh(a, y []float32, n int) []threads.Task {
-	halves, two := kernel.AlignedFloats(workspace.ItemFloats), float32(2)
+	halves, two := kernel.NewAlignedFloats(workspace.TaskItemFloats), float32(2)
 	for i := range halves {
 		halves[i] = 0.5
 	}
 	kernels := x.Set
-	return []threads.Task{{Items: tensor.CeilDiv(n, workspace.ItemFloats), Run: func(w *threads.Worker, lo, hi int) {
+	return []threads.Task{{Items: tensor.CeilDiv(n, workspace.TaskItemFloats), Run: func(w *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			at, n := i*workspace.ItemFloats, min(workspace.ItemFloats, n-i*workspace.ItemFloats)
+			at, n := i*workspace.TaskItemFloats, min(workspace.TaskItemFloats, n-i*workspace.TaskItemFloats)
 			kernels.Add(&a[at], &a[at], &w.Scratch[0], n)
 			kernels.BCEGrad(&w.Scratch[0], &halves[0], &y[at], &two, n)
 		}

@@ -11,11 +11,11 @@ import (
 )
 
 func checkPooling(c Operation, x, y tensor.Operand) (window, stride, pad [3]int, err error) {
-	window, ok1 := perAxis(c.Attr.Kernel, x.Logical, 1, 1)
-	stride, ok2 := perAxis(c.Attr.Stride, x.Logical, 1, 1)
+	window, ok1 := attributePerAxis(c.Attr.Kernel, x.Logical, 1, 1)
+	stride, ok2 := attributePerAxis(c.Attr.Stride, x.Logical, 1, 1)
 	ok3 := true
 	if len(c.Attr.Pad) > 0 {
-		pad, ok3 = perAxis(c.Attr.Pad, x.Logical, 0, 0)
+		pad, ok3 = attributePerAxis(c.Attr.Pad, x.Logical, 0, 0)
 	}
 	if !ok1 || !ok2 || !ok3 {
 		return window, stride, pad, c.errorf("window is %v, stride is %v and pad is %v: want one number for each spatial dimension, windows and strides of at least 1 and pads of at least 0", c.Attr.Kernel, c.Attr.Stride, c.Attr.Pad)
@@ -43,7 +43,7 @@ func (x *Builder) buildMaxPool(c Operation) ([]threads.Task, error) {
 	if n := window[0] * window[1] * window[2]; n > 256 {
 		return nil, c.errorf("the window has %d elements: this engine supports at most 256, because it stores the index of the maximum in one byte", n)
 	}
-	p := &pooling{ws: x.Workspace, in: in, y: y, window: window, stride: stride, pad: pad, index: c.Index}
+	p := &maxPooling{ws: x.Workspace, in: in, y: y, window: window, stride: stride, pad: pad, index: c.Index}
 	if !c.Attr.PadZeros {
 		p.outside = float32(math.Inf(-1))
 	}
@@ -54,7 +54,7 @@ func (x *Builder) buildMaxPool(c Operation) ([]threads.Task, error) {
 	}
 	rows := y.Space[0] * y.Space[1] // of a plane of y
 	if c.Op == plan.OpMaxPool {
-		return []threads.Task{{Items: p.planes() * rows, Run: func(w *threads.Worker, lo, hi int) {
+		return []threads.Task{{Items: p.planeCount() * rows, Run: func(w *threads.Worker, lo, hi int) {
 			for i := lo; i < hi; i++ {
 				plane, row := i/rows, i%rows
 				to, _ := y.Block(plane/tensor.ChannelBlocks(in.Shape[1]), plane%tensor.ChannelBlocks(in.Shape[1]))
@@ -67,7 +67,7 @@ func (x *Builder) buildMaxPool(c Operation) ([]threads.Task, error) {
 		return nil, c.errorf("dy must have the shape of y, and dx that of x")
 	}
 	p.add = c.Fused
-	run := threads.Task{Items: p.planes(), Run: func(w *threads.Worker, lo, hi int) {
+	run := threads.Task{Items: p.planeCount(), Run: func(w *threads.Worker, lo, hi int) {
 		for plane := lo; plane < hi; plane++ {
 			if p.direct {
 				p.writeGradient(plane)
@@ -85,14 +85,14 @@ func (x *Builder) buildMaxPool(c Operation) ([]threads.Task, error) {
 		at = window[0] * window[1] * p.width * lanes
 	}
 	x.ReserveScratch(at + y.Space[2]*lanes)
-	return []threads.Task{{Items: p.planes() * rows, Run: func(w *threads.Worker, lo, hi int) {
+	return []threads.Task{{Items: p.planeCount() * rows, Run: func(w *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			p.computeMaxima(w, i/rows, i%rows, w.Scratch[at:])
 		}
 	}}, run}, nil
 }
 
-type pooling struct {
+type maxPooling struct {
 	ws                  *workspace.Workspace
 	in, y, dy, dx       tensor.Operand
 	window, stride, pad [3]int
@@ -103,9 +103,9 @@ type pooling struct {
 	add                 bool    // the gradient is added to what dx holds
 }
 
-func (p *pooling) planes() int { return p.in.Shape[0] * tensor.ChannelBlocks(p.in.Shape[1]) }
+func (p *maxPooling) planeCount() int { return p.in.Shape[0] * tensor.ChannelBlocks(p.in.Shape[1]) }
 
-func (p *pooling) computeMaxima(w *threads.Worker, plane, row int, y []float32) {
+func (p *maxPooling) computeMaxima(w *threads.Worker, plane, row int, y []float32) {
 	channels, inRow, cols := tensor.ChannelBlocks(p.in.Shape[1]), p.in.Space[2]*lanes, p.y.Space[2]
 	x, norm := p.in.Block(plane/channels, plane%channels)
 	index := &p.index[(plane*p.y.Space[0]*p.y.Space[1]+row)*cols*lanes]
@@ -139,7 +139,7 @@ func (p *pooling) computeMaxima(w *threads.Worker, plane, row int, y []float32) 
 // band is the part of scratch for the row. offset is the index of the row's first float in
 // the plane of the input, or −1 if the row is padding. Pixels [first, first+pixels) of band
 // are for the pixels of the row, the others for padding.
-func (p *pooling) forEachInputRow(row int, scratch []float32, f func(band []float32, offset, first, pixels int)) {
+func (p *maxPooling) forEachInputRow(row int, scratch []float32, f func(band []float32, offset, first, pixels int)) {
 	d, h, w := p.in.Space[0], p.in.Space[1], p.in.Space[2]
 	z0, y0 := row/p.y.Space[1]*p.stride[0]-p.pad[0], row%p.y.Space[1]*p.stride[1]-p.pad[1]
 	pixels := min(w, p.width-p.pad[2])
@@ -154,7 +154,7 @@ func (p *pooling) forEachInputRow(row int, scratch []float32, f func(band []floa
 }
 
 // writeGradient computes a plane of dx if windows are read in place.
-func (p *pooling) writeGradient(plane int) {
+func (p *maxPooling) writeGradient(plane int) {
 	channels, inRow, rows, cols := tensor.ChannelBlocks(p.in.Shape[1]), p.in.Space[2]*lanes, p.y.Space[1], p.y.Space[2]
 	dx, _ := p.dx.Block(plane/channels, plane%channels)
 	dy, _ := p.dy.Block(plane/channels, plane%channels)
@@ -176,7 +176,7 @@ func (p *pooling) writeGradient(plane int) {
 
 // writeGradientInScratch is for windows with three dimensions or padding. It computes a row
 // of windows in scratch memory and adds it to dx.
-func (p *pooling) writeGradientInScratch(w *threads.Worker, plane int) {
+func (p *maxPooling) writeGradientInScratch(w *threads.Worker, plane int) {
 	channels, rows, cols := tensor.ChannelBlocks(p.in.Shape[1]), p.y.Space[0]*p.y.Space[1], p.y.Space[2]
 	dx, _ := p.dx.Block(plane/channels, plane%channels)
 	dy, _ := p.dy.Block(plane/channels, plane%channels)

@@ -53,7 +53,7 @@ func (l Layout) Size(shape []int) int {
 	case WeightLayout:
 		return ChannelBlocks(shape[0]) * ChannelBlocks(shape[1]) * shape[2] * shape[3] * lanes * lanes
 	default:
-		return RoundUp(Elements(shape), lanes)
+		return RoundUp(ElementCount(shape), lanes)
 	}
 }
 
@@ -79,7 +79,7 @@ func (l Layout) ForEachRun(shape []int, f func(first, offset, count, stride int)
 			}
 		}
 	default:
-		f(0, 0, Elements(shape), 1)
+		f(0, 0, ElementCount(shape), 1)
 	}
 }
 
@@ -105,8 +105,8 @@ func Unpack[T float32 | float64](l Layout, shape []int, dst []T, src []float32) 
 	})
 }
 
-// Elements returns the number of elements of a shape, without padding.
-func Elements(shape []int) int {
+// ElementCount returns the number of elements of a shape, without padding.
+func ElementCount(shape []int) int {
 	n := 1
 	for _, d := range shape {
 		n *= d

@@ -25,7 +25,7 @@ func TestLayouts(t *testing.T) {
 		if got := c.layout.Size(c.shape); got != c.size {
 			t.Errorf("%s %v has %d floats, not %d", c.layout, c.shape, got, c.size)
 		}
-		want := make([]float64, Elements(c.shape))
+		want := make([]float64, ElementCount(c.shape))
 		for i := range want {
 			want[i] = float64(i + 1)
 		}

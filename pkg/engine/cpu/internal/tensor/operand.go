@@ -15,8 +15,8 @@ type Operand struct {
 	Space   [3]int // depth, height and width; of weights, those of the window
 	ID      int
 	Layout  Layout
-	Data    []float32 // nil if it has no memory of its own
-	Pieces  []Piece   // of an activation only
+	Data    []float32     // nil if it has no memory of its own
+	Pieces  []MemoryPiece // of an activation only
 }
 
 // IsPresent reports whether the operation has this operand.
@@ -33,18 +33,18 @@ func (o Operand) IsVector(n int) bool { return slices.Equal(o.Shape, []int{n}) }
 // IsAbsentOrVector reports whether o, an optional vector, is absent or has shape [n].
 func (o Operand) IsAbsentOrVector(n int) bool { return !o.IsPresent() || o.IsVector(n) }
 
-// Set sets element i of a vector to v. It does nothing if o is absent.
-func (o Operand) Set(i int, v float32) {
+// SetElement sets element i of a vector to v. It does nothing if o is absent.
+func (o Operand) SetElement(i int, v float32) {
 	if o.IsPresent() {
 		o.Data[i] = v
 	}
 }
 
-// Piece is the memory of successive channel blocks of an activation. Most activations
+// MemoryPiece is the memory of successive channel blocks of an activation. Most activations
 // consist of one piece. A concatenation may consist of the pieces of its operands, a slice
 // may be part of a larger activation, and the output of a batch norm may be its input
 // together with the constants to normalize it.
-type Piece struct {
+type MemoryPiece struct {
 	First, Count int       // channel blocks of the activation
 	Data         []float32 // begins with block First of image 0
 	Image        int       // distance of images in floats

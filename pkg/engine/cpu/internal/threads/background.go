@@ -2,27 +2,27 @@ package threads
 
 import "sync/atomic"
 
-// Background is work in pieces that the goroutines of a group compute while they wait for each
+// BackgroundWork is work in pieces that the goroutines of a group compute while they wait for each
 // other, for example the optimizer's update during the backward pass. The pieces are claimed in
 // order, and may be computed at the same time. A Background belongs to one group.
-type Background struct {
+type BackgroundWork struct {
 	// Run computes a piece. worker is the number of the goroutine.
 	Run func(worker, piece int)
 
 	first, rest int                         // pieces that FinishBackground computes
 	finish      func(w *Worker, lo, hi int) // made once, so that a step allocates nothing
 
-	_       [cacheLine]byte
+	_       [cacheLineBytes]byte
 	next    atomic.Int64 // the next piece to claim
 	allowed atomic.Int64 // number of pieces that may be claimed
-	_       [cacheLine]byte
+	_       [cacheLineBytes]byte
 }
 
-// Allow lets waiting goroutines compute the first n pieces.
-func (b *Background) Allow(n int) { b.allowed.Store(int64(n)) }
+// AllowPieces lets waiting goroutines compute the first n pieces.
+func (b *BackgroundWork) AllowPieces(n int) { b.allowed.Store(int64(n)) }
 
-// runNext computes the next allowed piece, if there is one, and reports whether it did.
-func (b *Background) runNext(worker int) bool {
+// runNextPiece computes the next allowed piece, if there is one, and reports whether it did.
+func (b *BackgroundWork) runNextPiece(worker int) bool {
 	for {
 		i := b.next.Load()
 		if i >= b.allowed.Load() {
@@ -37,14 +37,14 @@ func (b *Background) runNext(worker int) bool {
 
 // StartBackground makes b, in place of an earlier Background, the work that the group's
 // goroutines do while they wait, from the first call of Allow until FinishBackground.
-func (g *Group) StartBackground(b *Background) {
+func (g *Group) StartBackground(b *BackgroundWork) {
 	b.allowed.Store(0) // before next, so that no goroutine claims a piece in between
 	b.next.Store(0)
 	g.background.Store(b)
 }
 
 // FinishBackground computes the unclaimed pieces up to n, and returns when all n are done.
-func (g *Group) FinishBackground(b *Background, n int, workers []Worker) {
+func (g *Group) FinishBackground(b *BackgroundWork, n int, workers []Worker) {
 	g.background.CompareAndSwap(b, nil)
 	b.first = int(b.next.Swap(int64(n)))
 	b.rest = n - b.first

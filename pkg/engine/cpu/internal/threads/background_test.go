@@ -19,7 +19,7 @@ func TestBackground(t *testing.T) {
 		const pieces, allowed = 20, 7
 		var seen [pieces]atomic.Int32
 		done := make(chan struct{})
-		b := &Background{Run: func(worker, piece int) {
+		b := &BackgroundWork{Run: func(worker, piece int) {
 			if worker < 0 || worker >= threads {
 				t.Errorf("%d threads: piece %d is computed by goroutine %d", threads, piece, worker)
 			}
@@ -34,7 +34,7 @@ func TestBackground(t *testing.T) {
 			}
 			done = make(chan struct{})
 			g.StartBackground(b)
-			b.Allow(allowed)
+			b.AllowPieces(allowed)
 			g.Run(Task{threads, func(_ *Worker, lo, _ int) {
 				if lo == 0 {
 					<-done // else the test never ends
@@ -64,7 +64,7 @@ func TestFinishBackgroundWaits(t *testing.T) {
 	workers := make([]Worker, 2)
 	begun, end := make(chan struct{}), make(chan struct{})
 	var done atomic.Bool
-	b := &Background{Run: func(int, int) {
+	b := &BackgroundWork{Run: func(int, int) {
 		close(begun)
 		<-end
 		done.Store(true)
@@ -74,7 +74,7 @@ func TestFinishBackgroundWaits(t *testing.T) {
 		if lo == 0 {
 			<-begun
 		} else {
-			b.Allow(1) // the helper begins the piece when it has ended this part
+			b.AllowPieces(1) // the helper begins the piece when it has ended this part
 		}
 	}}, workers)
 	go func() {

@@ -29,11 +29,11 @@ type Worker struct {
 // shares a counter with more than fanOut others: with 64 threads a task starts in 15 steps,
 // where a loop over all helpers would take 63. Only the caller locks mu, once per task.
 type Group struct {
-	mu               sync.Mutex                 // one task at a time, also when two executables run at once
-	Size             int                        // number of goroutines
-	nodes            []node                     // by goroutine
-	task             sharedTask                 // the current task; written before the helpers are woken
-	background       atomic.Pointer[Background] // what goroutines compute while they wait; nil: nothing
+	mu               sync.Mutex                     // one task at a time, also when two executables run at once
+	Size             int                            // number of goroutines
+	nodes            []goroutineNode                // by goroutine
+	task             sharedTask                     // the current task; written before the helpers are woken
+	background       atomic.Pointer[BackgroundWork] // what goroutines compute while they wait; nil: nothing
 	synchronizations atomic.Int64
 	exited           sync.WaitGroup
 	closed           atomic.Bool
@@ -43,19 +43,19 @@ type Group struct {
 // nine threads, and two levels for up to 73.
 const fanOut = 8
 
-// cacheLine is the distance in bytes at which two counters do not slow each other down. Intel's
+// cacheLineBytes is the distance in bytes at which two counters do not slow each other down. Intel's
 // processors fetch lines of 64 bytes in pairs, and Apple's have lines of 128 bytes.
-const cacheLine = 128
+const cacheLineBytes = 128
 
-// node is the part of a group that one goroutine waits on. It fills whole cache lines, so
+// goroutineNode is the part of a group that one goroutine waits on. It fills whole cache lines, so
 // that no two goroutines wait on the same line.
-type node struct {
-	_        [cacheLine]byte
+type goroutineNode struct {
+	_        [cacheLineBytes]byte
 	start    signal       // sent once per task; never to the caller
 	working  atomic.Int32 // children that work on the current task
 	finished signal       // sent when working becomes 0
 	spare    func() bool  // computes a piece of the group's background, if allowed
-	_        [cacheLine]byte
+	_        [cacheLineBytes]byte
 }
 
 // sharedTask is a task of which goroutine i computes items i·Items/parts to
@@ -68,7 +68,7 @@ type sharedTask struct {
 
 // New returns a group of the given number of goroutines and starts its helpers.
 func New(threads int) *Group {
-	g := &Group{Size: threads, nodes: make([]node, threads)}
+	g := &Group{Size: threads, nodes: make([]goroutineNode, threads)}
 	// With fewer processors, who polls would keep another goroutine of the group from working.
 	polls := threads <= min(runtime.GOMAXPROCS(0), runtime.NumCPU())
 	for i := range g.nodes {
@@ -77,23 +77,23 @@ func New(threads int) *Group {
 		n.finished.init(polls)
 		n.spare = func() bool {
 			b := g.background.Load()
-			return b != nil && b.runNext(i)
+			return b != nil && b.runNextPiece(i)
 		}
 		if i > 0 {
-			g.exited.Go(func() { g.help(i) })
+			g.exited.Go(func() { g.runHelper(i) })
 		}
 	}
 	return g
 }
 
-func (g *Group) help(i int) {
+func (g *Group) runHelper(i int) {
 	parent := &g.nodes[(i-1)/fanOut]
 	for {
 		g.nodes[i].start.wait(g.nodes[i].spare)
 		if g.closed.Load() {
 			return
 		}
-		g.runPart(i)
+		g.runSubtree(i)
 		if parent.working.Add(-1) == 0 {
 			parent.finished.send()
 		}
@@ -116,11 +116,11 @@ func (g *Group) Run(t Task, workers []Worker) {
 	}
 	g.synchronizations.Add(1)
 	g.task = sharedTask{t, workers, parts}
-	g.runPart(0)
+	g.runSubtree(0)
 }
 
-// runPart computes part i of the current task while goroutine i's children compute theirs.
-func (g *Group) runPart(i int) {
+// runSubtree computes part i of the current task while goroutine i's children compute theirs.
+func (g *Group) runSubtree(i int) {
 	t := &g.task
 	first := fanOut*i + 1
 	last := min(first+fanOut, t.parts)
@@ -137,9 +137,9 @@ func (g *Group) runPart(i int) {
 	}
 }
 
-// Synchronizations returns how often the goroutines of the group have started a task together
+// SynchronizationCount returns how often the goroutines of the group have started a task together
 // and waited for its end, since New. Tasks that the caller computes alone do not count.
-func (g *Group) Synchronizations() int64 { return g.synchronizations.Load() }
+func (g *Group) SynchronizationCount() int64 { return g.synchronizations.Load() }
 
 // Close stops the helpers and waits until they have ended. It may be called twice.
 func (g *Group) Close() {

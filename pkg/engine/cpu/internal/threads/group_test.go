@@ -60,7 +60,7 @@ func TestSynchronizations(t *testing.T) {
 		if threads == 1 {
 			want = 0
 		}
-		if got := g.Synchronizations(); got != want {
+		if got := g.SynchronizationCount(); got != want {
 			t.Errorf("%d threads: %d synchronizations, want %d", threads, got, want)
 		}
 		g.Close()
@@ -69,10 +69,10 @@ func TestSynchronizations(t *testing.T) {
 
 // TestNodesShareNoCacheLine checks the distance between what two goroutines write.
 func TestNodesShareNoCacheLine(t *testing.T) {
-	var n node
+	var n goroutineNode
 	last, size := unsafe.Offsetof(n.finished), unsafe.Sizeof(n)
-	if first := unsafe.Offsetof(n.start); first < cacheLine || size-last-unsafe.Sizeof(n.finished) < cacheLine {
-		t.Errorf("in a node of %d bytes, the signals are at %d and %d: want %d unused bytes before and after them", size, first, last, cacheLine)
+	if first := unsafe.Offsetof(n.start); first < cacheLineBytes || size-last-unsafe.Sizeof(n.finished) < cacheLineBytes {
+		t.Errorf("in a node of %d bytes, the signals are at %d and %d: want %d unused bytes before and after them", size, first, last, cacheLineBytes)
 	}
 }
 

@@ -13,32 +13,32 @@ type Statistics struct {
 	Pixels   []int // number of pixels of each part
 }
 
-// Offset returns the index in Workspace.Partial of the sums of a part for a channel block.
-func (s *Statistics) Offset(part, channel int) int {
+// PartOffset returns the index in Workspace.Partial of the sums of a part for a channel block.
+func (s *Statistics) PartOffset(part, channel int) int {
 	return (part*s.Channels + channel) * kernel.DeviationFloats
 }
 
 // Size returns the number of floats in Workspace.Partial that all parts need.
 func (s *Statistics) Size() int { return len(s.Pixels) * s.Channels * kernel.DeviationFloats }
 
-// Begin initializes the sums of a part for a channel block. pixels contains the pixels of
+// BeginPart initializes the sums of a part for a channel block. pixels contains the pixels of
 // the part, of which Begin reads the first one. Begin returns the sums, to which the caller
 // adds with kernel.Set.Deviations.
-func (s *Statistics) Begin(to []float32, part, channel int, pixels []float32) []float32 {
-	to = to[s.Offset(part, channel):][:kernel.DeviationFloats]
+func (s *Statistics) BeginPart(to []float32, part, channel int, pixels []float32) []float32 {
+	to = to[s.PartOffset(part, channel):][:kernel.DeviationFloats]
 	copy(to, pixels[:kernel.Lanes])
 	clear(to[kernel.Lanes:])
 	return to
 }
 
-// Merge returns the means of the channels of a channel block, and the sums m2 of squared
+// MergeParts returns the means of the channels of a channel block, and the sums m2 of squared
 // differences from the means, over all parts (Chan, Golub and LeVeque, Updating Formulae
 // and a Pairwise Algorithm for Computing Sample Variances, 1979, equation 2.1).
-func (s *Statistics) Merge(from []float32, channel int) (mean, m2 [kernel.Lanes]float64) {
+func (s *Statistics) MergeParts(from []float32, channel int) (mean, m2 [kernel.Lanes]float64) {
 	var n float64
 	for part, pixels := range s.Pixels {
 		k := float64(pixels)
-		v := from[s.Offset(part, channel):][:kernel.DeviationFloats]
+		v := from[s.PartOffset(part, channel):][:kernel.DeviationFloats]
 		for l := range kernel.Lanes {
 			sum, squares := float64(v[kernel.Lanes+l]), float64(v[2*kernel.Lanes+l])
 			d := float64(v[l]) + sum/k - mean[l]

@@ -18,22 +18,22 @@ func TestMerge(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &Statistics{Channels: 2, Pixels: []int{1, 512, 7, 100}}
-	partial := kernel.AlignedFloats(s.Size())
+	partial := kernel.NewAlignedFloats(s.Size())
 	rng := rand.New(rand.NewPCG(1, 2))
 	var all [2][kernel.Lanes][]float64
 	for part, pixels := range s.Pixels {
 		for channel := range s.Channels {
-			x := kernel.AlignedFloats(pixels * kernel.Lanes)
+			x := kernel.NewAlignedFloats(pixels * kernel.Lanes)
 			for i := range x {
 				x[i] = float32(100 + rng.NormFloat64())
 				list := &all[channel][i%kernel.Lanes]
 				*list = append(*list, float64(x[i]))
 			}
-			set.Deviations(&x[0], pixels, &s.Begin(partial, part, channel, x)[0])
+			set.Deviations(&x[0], pixels, &s.BeginPart(partial, part, channel, x)[0])
 		}
 	}
 	for channel := range s.Channels {
-		mean, m2 := s.Merge(partial, channel)
+		mean, m2 := s.MergeParts(partial, channel)
 		for l, list := range all[channel] {
 			wantMean, wantM2 := 0.0, 0.0
 			for _, v := range list {
@@ -48,8 +48,8 @@ func TestMerge(t *testing.T) {
 			}
 		}
 	}
-	if s.Offset(3, 1)+kernel.DeviationFloats != s.Size() || slices.Max(partial) < 100 {
-		t.Errorf("the last part ends at %d of %d floats", s.Offset(3, 1)+kernel.DeviationFloats, s.Size())
+	if s.PartOffset(3, 1)+kernel.DeviationFloats != s.Size() || slices.Max(partial) < 100 {
+		t.Errorf("the last part ends at %d of %d floats", s.PartOffset(3, 1)+kernel.DeviationFloats, s.Size())
 	}
 }
 

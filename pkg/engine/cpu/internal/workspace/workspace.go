@@ -11,8 +11,8 @@ import (
 // sums of chunks are added in float64.
 const MaxChunkPixels = 512
 
-// ItemFloats is the number of floats that an item of an elementwise task processes.
-const ItemFloats = 8 * 1024
+// TaskItemFloats is the number of floats that an item of an elementwise task processes.
+const TaskItemFloats = 8 * 1024
 
 // Workspace is the memory that all operations of an executable share. While a program is
 // loaded, the Reserve methods record sizes for Allocate.
@@ -29,9 +29,9 @@ type Workspace struct {
 
 // New returns a workspace for the given instruction set and number of threads.
 func New(set *kernel.Set, threads int) *Workspace {
-	w := &Workspace{Set: set, Threads: threads, Zeros: kernel.AlignedFloats(kernel.MaxBlocks * kernel.Lanes), Identity: kernel.AlignedFloats(kernel.NormFloats)}
+	w := &Workspace{Set: set, Threads: threads, Zeros: kernel.NewAlignedFloats(kernel.MaxBlocks * kernel.Lanes), Identity: kernel.NewAlignedFloats(kernel.NormFloats)}
 	for i := range kernel.Lanes {
-		kernel.SetNorm(w.Identity, i, 1, 0, float32(math.Inf(-1)))
+		kernel.SetNormConstants(w.Identity, i, 1, 0, float32(math.Inf(-1)))
 	}
 	return w
 }
@@ -54,10 +54,10 @@ func (w *Workspace) ReserveShared(n int) { w.need.shared = max(w.need.shared, n)
 func (w *Workspace) Allocate() []threads.Worker {
 	workers := make([]threads.Worker, w.Threads)
 	for i := range workers {
-		workers[i].Number, workers[i].Scratch = i, kernel.AlignedFloats(w.need.scratch)
+		workers[i].Number, workers[i].Scratch = i, kernel.NewAlignedFloats(w.need.scratch)
 	}
-	w.Shared = kernel.AlignedFloats(w.need.shared)
-	w.Partial = kernel.AlignedFloats(w.need.statistics)
+	w.Shared = kernel.NewAlignedFloats(w.need.shared)
+	w.Partial = kernel.NewAlignedFloats(w.need.statistics)
 	return workers
 }
 

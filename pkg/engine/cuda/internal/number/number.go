@@ -11,7 +11,7 @@ import (
 )
 
 // Decode converts elements of type typ, little-endian as in GPU memory, to float32.
-func Decode(typ device.Type, src []byte) []float32 {
+func Decode(typ device.ElementType, src []byte) []float32 {
 	dst := make([]float32, len(src)/typ.Size())
 	for i := range dst {
 		switch typ {
@@ -25,7 +25,7 @@ func Decode(typ device.Type, src []byte) []float32 {
 }
 
 // Encode is the inverse of Decode.
-func Encode(typ device.Type, src []float32) []byte {
+func Encode(typ device.ElementType, src []float32) []byte {
 	dst := make([]byte, 0, len(src)*typ.Size())
 	for _, f := range src {
 		switch typ {
@@ -40,7 +40,7 @@ func Encode(typ device.Type, src []float32) []byte {
 
 // ActivationType returns the element type of activations in the given precision, a value of
 // engine.Options.Precision. It returns F32 for precisions other than bf16 and fp16.
-func ActivationType(precision string) device.Type {
+func ActivationType(precision string) device.ElementType {
 	switch precision {
 	case "bf16":
 		return device.BF16
@@ -51,7 +51,7 @@ func ActivationType(precision string) device.Type {
 }
 
 // KernelType converts t to the type of package kernels.
-func KernelType(t device.Type) kernels.ElementType {
+func KernelType(t device.ElementType) kernels.ElementType {
 	switch t {
 	case device.F16:
 		return kernels.F16
@@ -62,7 +62,7 @@ func KernelType(t device.Type) kernels.ElementType {
 }
 
 // DeviceType converts t to the type of package device.
-func DeviceType(t kernels.ElementType) device.Type {
+func DeviceType(t kernels.ElementType) device.ElementType {
 	switch t {
 	case kernels.F16:
 		return device.F16
@@ -90,8 +90,8 @@ func CosineSimilarity(a, b []float64) float64 {
 	return dot / math.Sqrt(aa*bb)
 }
 
-// CountDiffering counts the elements whose bits differ between a and b.
-func CountDiffering(a, b []float64) (n int) {
+// CountDifferences counts the elements whose bits differ between a and b.
+func CountDifferences(a, b []float64) (n int) {
 	for i := range a {
 		if math.Float64bits(a[i]) != math.Float64bits(b[i]) {
 			n++

@@ -10,7 +10,7 @@ import (
 // TestEncode: numbers that every type can represent survive the way there and back. The
 // bytes of 1 are those of IEEE 754, little-endian.
 func TestEncode(t *testing.T) {
-	for typ, one := range map[device.Type]string{device.F32: "\x00\x00\x80\x3f", device.F16: "\x00\x3c", device.BF16: "\x80\x3f"} {
+	for typ, one := range map[device.ElementType]string{device.F32: "\x00\x00\x80\x3f", device.F16: "\x00\x3c", device.BF16: "\x80\x3f"} {
 		if got := string(Encode(typ, []float32{1})); got != one {
 			t.Errorf("%s: 1 is %q, want %q", typ, got, one)
 		}

@@ -56,10 +56,10 @@ func NewClassifier() (*nn.Graph, error) {
 	return g, g.Err()
 }
 
-// NewVolumeNetwork builds a small network with the layer types of a 3-D U-Net for
+// New3DNetwork builds a small network with the layer types of a 3-D U-Net for
 // regression: strided and transposed convolutions, LeakyReLU, concatenation, tanh and an L1
 // loss.
-func NewVolumeNetwork() (*nn.Graph, error) {
+func New3DNetwork() (*nn.Graph, error) {
 	g := nn.NewGraph(nn.Train)
 	half := nn.Convolution{Out: 8, Kernel: []int{4}, Stride: []int{2}, Pad: []int{1}}
 	x := g.LeakyReLU(g.Conv("down0", g.Input(model.ImageInput, BatchSize, 2, 8, 12, 10), half), 0.2)
@@ -77,7 +77,7 @@ func NewVolumeNetwork() (*nn.Graph, error) {
 func SetRandomInputs(x engine.Executable, seed uint64) error {
 	p, random := x.Program(), rand.New(rand.NewPCG(seed, 1))
 	for _, name := range []string{model.ImageInput, model.TargetInput} {
-		id := p.Lookup(plan.Input, name)
+		id := p.FindTensor(plan.Input, name)
 		v := make([]float32, p.Tensors[id].Elements())
 		for i := range v {
 			v[i] = random.Float32()

@@ -7,7 +7,7 @@ import (
 )
 
 // AddTensor adds a tensor to p and returns its id.
-func AddTensor(p *plan.Program, role plan.Role, name string, shape []int) int {
+func AddTensor(p *plan.Program, role plan.TensorRole, name string, shape []int) int {
 	p.Tensors = append(p.Tensors, plan.Tensor{Name: name, Shape: shape, Role: role})
 	id := len(p.Tensors) - 1
 	switch role {

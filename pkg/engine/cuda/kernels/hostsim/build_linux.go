@@ -38,7 +38,7 @@ var compilerFlags = []string{
 
 // buildLibrary loads source as a shared library, compiled with g++ and extraFlags unless it
 // is in the user's cache folder.
-func buildLibrary(ctx context.Context, source string, list []kernels.Kernel, extraFlags ...string) (*library, error) {
+func buildLibrary(ctx context.Context, source string, list []kernels.Kernel, extraFlags ...string) (*kernelLibrary, error) {
 	compiler, err := exec.LookPath("g++")
 	if err != nil {
 		return nil, ErrNoCompiler
@@ -99,12 +99,12 @@ func compileLibrary(ctx context.Context, compiler string, options []string, text
 	return nil
 }
 
-func loadLibrary(file string) (*library, error) {
+func loadLibrary(file string) (*kernelLibrary, error) {
 	handle, err := purego.Dlopen(file, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
 		return nil, fmt.Errorf("load compiled kernels: %w", err)
 	}
-	var lib library
+	var lib kernelLibrary
 	purego.RegisterLibFunc(&lib.runKernel, handle, "sim_run")
 	purego.RegisterLibFunc(&lib.paramSizes, handle, "sim_params")
 	return &lib, nil

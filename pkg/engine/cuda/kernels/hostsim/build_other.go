@@ -8,6 +8,6 @@ import (
 	"lockstep/pkg/engine/cuda/kernels"
 )
 
-func buildLibrary(context.Context, string, []kernels.Kernel, ...string) (*library, error) {
+func buildLibrary(context.Context, string, []kernels.Kernel, ...string) (*kernelLibrary, error) {
 	return nil, ErrNoCompiler
 }

@@ -36,7 +36,7 @@ type Simulator struct {
 	Reversed bool
 
 	kernels map[string]kernels.Kernel
-	library *library
+	library *kernelLibrary
 	mu      sync.Mutex
 }
 
@@ -110,12 +110,12 @@ func (s *Simulator) ParamSizes(name string) ([]int, error) {
 	return out, nil
 }
 
-type library struct {
+type kernelLibrary struct {
 	runKernel  func(name string, grid, block *uint32, shared uint32, args unsafe.Pointer, reverse int32, message unsafe.Pointer, size uintptr) int32
 	paramSizes func(name string, sizes *uint32, most int32) int32
 }
 
-func (l *library) run(name string, grid, block [3]uint32, shared uint32, args []byte, reverse bool) error {
+func (l *kernelLibrary) run(name string, grid, block [3]uint32, shared uint32, args []byte, reverse bool) error {
 	message := make([]byte, 512)
 	order := int32(0)
 	if reverse {

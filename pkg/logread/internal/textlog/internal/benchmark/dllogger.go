@@ -34,12 +34,12 @@ func DLLogger() logline.Format {
 	}}
 }
 
-func dlloggerOf(r *logline.Run) *dlloggerState {
+func dlloggerStateOf(r *logline.Run) *dlloggerState {
 	return logline.State[dlloggerState](&r.States, logline.DLLogger)
 }
 
-// laterSettings returns the settings after the values of a run, which belong to the next values.
-func laterSettings(log *logline.Log) *[][2]string {
+// pendingDLLoggerSettings returns the settings after the values of a run, which belong to the next values.
+func pendingDLLoggerSettings(log *logline.Log) *[][2]string {
 	return logline.State[[][2]string](&log.States, logline.DLLogger)
 }
 
@@ -98,8 +98,8 @@ func readDLLogger(log *logline.Log, m []byte) logline.Result {
 	}
 	run := log.CountLine(logline.DLLogger)
 	switch {
-	case string(v.step) == `"PARAMETER"` && dlloggerOf(run).hasValues():
-		later := laterSettings(log)
+	case string(v.step) == `"PARAMETER"` && dlloggerStateOf(run).hasValues():
+		later := pendingDLLoggerSettings(log)
 		ok = v.forEachValue(func(k, x []byte) {
 			if len(*later) < record.MaxSettings {
 				*later = append(*later, [2]string{string(k), string(x)})
@@ -112,7 +112,7 @@ func readDLLogger(log *logline.Log, m []byte) logline.Result {
 	case n == 1:
 		ok = addDLLoggerEpoch(log, run, step[0], v)
 	default:
-		at := dlloggerOf(run).globalIteration(step)
+		at := dlloggerStateOf(run).globalIteration(step)
 		ok = v.forEachValue(func(k, x []byte) {
 			if f, ok := scan.ParseJSONFloat(x); ok {
 				log.AddPoint(k, -1, at, f, v.stamp)
@@ -131,11 +131,11 @@ func (s *dlloggerState) hasValues() bool { return s.started || s.epochs > 0 }
 // started again and appends to the log. The next line has the given step of n numbers. If this is
 // the current run's first step, it begins another run; otherwise the run was resumed.
 func applyDLLoggerSettings(log *logline.Log, step [2]int64, n int) {
-	later := laterSettings(log)
+	later := pendingDLLoggerSettings(log)
 	if len(*later) == 0 {
 		return
 	}
-	s := dlloggerOf(log.Current)
+	s := dlloggerStateOf(log.Current)
 	if n == 1 && s.epochs > 0 && step[0] == s.firstEpoch || n > 1 && s.started && step == s.first {
 		log.BeginRun()
 	}
@@ -198,7 +198,7 @@ func addDLLoggerSetting(log *logline.Log, key string, x []byte) {
 // addDLLoggerEpoch adds epoch n with the values in its line. Without a duration, it uses the time
 // since the previous epoch's line and reports this. It returns false if the line's data is malformed.
 func addDLLoggerEpoch(log *logline.Log, run *logline.Run, n int64, line dlloggerLine) bool {
-	e := log.FindOrAddEpochOfRun(int(n), logline.DLLoggerOrdinal)
+	e := log.FindOrAddRunEpoch(int(n), logline.DLLoggerOrdinal)
 	total, compute := math.NaN(), math.NaN() // throughput with and without the time for loading data
 	good := line.forEachValue(func(k, x []byte) {
 		v, ok := scan.ParseJSONFloat(x)
@@ -228,7 +228,7 @@ func addDLLoggerEpoch(log *logline.Log, run *logline.Run, n int64, line dllogger
 		log.In.Report.AddAssumptionOnce("the throughput is train.compute_ips, which does not include loading data")
 		e.SamplesPerSecond = compute
 	}
-	s := dlloggerOf(run)
+	s := dlloggerStateOf(run)
 	if s.epochs == 0 {
 		s.firstEpoch = n
 	}

@@ -23,8 +23,8 @@ import (
 //	Img/sec per GPU: 1785.2 +-3.1
 //	Total img/sec on 8 GPU(s): 14281.2 +-25.0
 //
-// horovodInterval is the number of standard deviations after +-.
-const horovodInterval = 1.96
+// horovodStdDevs is the number of standard deviations after +-.
+const horovodStdDevs = 1.96
 
 // horovodState contains the values so far, except the rates of the iterations (Run.IterationRates).
 // Rates are in images per second and GPU.
@@ -55,7 +55,7 @@ func Horovod() logline.Format {
 	}}
 }
 
-func horovodOf(r *logline.Run) *horovodState {
+func horovodStateOf(r *logline.Run) *horovodState {
 	return logline.State[horovodState](&r.States, logline.Horovod)
 }
 
@@ -67,7 +67,7 @@ const maxRates = 1 << 16
 
 // addHorovodIteration adds the rate of an iteration: its number and images per second and GPU.
 func addHorovodIteration(log *logline.Log, v []template.Value) logline.Result {
-	if v[0].Number == 0 && horovodOf(log.Current).summary > 0 {
+	if v[0].Number == 0 && horovodStateOf(log.Current).summary > 0 {
 		log.BeginRun()
 	}
 	run := log.CountLine(logline.Horovod)
@@ -83,7 +83,7 @@ func addHorovodIteration(log *logline.Log, v []template.Value) logline.Result {
 // setHorovodMean sets the mean rate of all iterations, in images per second and GPU, and the number
 // after +-.
 func setHorovodMean(log *logline.Log, v []template.Value) logline.Result {
-	h := horovodOf(log.CountLine(logline.Horovod))
+	h := horovodStateOf(log.CountLine(logline.Horovod))
 	h.perGPU, h.spread = v[0].Number, v[1].Number
 	return logline.Used
 }
@@ -93,14 +93,14 @@ func setHorovodTotal(log *logline.Log, v []template.Value) logline.Result {
 	if !record.IsPlausibleCount(v[0].Number) {
 		return log.Refuse("got %g GPUs, want 1 to %d", v[0].Number, record.MaxWorkers)
 	}
-	if horovodOf(log.Current).summary > 0 {
+	if horovodStateOf(log.Current).summary > 0 {
 		log.BeginRun()
 	}
 	run := log.CountLine(logline.Horovod)
 	run.Run.Info.Workers = int(v[0].Number)
-	horovodOf(run).summary = log.Lines.Number
+	horovodStateOf(run).summary = log.Lines.Number
 	tr := log.FindOrAddTrial("SYNTHETIC")
-	tr.Rate, tr.Spread, tr.Line = v[1].Number, v[2].Number/horovodInterval, log.Lines.Number
+	tr.Rate, tr.Spread, tr.Line = v[1].Number, v[2].Number/horovodStdDevs, log.Lines.Number
 	log.In.Report.Records++
 	return logline.Used
 }
@@ -112,12 +112,12 @@ func readHorovodSetting(log *logline.Log, m []byte) logline.Result {
 	if text == "" || len(text) > 200 || value[0] == ' ' { // tf_cnn_benchmarks aligns its settings
 		return logline.Unknown
 	}
-	if horovodOf(log.Current).summary > 0 && string(key) == "Model" {
+	if horovodStateOf(log.Current).summary > 0 && string(key) == "Model" {
 		log.BeginRun()
 	}
 	c := scan.Cursor{Rest: value}
 	n := c.ReadInteger()
-	h := horovodOf(log.Current)
+	h := horovodStateOf(log.Current)
 	switch {
 	case string(key) == "Model":
 		h.model = text
@@ -139,7 +139,7 @@ func readHorovodSetting(log *logline.Log, m []byte) logline.Result {
 
 // finishHorovod computes the trial of the run if the log lacks the line with the total.
 func finishHorovod(r *logline.Run, report *record.Report) {
-	h := horovodOf(r)
+	h := horovodStateOf(r)
 	if h.summary == 0 && len(r.IterationRates) == 0 && h.perGPU == 0 {
 		if h.settings > 0 {
 			report.AddIgnoredLines(record.IgnoredLines{Reason: reasonNoRates, Lines: int64(h.settings), First: h.settingAt})
@@ -163,7 +163,7 @@ func finishHorovod(r *logline.Run, report *record.Report) {
 		report.AddProblem(r.Line, "images per second and GPU, but no line \"Total img/sec on N GPU(s)\": the number of GPUs is unknown")
 		return
 	default:
-		rate, spread := h.perGPU, h.spread/horovodInterval
+		rate, spread := h.perGPU, h.spread/horovodStdDevs
 		if rate == 0 {
 			rate, spread = record.MeanAndSpread(r.IterationRates)
 		}

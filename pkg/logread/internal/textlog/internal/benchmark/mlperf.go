@@ -25,7 +25,7 @@ type mlperfState struct {
 	epochs      map[int]mlperfBlock // open epochs and blocks of epochs by their first number
 	label       int                 // label of the rank whose lines are used, plus 2; 0 before the first line
 	result      string              // status in run_stop
-	others      mlperfOthers
+	others      mlperfOtherRanks
 }
 
 // MLPerf returns the format of MLPerf's logging.
@@ -59,7 +59,7 @@ func readMLPerf(log *logline.Log, m []byte) logline.Result {
 	if string(v.key) == "run_start" {
 		selectMLPerfRun(log)
 	}
-	s := mlperfRunState(log)
+	s := mlperfStateOfUsedRank(log)
 	if s == nil {
 		return addOtherMLPerfRank(log, v)
 	}
@@ -112,14 +112,14 @@ func endMLPerfBlock(log *logline.Log, s *mlperfState, epoch int, end float64) {
 	}
 	seconds := log.CheckSeconds((end - block.start) / 1000 / float64(block.count))
 	for n := epoch; n < epoch+block.count; n++ {
-		e := log.FindOrAddEpochOfRun(n, logline.MLPerfOrdinal)
+		e := log.FindOrAddRunEpoch(n, logline.MLPerfOrdinal)
 		e.Seconds, e.Line = seconds, log.Lines.Number
 	}
 }
 
-// mlperfRunState returns the state of the run, or nil for all ranks but one: all ranks print the
+// mlperfStateOfUsedRank returns the state of the run, or nil for all ranks but one: all ranks print the
 // same values, so the lines of the first rank suffice.
-func mlperfRunState(log *logline.Log) *mlperfState {
+func mlperfStateOfUsedRank(log *logline.Log) *mlperfState {
 	s := mlperfStateOf(log.CountLine(logline.MLPerf))
 	if s.label == 0 {
 		s.label = log.Rank + 2

@@ -13,12 +13,12 @@ import (
 //	56: :::MLLOG {…, "key": "eval_accuracy", "value": 0.75, "metadata": {"epoch_num": 1}}
 //	56: :::MLLOG {…, "key": "run_stop", "metadata": {"status": "success"}}
 
-// otherRankLine is the reason for ignoring lines that repeat another rank's values.
-const otherRankLine = "MLLOG line whose values another rank has logged too"
+// otherRankReason is the reason for ignoring lines that repeat another rank's values.
+const otherRankReason = "MLLOG line whose values another rank has logged too"
 
-// mlperfOthers contains what other ranks than the used one have logged. A value counts only if the
+// mlperfOtherRanks contains what other ranks than the used one have logged. A value counts only if the
 // used rank has not logged it.
-type mlperfOthers struct {
+type mlperfOtherRanks struct {
 	stop        float64 // last run_stop in ms; 0 if there is none
 	stopRank    int
 	result      string
@@ -106,6 +106,6 @@ func useOtherMLPerfRanks(r *logline.Run, report *record.Report) {
 	report.Records += taken
 	report.LinesUsed += taken
 	if rest := o.lines - taken; rest > 0 {
-		report.AddIgnoredLines(record.IgnoredLines{Reason: otherRankLine, Lines: rest, First: o.first})
+		report.AddIgnoredLines(record.IgnoredLines{Reason: otherRankReason, Lines: rest, First: o.first})
 	}
 }

@@ -55,7 +55,9 @@ func NCCLTests() logline.Format {
 	}}
 }
 
-func ncclOf(r *logline.Run) *ncclState { return logline.State[ncclState](&r.States, logline.NCCLTests) }
+func ncclStateOf(r *logline.Run) *ncclState {
+	return logline.State[ncclState](&r.States, logline.NCCLTests)
+}
 
 type ncclRow struct {
 	runs.AllReduce
@@ -67,7 +69,7 @@ type ncclRow struct {
 func readNCCLTest(log *logline.Log, m []byte) logline.Result {
 	beginBenchmark(log)
 	log.Block = logline.NoBlock // which may be the table of another benchmark
-	ncclOf(log.CountLine(logline.NCCLTests)).test = string(bytes.TrimSpace(m[len("# Collective test starting: "):min(len(m), 100)]))
+	ncclStateOf(log.CountLine(logline.NCCLTests)).test = string(bytes.TrimSpace(m[len("# Collective test starting: "):min(len(m), 100)]))
 	return logline.Used
 }
 
@@ -90,7 +92,7 @@ func readNCCLSettings(log *logline.Log, m []byte) logline.Result {
 }
 
 func readNCCLLine(log *logline.Log, m []byte) logline.Result {
-	s := ncclOf(log.Current)
+	s := ncclStateOf(log.Current)
 	switch {
 	case scan.IsDigit(m[0]):
 		return readNCCLRow(log, m)
@@ -126,7 +128,7 @@ func readNCCLLine(log *logline.Log, m []byte) logline.Result {
 
 // readNCCLRow reads a row of the table. Only the end of the run shows whether it is used.
 func readNCCLRow(log *logline.Log, m []byte) logline.Result {
-	s := ncclOf(log.Current)
+	s := ncclStateOf(log.Current)
 	fields := bytes.Fields(m)
 	if len(fields) < 4 || !isNCCLType(fields[2]) {
 		return logline.Unknown
@@ -172,7 +174,7 @@ func isNCCLType(text []byte) bool {
 
 // finishNCCL adds the times to the run if the table is that of an all-reduce.
 func finishNCCL(r *logline.Run, report *record.Report) {
-	s := ncclOf(r)
+	s := ncclStateOf(r)
 	if n := s.highest + 1; s.ranks > 0 && s.ranks < n && !s.groups {
 		report.AddProblem(r.Line, "the list of devices has only %d of %d ranks: lines are missing", s.ranks, n)
 		s.ranks = n
@@ -234,14 +236,14 @@ func OSU() logline.Format {
 	}}
 }
 
-func osuOf(log *logline.Log) *osuState { return logline.State[osuState](&log.States, logline.OSU) }
+func osuStateOf(log *logline.Log) *osuState { return logline.State[osuState](&log.States, logline.OSU) }
 
 func readOSUTitle(log *logline.Log, m []byte) logline.Result {
 	words := bytes.Fields(m)
 	log.Block = logline.OSU
-	osuOf(log).columns = 2
-	osuOf(log).isAllReduce = len(words) > 5 && string(words[3]) == "Allreduce" && string(words[4]) == "Latency" && string(words[5]) == "Test"
-	if !osuOf(log).isAllReduce {
+	osuStateOf(log).columns = 2
+	osuStateOf(log).isAllReduce = len(words) > 5 && string(words[3]) == "Allreduce" && string(words[4]) == "Latency" && string(words[5]) == "Test"
+	if !osuStateOf(log).isAllReduce {
 		return log.Refuse("%.100q: only the latency of osu_allreduce is used", m)
 	}
 	beginBenchmark(log)
@@ -253,16 +255,16 @@ func readOSUTitle(log *logline.Log, m []byte) logline.Result {
 func readOSULine(log *logline.Log, m []byte) logline.Result {
 	if m[0] == '#' && !scan.HasPrefix(m, "# OSU ") {
 		if scan.HasPrefix(m, "# Size") && !bytes.Contains(m, []byte("Latency(us)")) && !bytes.Contains(m, []byte("Latency (us)")) {
-			osuOf(log).isAllReduce = false // another quantity
+			osuStateOf(log).isAllReduce = false // another quantity
 		}
 		if scan.HasPrefix(m, "# Size") {
-			osuOf(log).columns = 1 + bytes.Count(m, []byte("(us)")) + bytes.Count(m, []byte("Iterations"))
+			osuStateOf(log).columns = 1 + bytes.Count(m, []byte("(us)")) + bytes.Count(m, []byte("Iterations"))
 		}
 		return logline.Idle
 	}
 	fields := bytes.Fields(m)
 	size, okSize := scan.ParseFloat(fields[0])
-	if !scan.IsDigit(m[0]) || !okSize || size != float64(int64(size)) || len(fields) != osuOf(log).columns { // such as a line of another program
+	if !scan.IsDigit(m[0]) || !okSize || size != float64(int64(size)) || len(fields) != osuStateOf(log).columns { // such as a line of another program
 		if !okSize {
 			log.Block = logline.NoBlock
 		}
@@ -272,7 +274,7 @@ func readOSULine(log *logline.Log, m []byte) logline.Result {
 	switch {
 	case !ok:
 		return logline.Unknown
-	case !osuOf(log).isAllReduce:
+	case !osuStateOf(log).isAllReduce:
 		log.In.Report.AddIgnored(log.Lines.Number, otherCollective)
 		return logline.Pending
 	case !(size > 0 && micro > 0):

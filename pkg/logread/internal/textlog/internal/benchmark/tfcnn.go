@@ -46,7 +46,9 @@ func TFCNN() logline.Format {
 	}}
 }
 
-func tfCNNOf(r *logline.Run) *tfCNNState { return logline.State[tfCNNState](&r.States, logline.TFCNN) }
+func tfCNNStateOf(r *logline.Run) *tfCNNState {
+	return logline.State[tfCNNState](&r.States, logline.TFCNN)
+}
 
 func readTFCNNHeader(log *logline.Log, m []byte) logline.Result {
 	c := scan.Cursor{Rest: m}
@@ -54,14 +56,14 @@ func readTFCNNHeader(log *logline.Log, m []byte) logline.Result {
 	if c.Expect(".").ReadInteger(); !c.IsComplete() {
 		return logline.Unknown
 	}
-	*tfCNNOf(log.BeginHeader()) = tfCNNState{headerLine: log.Lines.Number}
+	*tfCNNStateOf(log.BeginHeader()) = tfCNNState{headerLine: log.Lines.Number}
 	return logline.Used
 }
 
 // followsTFCNNHeader reports whether the current line follows a line of the header and so belongs
 // to it. Settings elsewhere may be another program's.
 func followsTFCNNHeader(log *logline.Log) bool {
-	s := tfCNNOf(log.Current)
+	s := tfCNNStateOf(log.Current)
 	follows := s.headerLine > 0 && log.Lines.Number <= s.headerLine+3 // lines without use are between
 	if follows {
 		s.headerLine = log.Lines.Number
@@ -76,7 +78,7 @@ func readTFCNNModel(log *logline.Log, m []byte) logline.Result {
 	if !strings.HasPrefix(value, "   ") || !followsTFCNNHeader(log) {
 		return logline.Unknown
 	}
-	s := tfCNNOf(log.Current)
+	s := tfCNNStateOf(log.Current)
 	switch value = strings.TrimSpace(value); key {
 	case "Model":
 		s.model = value
@@ -96,7 +98,7 @@ func readTFCNNBatch(log *logline.Log, m []byte) logline.Result {
 	if c.Expect(" global"); !c.IsComplete() || n < 1 || !followsTFCNNHeader(log) {
 		return logline.Unknown
 	}
-	tfCNNOf(log.Current).global = n
+	tfCNNStateOf(log.Current).global = n
 	return logline.Used
 }
 
@@ -105,7 +107,7 @@ func readTFCNNStep(log *logline.Log, m []byte) logline.Result {
 	step := c.ReadInteger()
 	c.Accept(".0") // with Python 3, in 2018
 	if c.Accept(" per device") && c.IsComplete() && step > 0 && followsTFCNNHeader(log) {
-		tfCNNOf(log.Current).perDevice = step
+		tfCNNStateOf(log.Current).perDevice = step
 		return logline.Used
 	}
 	if !c.Accept("\timages/sec: ") {
@@ -137,7 +139,7 @@ func addTFCNNTotal(log *logline.Log, v []template.Value) logline.Result {
 	}
 	run := log.CountLine(logline.TFCNN)
 	name := "FULL"
-	if tfCNNOf(run).synthetic {
+	if tfCNNStateOf(run).synthetic {
 		name = "SYNTHETIC"
 	}
 	run.Trials[name] = &runs.Trial{Name: name, Rate: rate, Spread: math.NaN(), Line: log.Lines.Number}
@@ -147,7 +149,7 @@ func addTFCNNTotal(log *logline.Log, v []template.Value) logline.Result {
 }
 
 func finishTFCNN(r *logline.Run, _ *record.Report) {
-	s := tfCNNOf(r)
+	s := tfCNNStateOf(r)
 	if r.LinesByFormat[logline.TFCNN] == 0 || s.model == "" {
 		return
 	}

@@ -55,8 +55,8 @@ func (e *EpochsByRank) FindOrAdd(id RankID) *record.RankEpochs {
 	return e.last
 }
 
-// First returns the lowest number of an epoch of the ranks, or -1 if they have none.
-func (e *EpochsByRank) First() int {
+// FirstEpochNumber returns the lowest number of an epoch of the ranks, or -1 if they have none.
+func (e *EpochsByRank) FirstEpochNumber() int {
 	first := -1
 	for _, list := range e.All {
 		for i := range list.Epochs {
@@ -88,16 +88,16 @@ func (e *EpochsByRank) Merge(sumRates, fromZero bool, report *record.Report) []r
 		report.AddAssumption("the lines of %d ranks are one run: times of the slowest rank, mean losses and accuracies", len(by))
 		merged = record.MergeEpochs(by, sumRates, report)
 	}
-	countFromOne(merged, fromZero, report)
+	renumberFromOne(merged, fromZero, report)
 	for _, list := range e.extra {
-		countFromOne(list.Epochs, false, report)
-		merged = replaceValues(merged, list.Epochs)
+		renumberFromOne(list.Epochs, false, report)
+		merged = replaceEpochValues(merged, list.Epochs)
 	}
 	return merged
 }
 
-// countFromOne renumbers sorted epochs that are counted from 0: one is 0, or fromZero is set.
-func countFromOne(epochs []runs.Epoch, fromZero bool, report *record.Report) {
+// renumberFromOne renumbers sorted epochs that are counted from 0: one is 0, or fromZero is set.
+func renumberFromOne(epochs []runs.Epoch, fromZero bool, report *record.Report) {
 	if len(epochs) == 0 || epochs[0].Epoch != 0 && !fromZero {
 		return
 	}
@@ -107,8 +107,8 @@ func countFromOne(epochs []runs.Epoch, fromZero bool, report *record.Report) {
 	}
 }
 
-// replaceValues replaces the values of epochs by those in other, and adds other's further epochs.
-func replaceValues(epochs, other []runs.Epoch) []runs.Epoch {
+// replaceEpochValues replaces the values of epochs by those in other, and adds other's further epochs.
+func replaceEpochValues(epochs, other []runs.Epoch) []runs.Epoch {
 	all := record.RankEpochs{Epochs: epochs}
 	for i := range other {
 		o, known := &other[i], len(all.Epochs)

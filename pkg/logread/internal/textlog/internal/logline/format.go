@@ -141,7 +141,7 @@ func (r *Rule) ReadLine(log *Log, m []byte) Result {
 		return r.Read(log, m)
 	}
 	for _, tmpl := range r.compiled {
-		values := log.ValuesOf(tmpl)
+		values := log.ValueBuffer(tmpl)
 		if !tmpl.Match(m, values) {
 			continue
 		}
@@ -153,10 +153,10 @@ func (r *Rule) ReadLine(log *Log, m []byte) Result {
 	if r.MayBeOther {
 		return Unknown
 	}
-	return log.Refuse("expected %s, got %.80q", r.expected(), m)
+	return log.Refuse("expected %s, got %.80q", r.describeExpected(), m)
 }
 
-func (r *Rule) expected() string {
+func (r *Rule) describeExpected() string {
 	var quoted []string
 	for _, text := range r.Templates {
 		quoted = append(quoted, fmt.Sprintf("%q", text))
@@ -164,8 +164,8 @@ func (r *Rule) expected() string {
 	return strings.Join(quoted, " or ")
 }
 
-// ValuesOf returns space for the values of a template's fields, which the next line reuses.
-func (log *Log) ValuesOf(tmpl *template.Template) []template.Value {
+// ValueBuffer returns space for the values of a template's fields, which the next line reuses.
+func (log *Log) ValueBuffer(tmpl *template.Template) []template.Value {
 	n := len(tmpl.Fields())
 	if len(log.values) < n {
 		log.values = make([]template.Value, n)

@@ -32,13 +32,13 @@ type Log struct {
 	Stamp []byte // time stamp; empty if the line has none
 	// Config contains settings outside of a run, for the next run or, without one, the last.
 	Config        map[string]any
-	Block         FormatID // the format to whose block of lines the next line belongs; NoBlock outside of blocks
-	States        States   // what single formats have read of the log
-	day           scan.Day // of the last time stamp
-	heading       []byte   // the last "- name - LEVEL - "
-	zoneReported  bool     // the report contains the assumed time zone
-	resumeLine    int      // number of the last line that states that a program resumes an earlier run
-	nodesReported bool     // the report contains how the ranks of several nodes are numbered
+	Block         FormatID       // the format to whose block of lines the next line belongs; NoBlock outside of blocks
+	States        States         // what single formats have read of the log
+	day           scan.DateCache // of the last time stamp
+	heading       []byte         // the last "- name - LEVEL - "
+	zoneReported  bool           // the report contains the assumed time zone
+	resumeLine    int            // number of the last line that states that a program resumes an earlier run
+	nodesReported bool           // the report contains how the ranks of several nodes are numbered
 	// Values of the current line if a template matches it.
 	values      []template.Value
 	stampBuffer []byte
@@ -71,11 +71,11 @@ func (log *Log) IsCutAfterPoint(m []byte) bool {
 	return !log.Lines.Ended && len(m) > 0 && m[len(m)-1] == '.'
 }
 
-// UnknownLine is the reason for ignoring a line that no format recognizes.
-const UnknownLine = "of unknown form"
+// ReasonUnknownLine is the reason for ignoring a line that no format recognizes.
+const ReasonUnknownLine = "of unknown form"
 
 // IgnoreUnknown counts the current line as one that no format recognizes.
-func (log *Log) IgnoreUnknown() { log.In.Report.AddIgnored(log.Lines.Number, UnknownLine) }
+func (log *Log) IgnoreUnknown() { log.In.Report.AddIgnored(log.Lines.Number, ReasonUnknownLine) }
 
 // NoteResume notes whether an unknown line states that the program resumes a run, as
 // "=> loaded checkpoint 'last.pt' (epoch 5)" or "Resuming from epoch 5".

@@ -95,9 +95,9 @@ func (log *Log) acceptLabel(m []byte, c scan.Cursor, rank int) []byte {
 	return scan.SkipBlanks(c.Rest)
 }
 
-// ranksPerNode is the space reserved for the ranks of each node if labels count them within a node: rank
-// r of node n gets the number n·ranksPerNode + r, since the log lacks the real number of ranks per node.
-const ranksPerNode = 1 << 10
+// reservedRanksPerNode is the space reserved for the ranks of each node if labels count them within a node: rank
+// r of node n gets the number n·reservedRanksPerNode + r, since the log lacks the real number of ranks per node.
+const reservedRanksPerNode = 1 << 10
 
 // stripInnerLabel returns m, which follows a label, without a second label (of a rank within its
 // node) and without torchtitan's name. torchrun's label [defaultN] counts the ranks of a node, its
@@ -108,13 +108,13 @@ func (log *Log) stripInnerLabel(m []byte) []byte {
 		log.Rank = -1
 		m = log.stripLabel(m)
 		switch {
-		case log.Rank < 0, local && (log.Rank >= ranksPerNode || node > record.MaxWorkers/ranksPerNode-1):
+		case log.Rank < 0, local && (log.Rank >= reservedRanksPerNode || node > record.MaxWorkers/reservedRanksPerNode-1):
 			log.Rank = node
 		case local && node > 0:
-			log.Rank += ranksPerNode * node
+			log.Rank += reservedRanksPerNode * node
 			if !log.nodesReported {
 				log.nodesReported = true
-				log.In.Report.AddAssumption("labels such as [default1] count within a node: the ranks of node N are numbered from %d·N", ranksPerNode)
+				log.In.Report.AddAssumption("labels such as [default1] count within a node: the ranks of node N are numbered from %d·N", reservedRanksPerNode)
 			}
 		}
 	}

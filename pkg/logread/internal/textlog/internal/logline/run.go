@@ -49,7 +49,7 @@ func (log *Log) CountLine(name FormatID) *Run {
 	if log.Current.Closed {
 		log.BeginRun()
 	}
-	if isProgram(name) {
+	if isTrainingProgram(name) {
 		log.SelectProgram(name)
 	}
 	log.Current.LinesByFormat[name]++
@@ -60,15 +60,15 @@ func (log *Log) CountLine(name FormatID) *Run {
 	return log.Current
 }
 
-// isProgram reports whether a format is the output of one training program, beside which no other prints.
-func isProgram(f FormatID) bool {
+// isTrainingProgram reports whether a format is the output of one training program, beside which no other prints.
+func isTrainingProgram(f FormatID) bool {
 	return f >= ImageNet && f <= HuggingFace || f == SC21 || f == Rates || f == Study
 }
 
 // SelectProgram makes program f the one that trains in the current run. It begins a run if another
 // program has printed values of the current one.
 func (log *Log) SelectProgram(f FormatID) {
-	if !belongTogether(log.Current.Program, f) || log.Current.Program == Command && (len(log.Current.BarEpochs.All) > 0 || log.Current.HasKerasValues) {
+	if !mayShareRun(log.Current.Program, f) || log.Current.Program == Command && (len(log.Current.BarEpochs.All) > 0 || log.Current.HasKerasValues) {
 		log.BeginRun()
 	}
 	if log.Current.Program == Command {
@@ -76,9 +76,9 @@ func (log *Log) SelectProgram(f FormatID) {
 	}
 }
 
-// belongTogether reports whether a line of format f can belong to a run of program, which is
+// mayShareRun reports whether a line of format f can belong to a run of program, which is
 // Command if unknown. DeepSpeed trains models of the Trainer and of Megatron-LM.
-func belongTogether(program, f FormatID) bool {
+func mayShareRun(program, f FormatID) bool {
 	if program == Command || program == f {
 		return true
 	}
@@ -159,8 +159,8 @@ func (log *Log) AddProperty(key string, v any) {
 	}
 }
 
-// NumberOrText returns the number that a text contains, or else the trimmed text.
-func NumberOrText(text []byte) any {
+// ParseNumberOrText returns the number that a text contains, or else the trimmed text.
+func ParseNumberOrText(text []byte) any {
 	word := strings.TrimSpace(string(text))
 	if v, err := strconv.ParseFloat(word, 64); err == nil {
 		return v
@@ -178,8 +178,8 @@ func (log *Log) FindOrAddEpoch(n, ordinal int) *runs.Epoch {
 	return e
 }
 
-// FindOrAddEpochOfRun is like FindOrAddEpoch for a logger that prints the same lines for all ranks.
-func (log *Log) FindOrAddEpochOfRun(n, ordinal int) *runs.Epoch {
+// FindOrAddRunEpoch is like FindOrAddEpoch for a logger that prints the same lines for all ranks.
+func (log *Log) FindOrAddRunEpoch(n, ordinal int) *runs.Epoch {
 	rank := log.Rank
 	log.Rank = -1
 	defer func() { log.Rank = rank }()
@@ -235,7 +235,7 @@ func (log *Log) AddPoint(name []byte, rank int, step int64, v, seconds float64) 
 // some ranks have printed lines.
 func (r *Run) HasAllRanks() bool {
 	for rank := range r.Ranks {
-		if rank%ranksPerNode != 0 && !r.Ranks[rank-1] {
+		if rank%reservedRanksPerNode != 0 && !r.Ranks[rank-1] {
 			return false
 		}
 	}

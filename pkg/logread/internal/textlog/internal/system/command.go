@@ -69,7 +69,7 @@ func readCommand(log *logline.Log, m []byte) logline.Result {
 		if a, b := batchOf(before), batchOf(words); a != b && l.Script == old.Script { // of another run, whose values are in another file
 			log.BeginRun()
 			log.CountLine(logline.Command)
-			useCommand(log, words, m)
+			applyCommand(log, words, m)
 			return logline.Used
 		}
 		if l.Script == old.Script || l.Launcher == "" && (l.Script == "" || old.Script == "") {
@@ -79,7 +79,7 @@ func readCommand(log *logline.Log, m []byte) logline.Result {
 			delete(run.Run.Info.Config, name)
 		}
 	}
-	useCommand(log, words, m)
+	applyCommand(log, words, m)
 	return logline.Used
 }
 
@@ -88,7 +88,7 @@ func batchOf(words []string) float64 {
 	return v
 }
 
-func useCommand(log *logline.Log, words []string, text []byte) {
+func applyCommand(log *logline.Log, words []string, text []byte) {
 	run := log.Current
 	run.Run.Info.Command = words
 	run.Evidence = launchline.Evidence(words, fmt.Sprintf("line %d: %.100q", log.Lines.Number, text))

@@ -50,7 +50,9 @@ func Seff() logline.Format {
 	}}
 }
 
-func seffOf(log *logline.Log) *seffState { return logline.State[seffState](&log.States, logline.Seff) }
+func seffStateOf(log *logline.Log) *seffState {
+	return logline.State[seffState](&log.States, logline.Seff)
+}
 
 // readSeffJob reads "Job ID:", which may begin the description of a job. Only the end of the block
 // shows whether its lines are used.
@@ -60,7 +62,7 @@ func readSeffJob(log *logline.Log, m []byte) logline.Result {
 		return logline.Unknown
 	}
 	FinishSeff(log)
-	seffOf(log).job = seffJob{line: log.Lines.Number, lines: 1, id: string(id)}
+	seffStateOf(log).job = seffJob{line: log.Lines.Number, lines: 1, id: string(id)}
 	log.Block = logline.Seff
 	return logline.Pending
 }
@@ -73,7 +75,7 @@ func isSlurmJob(text []byte) bool {
 }
 
 func readSeffLine(log *logline.Log, m []byte) logline.Result {
-	job := &seffOf(log).job
+	job := &seffStateOf(log).job
 	if job.line == 0 {
 		return logline.Unknown
 	}
@@ -108,7 +110,7 @@ func readSeffLine(log *logline.Log, m []byte) logline.Result {
 
 // FinishSeff ends the description of a job. Without its time, the lines are not those of seff.
 func FinishSeff(log *logline.Log) {
-	seff := seffOf(log)
+	seff := seffStateOf(log)
 	s := seff.job
 	if s.line == 0 {
 		return
@@ -118,7 +120,7 @@ func FinishSeff(log *logline.Log) {
 		log.Block = logline.NoBlock
 	}
 	if !s.timed {
-		log.In.Report.AddIgnoredLines(record.IgnoredLines{Reason: logline.UnknownLine, Lines: int64(s.lines), First: s.line})
+		log.In.Report.AddIgnoredLines(record.IgnoredLines{Reason: logline.ReasonUnknownLine, Lines: int64(s.lines), First: s.line})
 		return
 	}
 	log.In.Report.LinesUsed += int64(s.lines)
@@ -140,7 +142,7 @@ func FinishSeff(log *logline.Log) {
 // is only one.
 func SeffJobs(log *logline.Log, parts []*record.Part) []*record.Part {
 	FinishSeff(log)
-	jobs := seffOf(log).jobs
+	jobs := seffStateOf(log).jobs
 	if len(jobs) == 1 {
 		for _, p := range parts {
 			record.Put(&p.Run.Info.JobIDs, record.SlurmJobKey, jobs[0].Run.Info.JobIDs[record.SlurmJobKey])

@@ -40,7 +40,7 @@ func GNUTime() logline.Format {
 
 // ZshTime returns the format of the times that zsh prints after a command.
 func ZshTime() logline.Format {
-	return logline.Format{Name: "zsh time", Anywhere: readTimeWithinLine, EndsWithValue: isZshTime}
+	return logline.Format{Name: "zsh time", Anywhere: readDefaultTimeLine, EndsWithValue: isZshTime}
 }
 
 func readGNUTimeCommand(log *logline.Log, m []byte) logline.Result {
@@ -57,7 +57,7 @@ func readGNUTimeElapsed(log *logline.Log, m []byte) logline.Result {
 	if !ok {
 		return log.Refuse("expected a time such as 1:02:03 or 2:03.45, got %.80q", m)
 	}
-	closeWithWallTime(log, logline.GNUTime, seconds)
+	closeRunWithWallTime(log, logline.GNUTime, seconds)
 	log.Block = logline.GNUTime
 	return logline.Used
 }
@@ -68,7 +68,7 @@ func readGNUTimeLine(log *logline.Log, m []byte) logline.Result {
 	case "Exit status":
 		log.Block = logline.NoBlock
 		if text := string(bytes.TrimSpace(value)); text != "0" && log.Current.Lines > 0 && len(text) < 10 {
-			fail(log.Current, "exit status "+text)
+			markFailed(log.Current, "exit status "+text)
 			return logline.Used
 		}
 		return logline.Idle
@@ -86,26 +86,26 @@ func readGNUTimeLine(log *logline.Log, m []byte) logline.Result {
 }
 
 func readGNUTimeFailure(log *logline.Log, m []byte) logline.Result {
-	fail(log.CountLine(logline.GNUTime), string(m[len("Command "):min(len(m), 100)]))
+	markFailed(log.CountLine(logline.GNUTime), string(m[len("Command "):min(len(m), 100)]))
 	return logline.Used
 }
 
-// fail sets the status of the run to failed, unless it is known already.
-func fail(r *logline.Run, why string) {
+// markFailed sets the status of the run to failed, unless it is known already.
+func markFailed(r *logline.Run, why string) {
 	if r.Run.Info.Status == "" {
 		r.Run.Info.Status, r.Run.Info.Error = runs.StatusFailed, why
 	}
 }
 
-func closeWithWallTime(log *logline.Log, name logline.FormatID, seconds float64) {
+func closeRunWithWallTime(log *logline.Log, name logline.FormatID, seconds float64) {
 	run := log.CountLine(name)
 	run.Run.WallSeconds = seconds
 	run.Closed = true
 	log.In.Report.Records++
 }
 
-// readTimeWithinLine reads the default form of GNU time, and that of zsh, which begin with no fixed text.
-func readTimeWithinLine(log *logline.Log, m []byte) logline.Result {
+// readDefaultTimeLine reads the default form of GNU time, and that of zsh, which begin with no fixed text.
+func readDefaultTimeLine(log *logline.Log, m []byte) logline.Result {
 	if bytes.HasSuffix(m, []byte("swaps")) && bytes.Contains(m, []byte("pagefaults ")) && bytes.Contains(m, []byte("inputs+")) {
 		return logline.Idle
 	}
@@ -127,7 +127,7 @@ func readTimeWithinLine(log *logline.Log, m []byte) logline.Result {
 	if !ok || !bytes.HasSuffix(rest, []byte("maxresident)k")) {
 		return log.Refuse("expected \"Uuser Ssystem [H:]M:Selapsed P%%CPU (…maxresident)k\", got %.80q", m)
 	}
-	closeWithWallTime(log, logline.GNUTime, seconds)
+	closeRunWithWallTime(log, logline.GNUTime, seconds)
 	return logline.Used
 }
 
@@ -153,8 +153,8 @@ func isZshTime(m []byte) bool {
 	return ok
 }
 
-// pipedCommands returns commands that only process the output of another. zsh prints a line for each.
-func pipedCommands() []string {
+// filterCommands returns commands that only process the output of another. zsh prints a line for each.
+func filterCommands() []string {
 	return []string{"tee", "cat", "grep", "tail", "head", "ts", "sed", "awk", "less", "gzip", "zstd", "sort"}
 }
 
@@ -168,10 +168,10 @@ func readZshTime(log *logline.Log, command, rest []byte) logline.Result {
 	if c.Failed || !found || !ok || string(end) != "total" {
 		return log.Refuse("zsh's time: expected \"COMMAND  Us user Ss system P%% cpu T total\", got %.80q after %.80q", rest, command)
 	}
-	if first, _, _ := bytes.Cut(command, []byte(" ")); log.Current.Closed && slices.Contains(pipedCommands(), string(first)) {
+	if first, _, _ := bytes.Cut(command, []byte(" ")); log.Current.Closed && slices.Contains(filterCommands(), string(first)) {
 		return logline.Idle
 	}
-	closeWithWallTime(log, logline.ZshTime, seconds)
+	closeRunWithWallTime(log, logline.ZshTime, seconds)
 	setCommand(log, command)
 	return logline.Used
 }
@@ -180,7 +180,7 @@ func readZshTime(log *logline.Log, command, rest []byte) logline.Result {
 // line contained a command.
 func setCommand(log *logline.Log, text []byte) {
 	if words := strings.Fields(string(text[:min(len(text), 1<<14)])); len(words) > 0 && len(log.Current.Run.Info.Command) == 0 {
-		useCommand(log, words, text)
+		applyCommand(log, words, text)
 	}
 }
 
@@ -210,6 +210,6 @@ func readBashTime(log *logline.Log, m []byte) logline.Result {
 	case name != "real":
 		return logline.Idle
 	}
-	closeWithWallTime(log, logline.BashTime, seconds)
+	closeRunWithWallTime(log, logline.BashTime, seconds)
 	return logline.Used
 }

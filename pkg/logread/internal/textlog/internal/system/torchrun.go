@@ -35,13 +35,13 @@ func Torchrun() logline.Format {
 	}}
 }
 
-func failureOf(log *logline.Log) *rankFailure {
+func rankFailureOf(log *logline.Log) *rankFailure {
 	return logline.State[rankFailure](&log.States, logline.Torchrun)
 }
 
 func readRootCause(log *logline.Log, _ []byte) logline.Result {
 	FinishFailure(log)
-	*failureOf(log) = rankFailure{line: log.Lines.Number}
+	*rankFailureOf(log) = rankFailure{line: log.Lines.Number}
 	log.Block = logline.Torchrun
 	return logline.Used
 }
@@ -57,7 +57,7 @@ func readFailureLine(log *logline.Log, m []byte) logline.Result {
 	if !ok || len(value) > 1000 {
 		return logline.Unknown
 	}
-	text, failing := strings.TrimSpace(string(value)), failureOf(log)
+	text, failing := strings.TrimSpace(string(value)), rankFailureOf(log)
 	switch string(bytes.TrimSpace(key)) {
 	case "rank":
 		failing.rank, _, _ = strings.Cut(text, " ")
@@ -78,11 +78,11 @@ func readFailureLine(log *logline.Log, m []byte) logline.Result {
 
 // FinishFailure sets the status of the run to failed if torchrun has reported a failed rank.
 func FinishFailure(log *logline.Log) {
-	p := *failureOf(log)
+	p := *rankFailureOf(log)
 	if p.line == 0 {
 		return
 	}
-	*failureOf(log) = rankFailure{}
+	*rankFailureOf(log) = rankFailure{}
 	run := log.CountLine(logline.Torchrun)
 	text := "torchrun: a rank failed"
 	if p.rank != "" {
@@ -121,7 +121,7 @@ func worldRules() []logline.Rule {
 		rules = append(rules, logline.Rule{Prefix: name, Read: func(log *logline.Log, m []byte) logline.Result { return readWorldSize(log, m[len(name):]) }, EndsWithValue: true})
 	}
 	for _, prefix := range rankPrefixes {
-		rules = append(rules, logline.Rule{Prefix: prefix, Read: readRankOf})
+		rules = append(rules, logline.Rule{Prefix: prefix, Read: readRankLine})
 	}
 	return rules
 }
@@ -138,22 +138,22 @@ func readWorldSize(log *logline.Log, rest []byte) logline.Result {
 	if c.Failed || len(c.Rest) > 0 && bytes.IndexByte([]byte(",;"), c.Rest[0]) < 0 {
 		return logline.Unknown
 	}
-	return setWorld(log, n, -1)
+	return setWorldSize(log, n, -1)
 }
 
 var rankPrefixes = []string{"Rank ", "rank ", "[Rank ", "[rank "}
 
-func readRankOf(log *logline.Log, m []byte) logline.Result {
-	rank, n, _, ok := ParseRankOf(m)
+func readRankLine(log *logline.Log, m []byte) logline.Result {
+	rank, n, _, ok := ParseRankAndSize(m)
 	if !ok {
 		return logline.Unknown
 	}
-	return setWorld(log, n, rank)
+	return setWorldSize(log, n, rank)
 }
 
-// ParseRankOf parses the beginning of a line such as "Rank 3 of 8" or "[rank 3/8] starting" into
+// ParseRankAndSize parses the beginning of a line such as "Rank 3 of 8" or "[rank 3/8] starting" into
 // the rank, the number of ranks and the text after them. ok is false if either is missing.
-func ParseRankOf(m []byte) (rank, n int, rest []byte, ok bool) {
+func ParseRankAndSize(m []byte) (rank, n int, rest []byte, ok bool) {
 	c := scan.Cursor{Rest: m}
 	if !slices.ContainsFunc(rankPrefixes, c.Accept) {
 		return 0, 0, nil, false
@@ -169,9 +169,9 @@ func ParseRankOf(m []byte) (rank, n int, rest []byte, ok bool) {
 	return rank, n, c.Rest, len(c.Rest) == 0 || bytes.IndexByte([]byte(" :,;"), c.Rest[0]) >= 0
 }
 
-// setWorld sets the workers of the run, and the rank that wrote the line unless it is -1. After the
+// setWorldSize sets the workers of the run, and the rank that wrote the line unless it is -1. After the
 // values of a run, the line may belong to the next run.
-func setWorld(log *logline.Log, n, rank int) logline.Result {
+func setWorldSize(log *logline.Log, n, rank int) logline.Result {
 	if n < 1 || n > record.MaxWorkers {
 		return logline.Unknown
 	}

@@ -24,11 +24,11 @@ import (
 // the validation; the time of an epoch is that of the first finished bar.
 
 type barState struct {
-	lightning bool             // Lightning has printed its devices or processes
-	ranks     map[int]*barRank // by label
-	lines     int64            // number of lines with bars that were used
-	first     int              // line number of the first of these lines
-	last      int              // line number of the last of these lines
+	lightning bool                  // Lightning has printed its devices or processes
+	ranks     map[int]*rankBarState // by label
+	lines     int64                 // number of lines with bars that were used
+	first     int                   // line number of the first of these lines
+	last      int                   // line number of the last of these lines
 }
 
 // Tqdm returns the format of tqdm's progress bars, which any text may precede.
@@ -41,10 +41,10 @@ func Lightning() logline.Format {
 	return logline.Format{Name: "Lightning bars", CountsFromZero: true, Rules: lightningRules()}
 }
 
-func barsOf(r *logline.Run) *barState { return logline.State[barState](&r.States, logline.Tqdm) }
+func barStateOf(r *logline.Run) *barState { return logline.State[barState](&r.States, logline.Tqdm) }
 
-// barRank is the last finished bar of one rank.
-type barRank struct {
+// rankBarState is the last finished bar of one rank.
+type rankBarState struct {
 	epoch     int
 	seconds   float64    // elapsed when the bar was finished first
 	before    runs.Epoch // values of the epoch before it, if hasBefore is true
@@ -68,17 +68,17 @@ func readBar(log *logline.Log, m []byte) logline.Result {
 	if !bar.IsFinished() || epoch < 0 || part == otherPart {
 		return logline.Idle
 	}
-	last := barsOf(log.Current).ranks[log.Rank]
+	last := barStateOf(log.Current).ranks[log.Rank]
 	if last != nil && epoch < last.epoch || log.Current.Closed {
 		log.BeginRun()
 		last = nil
 	}
 	name := logline.Tqdm
-	if barsOf(log.Current).lightning || bytes.Contains(bar.Values, []byte("v_num=")) {
+	if barStateOf(log.Current).lightning || bytes.Contains(bar.Values, []byte("v_num=")) {
 		name = logline.Lightning
 	}
 	run := log.CountLine(name)
-	s := barsOf(run)
+	s := barStateOf(run)
 	if s.last != log.Lines.Number {
 		s.last = log.Lines.Number
 		if s.lines++; s.lines == 1 {
@@ -92,7 +92,7 @@ func readBar(log *logline.Log, m []byte) logline.Result {
 		return logline.Pending
 	}
 	if last == nil {
-		last = &barRank{epoch: -1}
+		last = &rankBarState{epoch: -1}
 		record.Put(&s.ranks, log.Rank, last)
 	}
 	first := last.epoch != epoch
@@ -123,7 +123,7 @@ const reasonBars = "progress bars beside the epochs of other lines"
 // FinishBars gives the run the epochs of the bars, unless other lines have epochs or show which
 // program trains.
 func FinishBars(r *logline.Run, report *record.Report) {
-	s := barsOf(r)
+	s := barStateOf(r)
 	switch {
 	case s.lines == 0:
 	case len(r.Epochs.All) > 0 || r.Program != logline.Command:
@@ -142,7 +142,7 @@ func FinishBars(r *logline.Run, report *record.Report) {
 // previous epoch's validation, so values equal to those of stale, unless it is nil, are not used.
 func setBarValues(e *runs.Epoch, list []byte, stale *runs.Epoch) {
 	precise := false // train_loss_epoch was read
-	for name, v := range progress.Values(list, ", ") {
+	for name, v := range progress.NamedValues(list, ", ") {
 		switch string(name) {
 		case "train_loss_epoch":
 			precise, e.TrainLoss = true, v
@@ -210,9 +210,9 @@ func parseBarDescription(description []byte) (epoch int, part barPart) {
 	return epoch, part
 }
 
-// ReadOverwritten reads the bars that a terminal has overwritten: text contains the frames of one
+// ReadOverwrittenBars reads the bars that a terminal has overwritten: text contains the frames of one
 // line, each ended by \r. It reports whether a bar was read.
-func ReadOverwritten(log *logline.Log, text []byte) bool {
+func ReadOverwrittenBars(log *logline.Log, text []byte) bool {
 	found := false
 	for n := 0; len(text) > 0; n++ {
 		frame, rest, _ := bytes.Cut(text, []byte("\r"))
@@ -229,7 +229,7 @@ func ReadOverwritten(log *logline.Log, text []byte) bool {
 
 func lightningRules() []logline.Rule {
 	rules := []logline.Rule{{Prefix: "GPU available: ", Read: readLightningDevices}}
-	isLightning := func(r *logline.Run) { barsOf(r).lightning = true }
+	isLightning := func(r *logline.Run) { barStateOf(r).lightning = true }
 	for _, start := range []string{"Initializing distributed: ", "initializing distributed: ", "initializing ddp: "} {
 		rules = append(rules, logline.WorkersRule(isLightning, start+"GLOBAL_RANK: */{workers}"))
 	}
@@ -244,6 +244,6 @@ func readLightningDevices(log *logline.Log, m []byte) logline.Result {
 	if !bytes.Contains(m, []byte(", used: ")) {
 		return logline.Unknown
 	}
-	barsOf(log.BeginHeader()).lightning = true
+	barStateOf(log.BeginHeader()).lightning = true
 	return logline.Used
 }

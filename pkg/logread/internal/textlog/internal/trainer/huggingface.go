@@ -42,11 +42,11 @@ type huggingFaceState struct {
 	inHeader bool // the last heading was "Running training"
 	header   map[string]float64
 	session  huggingface.Session
-	end      huggingface.End // the last dictionary with train_runtime
-	epoch    float64         // of the last dictionary
-	losses   int64           // number of dictionaries with a loss
-	rank     int             // whose dictionaries become curves
-	entries  int             // number of dictionaries
+	end      huggingface.FinalEntry // the last dictionary with train_runtime
+	epoch    float64                // of the last dictionary
+	losses   int64                  // number of dictionaries with a loss
+	rank     int                    // whose dictionaries become curves
+	entries  int                    // number of dictionaries
 }
 
 // HuggingFace returns the format of Hugging Face's Trainer.
@@ -54,7 +54,7 @@ func HuggingFace() logline.Format {
 	return logline.Format{Name: "Hugging Face Trainer", Finish: finishHuggingFace, Rules: huggingFaceRules()}
 }
 
-func huggingFaceOf(r *logline.Run) *huggingFaceState {
+func huggingFaceStateOf(r *logline.Run) *huggingFaceState {
 	return logline.State[huggingFaceState](&r.States, logline.HuggingFace)
 }
 
@@ -75,20 +75,20 @@ func huggingFaceRules() []logline.Rule {
 // has some of the same lines.
 func readHuggingFaceHeading(log *logline.Log, m []byte) logline.Result {
 	training := bytes.HasPrefix(m, []byte("***** Running training *****"))
-	if !training && !huggingFaceOf(log.Current).inHeader && huggingFaceOf(log.Current).entries == 0 {
+	if !training && !huggingFaceStateOf(log.Current).inHeader && huggingFaceStateOf(log.Current).entries == 0 {
 		return logline.Unknown
 	}
 	if !training {
-		huggingFaceOf(log.Current).inHeader = false
+		huggingFaceStateOf(log.Current).inHeader = false
 		return logline.Idle
 	}
-	*huggingFaceOf(log.BeginHeader()) = huggingFaceState{inHeader: true, header: map[string]float64{}}
+	*huggingFaceStateOf(log.BeginHeader()) = huggingFaceState{inHeader: true, header: map[string]float64{}}
 	log.Stamp = nil // the dictionaries have no stamps, so that the end would be unknown
 	return logline.Used
 }
 
 func setHuggingFaceSetting(log *logline.Log, key string, v float64) logline.Result {
-	h := huggingFaceOf(log.Current)
+	h := huggingFaceStateOf(log.Current)
 	if !h.inHeader || !(v >= 0) || v > 1<<53 {
 		return logline.Unknown
 	}
@@ -100,24 +100,24 @@ func setHuggingFaceSetting(log *logline.Log, key string, v float64) logline.Resu
 // readHuggingFaceEntry reads a dictionary. Unlike other programs' dictionaries, the Trainer's have
 // an epoch and learning_rate, eval_… or train_runtime.
 func readHuggingFaceEntry(log *logline.Log, m []byte) logline.Result {
-	buffer := logline.State[progress.Entries](&log.States, logline.HuggingFace)
+	buffer := logline.State[progress.DictEntries](&log.States, logline.HuggingFace)
 	all, ok := progress.AppendDict((*buffer)[:0], m)
 	*buffer = all
 	if !ok {
 		return logline.Unknown
 	}
 	epoch, loss := all.Value("epoch"), all.Value("loss")
-	end, isEnd := huggingface.EndOf(all, epoch)
+	end, isEnd := huggingface.ParseFinalEntry(all, epoch)
 	isTraining := isKnown(loss) && isKnown(all.Value("learning_rate"))
 	isEvaluation := isKnown(all.Value("eval_loss")) || isKnown(all.Value("eval_runtime"))
 	if !isKnown(epoch) || !isEnd && !isTraining && !isEvaluation {
 		return logline.Unknown
 	}
-	if h := huggingFaceOf(log.Current); isTraining && h.entries > 0 && (h.end.Seconds > 0 || epoch < h.epoch && log.Rank == h.rank) {
+	if h := huggingFaceStateOf(log.Current); isTraining && h.entries > 0 && (h.end.Seconds > 0 || epoch < h.epoch && log.Rank == h.rank) {
 		log.BeginRun()
 	}
 	run := log.CountLine(logline.HuggingFace)
-	h := huggingFaceOf(run)
+	h := huggingFaceStateOf(run)
 	if h.entries++; h.entries == 1 {
 		h.rank = log.Rank
 	}
@@ -136,8 +136,8 @@ func readHuggingFaceEntry(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-func addHuggingFaceValues(log *logline.Log, all progress.Entries, epoch float64) {
-	h := huggingFaceOf(log.Current)
+func addHuggingFaceValues(log *logline.Log, all progress.DictEntries, epoch float64) {
+	h := huggingFaceStateOf(log.Current)
 	var e *runs.Epoch
 	if n, ok := huggingface.EpochNumber(epoch); ok {
 		e = log.FindOrAddEpoch(n, 0)
@@ -157,7 +157,7 @@ func isKnown(v float64) bool { return !math.IsNaN(v) }
 
 // finishHuggingFace sets the run's properties that follow from the header and the last dictionary.
 func finishHuggingFace(r *logline.Run, report *record.Report) {
-	h := huggingFaceOf(r)
+	h := huggingFaceStateOf(r)
 	device, total := h.header[hfPerDevice]*h.header[hfAccumulation], h.header[hfTotalBatch]
 	if n := total / device; device == 0 && h.header[hfPerDevice] > 0 && total > 0 {
 		report.AddProblem(r.Line, "the header has no line with the gradient accumulation steps, so it does not show the number of workers")
@@ -182,5 +182,5 @@ func finishHuggingFace(r *logline.Run, report *record.Report) {
 	if start := h.header[hfContinued]; start > 0 && steps > 0 {
 		h.end.Start = start / steps * max(h.end.Planned, h.end.Epochs)
 	}
-	h.session.Apply(h.end, &r.Run, report)
+	h.session.SetRunTotals(h.end, &r.Run, report)
 }

@@ -41,7 +41,9 @@ func Keras() logline.Format {
 	}}
 }
 
-func kerasOf(r *logline.Run) *kerasState { return logline.State[kerasState](&r.States, logline.Keras) }
+func kerasStateOf(r *logline.Run) *kerasState {
+	return logline.State[kerasState](&r.States, logline.Keras)
+}
 
 // kerasRank is the state of a rank, whose lines have the same label or none.
 type kerasRank struct {
@@ -65,14 +67,14 @@ func newKerasRank(opened bool) *kerasRank {
 	return &kerasRank{opened: opened, again: map[int]int{}, repeated: map[int]int{}}
 }
 
-func kerasLabels(log *logline.Log) *map[int]bool {
+func kerasLabelsWithEpochs(log *logline.Log) *map[int]bool {
 	return logline.State[map[int]bool](&log.States, logline.Keras)
 }
 
 func (k *kerasState) findOrAddRank(log *logline.Log) *kerasRank {
 	r := k.ranks[log.Rank]
 	if r == nil {
-		r = newKerasRank((*kerasLabels(log))[log.Rank])
+		r = newKerasRank((*kerasLabelsWithEpochs(log))[log.Rank])
 		record.Put(&k.ranks, log.Rank, r)
 	}
 	return r
@@ -102,18 +104,18 @@ func beginKerasEpoch(log *logline.Log, v []template.Value) logline.Result {
 	if n < 1 || total < n || total >= 1<<31 {
 		return logline.Unknown
 	}
-	k := kerasOf(log.Current)
+	k := kerasStateOf(log.Current)
 	r := k.findOrAddRank(log)
 	if !r.opened {
-		removeCountedKerasEpochs(log, r)
+		removeInferredKerasEpochs(log, r)
 	}
 	if n == 1 && r.last == 0 && log.Current.Program != logline.Command && len(log.Current.Epochs.All) > 0 || n == 1 && len(r.open) == 0 && (r.last > 1 && (total > 1 || r.loops == 0) || r.last > 0 && len(k.evaluations) > 0) {
 		log.BeginRun()
-	} else if r.beginsExcerpt(n, total) {
+	} else if r.beginsOtherRun(n, total) {
 		log.In.Report.AddAssumptionOnce("epoch %d of %d in line %d does not continue the epochs before it", n, total, log.Lines.Number)
 		log.BeginRun()
 	}
-	k = kerasOf(log.CountLine(logline.Keras))
+	k = kerasStateOf(log.CountLine(logline.Keras))
 	if len(k.evaluations) > 0 {
 		k.ignoreEvaluations(log.In.Report, kerasBetween)
 	}
@@ -123,7 +125,7 @@ func beginKerasEpoch(log *logline.Log, v []template.Value) logline.Result {
 	}
 	r.total = total
 	if total == 1 {
-		n = countKerasLoop(log, r)
+		n = nextKerasLoopEpoch(log, r)
 	}
 	if lost := r.openEpoch(n); lost > 0 {
 		log.AddProblem("epoch %d has no values: epoch %d begins before them", lost, n)
@@ -131,19 +133,19 @@ func beginKerasEpoch(log *logline.Log, v []template.Value) logline.Result {
 	return logline.Used
 }
 
-// beginsExcerpt reports whether the line "Epoch n/total" belongs to another run than the rank's epochs
+// beginsOtherRun reports whether the line "Epoch n/total" belongs to another run than the rank's epochs
 // before it, although n is not 1, because the log is an excerpt. If several ranks write without labels,
 // a late one may repeat the last epoch. A program that calls fit again continues after the last epoch.
-func (r *kerasRank) beginsExcerpt(n, total int) bool {
+func (r *kerasRank) beginsOtherRun(n, total int) bool {
 	if n == 1 || r.last == 0 || !r.hasNoOpenEpoch() {
 		return false
 	}
 	return n < r.last || n == r.last && r.writers <= 1 || r.total > 1 && total != r.total && n != r.total+1
 }
 
-// countKerasLoop returns the epoch that rank r opens by a line "Epoch 1/1", which a program that
+// nextKerasLoopEpoch returns the epoch that rank r opens by a line "Epoch 1/1", which a program that
 // calls fit in a loop prints for each epoch. Before the first values, each rank prints it once.
-func countKerasLoop(log *logline.Log, r *kerasRank) int {
+func nextKerasLoopEpoch(log *logline.Log, r *kerasRank) int {
 	r.loops++
 	if r.last == 0 {
 		r.atOnce = r.loops

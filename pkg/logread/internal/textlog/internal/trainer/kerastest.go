@@ -40,9 +40,9 @@ type kerasEvaluation struct {
 // kerasHasNoOpenEpoch reports whether the current line's rank writes lines "Epoch N/M" and has no
 // open epoch, so that a line of values belongs to no epoch.
 func kerasHasNoOpenEpoch(log *logline.Log) bool {
-	r := kerasOf(log.Current).ranks[log.Rank]
+	r := kerasStateOf(log.Current).ranks[log.Rank]
 	if r == nil {
-		return (*kerasLabels(log))[log.Rank]
+		return (*kerasLabelsWithEpochs(log))[log.Rank]
 	}
 	return r.hasNoOpenEpoch()
 }
@@ -50,11 +50,11 @@ func kerasHasNoOpenEpoch(log *logline.Log) bool {
 // hasNoOpenEpoch reports whether the rank writes lines "Epoch N/M" and has no open epoch.
 func (r *kerasRank) hasNoOpenEpoch() bool { return r.opened && len(r.open) == 0 }
 
-// removeCountedKerasEpochs is called at the first line "Epoch N/M" of rank r. It removes the epochs that
+// removeInferredKerasEpochs is called at the first line "Epoch N/M" of rank r. It removes the epochs that
 // were counted by lines of values until then, unless other programs have logged epochs in the same run.
-func removeCountedKerasEpochs(log *logline.Log, r *kerasRank) {
+func removeInferredKerasEpochs(log *logline.Log, r *kerasRank) {
 	run := log.Current
-	record.Put(kerasLabels(log), log.Rank, true)
+	record.Put(kerasLabelsWithEpochs(log), log.Rank, true)
 	list := run.Epochs.Find(logline.RankID{Rank: log.Rank})
 	if r.opened = true; r.last == 0 || list == nil || run.LinesByFormat[logline.SC21]+run.LinesByFormat[logline.Study]+run.LinesByFormat[logline.Rates] > 0 {
 		return
@@ -65,7 +65,7 @@ func removeCountedKerasEpochs(log *logline.Log, r *kerasRank) {
 	}
 	log.In.Report.Records -= int64(n)
 	log.In.Report.LinesUsed -= int64(n)
-	k := kerasOf(run)
+	k := kerasStateOf(run)
 	for _, e := range list.Epochs {
 		if e.Seconds != e.Seconds {
 			k.zeros = max(k.zeros-1, 0)
@@ -83,7 +83,7 @@ func removeCountedKerasEpochs(log *logline.Log, r *kerasRank) {
 // bar are as in readKerasTimeAndValues.
 func addExtraKerasValues(log *logline.Log, e runs.Epoch, steps int, bar bool) logline.Result {
 	run := log.CountLine(logline.Keras)
-	k := kerasOf(run)
+	k := kerasStateOf(run)
 	r := k.findOrAddRank(log)
 	validated := e.ValLoss == e.ValLoss || e.ValAccuracy == e.ValAccuracy
 	was := run.Epochs.Find(logline.RankID{Rank: log.Rank, Ordinal: r.repeated[r.last]}).Find(r.last)
@@ -120,7 +120,7 @@ func addExtraKerasValues(log *logline.Log, e runs.Epoch, steps int, bar bool) lo
 func replaceKerasEpoch(log *logline.Log, r *kerasRank, old *runs.Epoch, updated runs.Epoch) {
 	if old.Seconds != old.Seconds && r.unfinished > 0 {
 		r.unfinished--
-		kerasOf(log.Current).zeros--
+		kerasStateOf(log.Current).zeros--
 	}
 	log.In.Report.LinesUsed--
 	log.In.Report.AddIgnored(old.Line, kerasAgain)
@@ -133,7 +133,7 @@ func replaceKerasEpoch(log *logline.Log, r *kerasRank, old *runs.Epoch, updated 
 // short times, and counts the latter.
 func checkKerasSeconds(log *logline.Log, seconds float64) float64 {
 	if seconds == 0 {
-		kerasOf(log.Current).zeros++
+		kerasStateOf(log.Current).zeros++
 		return math.NaN()
 	}
 	return log.CheckSeconds(seconds)
@@ -151,7 +151,7 @@ func (k *kerasState) ignoreEvaluations(report *record.Report, reason string) {
 // templates read the run's lines. "Epoch 1/1" lines come from a loop of unknown length.
 func setPlannedEpochs(r *logline.Run) {
 	planned := 0
-	for _, rank := range kerasOf(r).ranks {
+	for _, rank := range kerasStateOf(r).ranks {
 		planned = max(planned, rank.total)
 	}
 	if planned < 2 || r.Epochs.IsEmpty() || r.LinesByFormat[logline.UserTemplates] > 0 {
@@ -164,10 +164,10 @@ func setPlannedEpochs(r *logline.Run) {
 
 // finishKeras turns the evaluation after the epochs into the test of the run.
 func finishKeras(r *logline.Run, report *record.Report) {
-	k := kerasOf(r)
+	k := kerasStateOf(r)
 	setPlannedEpochs(r)
 	if k.zeros > 0 {
-		report.AddProblem(r.Line, "got %s of 0 s: Keras rounds to full seconds; their times are not used", english.Count(k.zeros, "epoch"))
+		report.AddProblem(r.Line, "got %s of 0 s: Keras rounds to full seconds; their times are not used", english.FormatCount(k.zeros, "epoch"))
 	}
 	all := k.evaluations
 	switch {
@@ -181,7 +181,7 @@ func finishKeras(r *logline.Run, report *record.Report) {
 		return
 	}
 	test := findOrAddTest(r)
-	var loss, correct record.MeanOfKnown
+	var loss, correct record.MeanIgnoringNaN
 	for _, x := range all {
 		loss.Add(x.loss)
 		correct.Add(x.correct)

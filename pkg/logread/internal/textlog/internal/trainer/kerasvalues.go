@@ -73,7 +73,7 @@ func setKerasValue(e *runs.Epoch, name []byte, v float64) {
 // closeKerasEpoch closes the open epoch of the current line of values, sets its time to seconds and
 // returns it, or nil if the log repeats the epoch too often.
 func closeKerasEpoch(log *logline.Log, seconds float64) *runs.Epoch {
-	r := kerasOf(log.CountLine(logline.Keras)).findOrAddRank(log)
+	r := kerasStateOf(log.CountLine(logline.Keras)).findOrAddRank(log)
 	last := r.last
 	n := r.closeEpoch()
 	log.Current.HasKerasValues = true
@@ -129,7 +129,7 @@ func readKerasTimeAndValues(log *logline.Log, c scan.Cursor, steps int, bar bool
 		return logline.Unused
 	}
 	if bar && seconds == 0 {
-		r := kerasOf(log.Current).findOrAddRank(log)
+		r := kerasStateOf(log.Current).findOrAddRank(log)
 		r.unfinished, r.steps = r.unfinished+1, steps
 	}
 	readKerasValues(log, items, e)

@@ -124,7 +124,7 @@ func readMegatronIteration(log *logline.Log, m []byte) logline.Result {
 	}
 	log.CountLine(logline.Megatron)
 	batch, seconds := math.NaN(), math.NaN()
-	for name, v := range progress.Values(c.Rest, "|") {
+	for name, v := range progress.NamedValues(c.Rest, "|") {
 		switch string(name) {
 		case "elapsed time per iteration (ms)":
 			seconds, v = v/1000, v/1000
@@ -151,7 +151,7 @@ func readMegatronValidation(log *logline.Log, m []byte) logline.Result {
 	}
 	log.CountLine(logline.Megatron)
 	rest = rest[:bytes.LastIndexByte(rest, '|')+1] // a last field without it is torn
-	for name, v := range progress.Values(rest, "|") {
+	for name, v := range progress.NamedValues(rest, "|") {
 		if name, found := bytes.CutSuffix(name, []byte(" value")); found && len(name) <= 90 {
 			log.AddPoint(append([]byte("validation "), name...), max(log.Rank, -1), int64(step), v, log.StampSeconds())
 		}

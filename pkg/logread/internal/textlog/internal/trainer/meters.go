@@ -75,8 +75,8 @@ func Timm() logline.Format {
 	}}
 }
 
-// metersOf returns the meters of a run, whichever of the programs prints them.
-func metersOf(r *logline.Run) *meterState {
+// meterStateOf returns the meters of a run, whichever of the programs prints them.
+func meterStateOf(r *logline.Run) *meterState {
 	return logline.State[meterState](&r.States, logline.ImageNet)
 }
 
@@ -95,13 +95,13 @@ type meterEpoch struct {
 func (w *meterWriter) current() *meterEpoch { return &w.epochs[len(w.epochs)-1] }
 
 // isBefore reports whether the writer's last line precedes the line m.
-func (w *meterWriter) isBefore(m *meters) bool {
+func (w *meterWriter) isBefore(m *meterLine) bool {
 	last := w.current()
 	return last.epoch < m.epoch || last.epoch == m.epoch && last.last < m.step
 }
 
 // addLine updates the progress of line m's epoch, which may be new.
-func (w *meterWriter) addLine(m *meters) {
+func (w *meterWriter) addLine(m *meterLine) {
 	if n := len(w.epochs); n == 0 || w.epochs[n-1].epoch != m.epoch {
 		w.epochs = append(w.epochs, meterEpoch{epoch: m.epoch, last: m.step, steps: m.steps, stepSeconds: m.stepSeconds})
 		return
@@ -113,8 +113,8 @@ func (w *meterWriter) addLine(m *meters) {
 // selectMeterWriter returns the process that has printed line m: the first of the rank's processes
 // whose last line is of an earlier epoch or step, or else a new one. If all their last lines are of
 // later epochs, m begins a new run.
-func selectMeterWriter(log *logline.Log, m *meters) *meterWriter {
-	writers := metersOf(log.Current).ranks[log.Rank]
+func selectMeterWriter(log *logline.Log, m *meterLine) *meterWriter {
+	writers := meterStateOf(log.Current).ranks[log.Rank]
 	earlier := len(writers) > 0
 	for _, w := range writers {
 		if w.isBefore(m) {
@@ -126,7 +126,7 @@ func selectMeterWriter(log *logline.Log, m *meters) *meterWriter {
 		log.BeginRun()
 		writers = nil
 	}
-	s := metersOf(log.Current)
+	s := meterStateOf(log.Current)
 	w := &meterWriter{id: logline.RankID{Rank: log.Rank, Ordinal: len(writers)}}
 	record.Put(&s.ranks, log.Rank, append(writers, w))
 	if s.primary == nil {
@@ -135,14 +135,14 @@ func selectMeterWriter(log *logline.Log, m *meters) *meterWriter {
 	return w
 }
 
-type meters struct {
+type meterLine struct {
 	format             logline.FormatID
 	epoch, step, steps int
 	values             []progress.Meter
 	stepSeconds        float64 // mean time of a step; NaN if unknown
 }
 
-func addMeters(log *logline.Log, m *meters) {
+func addMeterLine(log *logline.Log, m *meterLine) {
 	if log.Current.Closed {
 		log.BeginRun()
 	}
@@ -152,7 +152,7 @@ func addMeters(log *logline.Log, m *meters) {
 	run := log.CountLine(m.format)
 	e := log.FindOrAddEpoch(m.epoch, w.id.Ordinal)
 	now, at := log.StampSeconds(), int64(m.epoch)*int64(m.steps)+int64(m.step)
-	isPrimary := w == metersOf(run).primary
+	isPrimary := w == meterStateOf(run).primary
 	var lower [20]byte // more than the longest of the names below
 	for i := range m.values {
 		x := &m.values[i]
@@ -202,14 +202,14 @@ func readMeters(log *logline.Log, text []byte) (values []progress.Meter, ok bool
 // time of an epoch.
 func readMeterEpoch(log *logline.Log, m []byte) logline.Result {
 	c := scan.Cursor{Rest: m}
-	x := meters{epoch: c.Expect("Epoch: [").ReadInteger(), stepSeconds: math.NaN()}
+	x := meterLine{epoch: c.Expect("Epoch: [").ReadInteger(), stepSeconds: math.NaN()}
 	if c.Expect("]"); c.Failed {
 		return logline.Unknown
 	}
 	if c.Accept(" Total time: ") {
 		text, _, _ := bytes.Cut(c.Rest, []byte(" ("))
 		seconds, ok := scan.ParseClock(text)
-		e := meterEpochOf(log, x.epoch)
+		e := findMeterEpoch(log, x.epoch)
 		if !ok || e == nil {
 			return logline.Unknown
 		}
@@ -243,7 +243,7 @@ func readMeterEpoch(log *logline.Log, m []byte) logline.Result {
 		}
 	}
 	x.values = values
-	addMeters(log, &x)
+	addMeterLine(log, &x)
 	return logline.Used
 }
 
@@ -257,8 +257,8 @@ func acceptTimeLeft(c *scan.Cursor) bool {
 	return found
 }
 
-// meterEpochOf returns epoch n of the current line's rank, or nil.
-func meterEpochOf(log *logline.Log, n int) *runs.Epoch {
+// findMeterEpoch returns epoch n of the current line's rank, or nil.
+func findMeterEpoch(log *logline.Log, n int) *runs.Epoch {
 	return log.Current.Epochs.Find(logline.RankID{Rank: log.Rank}).Find(n)
 }
 
@@ -267,7 +267,7 @@ var timmTemplate = template.MustParse("Train: {epoch} [{step}/{steps} (*%)] Loss
 var timmNames = [...][]byte{[]byte("loss"), []byte("step_seconds"), []byte("samples_per_second"), []byte("lr")}
 
 func readTimmTrain(log *logline.Log, m []byte) logline.Result {
-	read := log.ValuesOf(timmTemplate)
+	read := log.ValueBuffer(timmTemplate)
 	if !timmTemplate.Match(m, read) {
 		return logline.Unknown
 	}
@@ -282,7 +282,7 @@ func readTimmTrain(log *logline.Log, m []byte) logline.Result {
 		progress.Meter{Name: timmNames[2], Value: read[6].Number, Mean: read[8].Number},
 		progress.Meter{Name: timmNames[3], Value: read[9].Number, Mean: math.NaN()},
 	)
-	addMeters(log, &meters{format: logline.Timm, epoch: int(epoch), step: int(step), steps: int(steps), values: *buffer, stepSeconds: meanStepSeconds})
+	addMeterLine(log, &meterLine{format: logline.Timm, epoch: int(epoch), step: int(step), steps: int(steps), values: *buffer, stepSeconds: meanStepSeconds})
 	return logline.Used
 }
 
@@ -365,18 +365,18 @@ func readMeterAccuracy(log *logline.Log, e *runs.Epoch, c scan.Cursor) logline.R
 	if isKnown(loss) {
 		e.ValLoss = loss
 	}
-	metersOf(log.Current).evaluated = max(metersOf(log.Current).evaluated, e.Epoch+1)
+	meterStateOf(log.Current).evaluated = max(meterStateOf(log.Current).evaluated, e.Epoch+1)
 	countMeterLine(log)
 	return logline.Used
 }
 
 // lastMeterEpoch returns the epoch of an evaluation, or nil if the rank has none with meters.
 func lastMeterEpoch(log *logline.Log) *runs.Epoch {
-	writers := metersOf(log.Current).ranks[log.Rank]
+	writers := meterStateOf(log.Current).ranks[log.Rank]
 	if len(writers) == 0 {
 		return nil
 	}
-	return meterEpochOf(log, writers[0].current().epoch)
+	return findMeterEpoch(log, writers[0].current().epoch)
 }
 
 func countMeterLine(log *logline.Log) {

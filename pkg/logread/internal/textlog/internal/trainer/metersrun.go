@@ -27,16 +27,16 @@ func addInitRank(log *logline.Log, v []template.Value) logline.Result {
 	if rank < 0 || rank > record.MaxWorkers {
 		return logline.Unknown
 	}
-	record.Put(&metersOf(log.BeginHeader()).initRanks, rank, true)
+	record.Put(&meterStateOf(log.BeginHeader()).initRanks, rank, true)
 	return logline.Used
 }
 
 // readNamespace reads what argparse.Namespace prints; the settings of torchvision's references are used.
 func readNamespace(log *logline.Log, m []byte) logline.Result {
-	if m[len(m)-1] != ')' || len(metersOf(log.Current).initRanks) == 0 || metersOf(log.Current).primary != nil {
+	if m[len(m)-1] != ')' || len(meterStateOf(log.Current).initRanks) == 0 || meterStateOf(log.Current).primary != nil {
 		return logline.Unknown
 	}
-	for name, v := range progress.Values(m[len("Namespace("):len(m)-1], ", ") {
+	for name, v := range progress.NamedValues(m[len("Namespace("):len(m)-1], ", ") {
 		switch {
 		case string(name) == "world_size" && record.IsPlausibleCount(v):
 			log.Current.Run.Info.Workers = int(v)
@@ -51,7 +51,7 @@ func readNamespace(log *logline.Log, m []byte) logline.Result {
 
 // finishMeters sets the number of workers, and the times of epochs if only mean step times are printed.
 func finishMeters(r *logline.Run, report *record.Report) {
-	s := metersOf(r)
+	s := meterStateOf(r)
 	if n := len(s.initRanks); n > 1 && r.Run.Info.Workers == 0 {
 		for rank := range s.initRanks {
 			n = max(n, rank+1)
@@ -80,7 +80,7 @@ func setMeterSeconds(r *logline.Run, w *meterWriter, report *record.Report) {
 	for i := range w.epochs {
 		x := &w.epochs[i]
 		e := list.Find(x.epoch)
-		if e == nil || !math.IsNaN(e.Seconds) || !(x.stepSeconds > 0) || i+1 == len(w.epochs) && !metersOf(r).isComplete(x) {
+		if e == nil || !math.IsNaN(e.Seconds) || !(x.stepSeconds > 0) || i+1 == len(w.epochs) && !meterStateOf(r).isComplete(x) {
 			continue
 		}
 		e.Seconds = x.stepSeconds * float64(x.steps)

@@ -49,7 +49,7 @@ func readNNUNetDice(log *logline.Log, m []byte) logline.Result {
 	if !isNNUNetLine(log) || e == nil || log.Current.LinesByFormat[logline.NNUNet] == 0 || begin < 0 || end < begin {
 		return logline.Unknown
 	}
-	var mean record.MeanOfKnown
+	var mean record.MeanIgnoringNaN
 	for list := m[begin+1 : end]; len(list) > 0; {
 		item, rest, _ := bytes.Cut(list, []byte(","))
 		list = rest

@@ -39,7 +39,7 @@ func SC21() logline.Format {
 		value("Avg val loss={val_loss}", func(e *runs.Epoch) *float64 { return &e.ValLoss }),
 		value("Total validation time: {val_seconds} sec", func(e *runs.Epoch) *float64 { return &e.ValSeconds }),
 		{Prefix: "Configuration name: ", Read: readSC21Name},
-		{Templates: []string{"DONE ---- rank {rank}"}, Use: addSC21Done, MayBeOther: true},
+		{Templates: []string{"DONE ---- rank {rank}"}, Use: addFinishedSC21Rank, MayBeOther: true},
 	}}
 }
 
@@ -68,7 +68,7 @@ func readSC21Setting(log *logline.Log, m []byte) logline.Result {
 	if !ok || !scan.IsName(key) || len(value) > 1000 || len(log.Stamp) == 0 {
 		return logline.Unknown
 	}
-	log.AddProperty(string(key), logline.NumberOrText(value))
+	log.AddProperty(string(key), logline.ParseNumberOrText(value))
 	return logline.Used
 }
 
@@ -128,9 +128,9 @@ func setSC21Value(log *logline.Log, of func(*runs.Epoch) *float64, v float64) lo
 	return logline.Used
 }
 
-// addSC21Done adds a rank, counted from 0, that reported its end. If only rank 0 does, which also
+// addFinishedSC21Rank adds a rank, counted from 0, that reported its end. If only rank 0 does, which also
 // writes the log file, the number of ranks stays unknown.
-func addSC21Done(log *logline.Log, v []template.Value) logline.Result {
+func addFinishedSC21Rank(log *logline.Log, v []template.Value) logline.Result {
 	rank := int(v[0].Number)
 	if rank < 0 || rank >= record.MaxWorkers {
 		return logline.Unknown

@@ -117,6 +117,6 @@ func readStudySetting(log *logline.Log, m []byte) logline.Result {
 	if !ok || !scan.IsName(key) || len(value) > 1000 || len(log.Config) >= record.MaxSettings {
 		return logline.Unknown
 	}
-	record.Put(&log.Config, string(key), logline.NumberOrText(value))
+	record.Put(&log.Config, string(key), logline.ParseNumberOrText(value))
 	return logline.Idle
 }

@@ -1,4 +1,4 @@
-// Package stage copies a data set into a folder of this machine, such as /dev/shm, once for
+// Package localcopy copies a data set into a folder of this machine, such as /dev/shm, once for
 // all processes that use it, and removes the copy when no process uses it any more.
 //
 // Each copy is a separate folder in FOLDER/lockstep-stage-UID. Its name is a hash of the
@@ -12,7 +12,7 @@
 // process is killed. So if a process can acquire the lock exclusively, no other process
 // uses the copy, and it may remove the copy. A process does so when it closes a copy, and
 // for all unused copies when it makes another one.
-package stage
+package localcopy
 
 import (
 	"context"
@@ -40,8 +40,8 @@ const (
 	pollEvery       = 50 * time.Millisecond
 )
 
-// StagedCopy is a copy of Open's sources. No process removes it before Close.
-type StagedCopy struct {
+// Copy is a copy of Open's sources. No process removes it before Close.
+type Copy struct {
 	Bytes  int64         // total size of the files
 	Took   time.Duration // duration of copying; 0 if another process made the copy
 	Copied bool          // whether this process made the copy
@@ -51,8 +51,8 @@ type StagedCopy struct {
 	base []string // name of each source within the copy
 }
 
-// stager implements Open with parameters that tests change.
-type stager struct {
+// localCopier implements Open with parameters that tests change.
+type localCopier struct {
 	stallTimeout time.Duration
 	free         func(dir string) (bytes int64, err error)
 	began        func() // if not nil, called when copying begins
@@ -61,8 +61,8 @@ type stager struct {
 // Open copies the sources, which are files or folders, into folder, or uses another process's copy
 // of the same content. If another process is copying, Open waits; it returns an error after two
 // minutes without progress.
-func Open(ctx context.Context, folder string, sources []string) (*StagedCopy, error) {
-	s, err := stager{stallTimeout: defaultPatience, free: freeBytes}.open(ctx, folder, sources)
+func Open(ctx context.Context, folder string, sources []string) (*Copy, error) {
+	s, err := localCopier{stallTimeout: defaultPatience, free: freeBytes}.open(ctx, folder, sources)
 	if err != nil {
 		return nil, fmt.Errorf("stage data to %s: %w", folder, err)
 	}
@@ -70,13 +70,13 @@ func Open(ctx context.Context, folder string, sources []string) (*StagedCopy, er
 }
 
 // Path returns the path of source i in the copy.
-func (s *StagedCopy) Path(i int) string { return filepath.Join(s.dir, dataName, s.base[i]) }
+func (s *Copy) Path(i int) string { return filepath.Join(s.dir, dataName, s.base[i]) }
 
 // Dir returns the folder of the copy.
-func (s *StagedCopy) Dir() string { return s.dir }
+func (s *Copy) Dir() string { return s.dir }
 
 // Close releases the copy, and removes it if no other process uses it.
-func (s *StagedCopy) Close() error {
+func (s *Copy) Close() error {
 	if s == nil || s.lock == nil {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (s *StagedCopy) Close() error {
 	return nil
 }
 
-func (o stager) open(ctx context.Context, folder string, sources []string) (*StagedCopy, error) {
+func (o localCopier) open(ctx context.Context, folder string, sources []string) (*Copy, error) {
 	set, err := listSources(ctx, sources)
 	if err != nil {
 		return nil, err
@@ -101,13 +101,13 @@ func (o stager) open(ctx context.Context, folder string, sources []string) (*Sta
 			return nil, err
 		}
 		dir := filepath.Join(root, set.key)
-		s := &StagedCopy{Bytes: set.bytes, dir: dir, base: set.base}
+		s := &Copy{Bytes: set.bytes, dir: dir, base: set.base}
 		done, err := o.tryOpen(ctx, s, set)
 		if done {
 			return s, nil
 		}
 		if err == nil {
-			err = waited.poll(ctx, dir, o.stallTimeout)
+			err = waited.waitForProgress(ctx, dir, o.stallTimeout)
 		}
 		if err != nil {
 			_ = os.Remove(root) // fails while a copy is in it
@@ -118,7 +118,7 @@ func (o stager) open(ctx context.Context, folder string, sources []string) (*Sta
 
 // tryOpen acquires or makes the copy in s.dir. done is false if another process is making or
 // removing the copy.
-func (o stager) tryOpen(ctx context.Context, s *StagedCopy, set *sourceFiles) (done bool, err error) {
+func (o localCopier) tryOpen(ctx context.Context, s *Copy, set *sourceFiles) (done bool, err error) {
 	lock, err := openLock(s.dir)
 	if err != nil || lock == nil {
 		return false, err
@@ -252,9 +252,9 @@ type copyWaiter struct {
 	since time.Time // when this process first saw that time
 }
 
-// poll waits for pollEvery. It returns an error if copying to dir has made no progress for longer
+// waitForProgress waits for pollEvery. It returns an error if copying to dir has made no progress for longer
 // than stallTimeout.
-func (w *copyWaiter) poll(ctx context.Context, dir string, stallTimeout time.Duration) error {
+func (w *copyWaiter) waitForProgress(ctx context.Context, dir string, stallTimeout time.Duration) error {
 	var now time.Time
 	if info, err := os.Stat(filepath.Join(dir, progressName)); err == nil {
 		now = info.ModTime()

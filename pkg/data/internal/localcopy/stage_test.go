@@ -1,4 +1,4 @@
-package stage
+package localcopy
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	default:
-		s := stager{stallTimeout: time.Minute, free: freeBytes}
+		s := localCopier{stallTimeout: time.Minute, free: freeBytes}
 		if how == "copy" {
 			s.began = func() { // in the middle of a copy
 				fmt.Println("ready")
@@ -114,7 +114,7 @@ func empty(t *testing.T, folder string) {
 	}
 }
 
-func open(t *testing.T, folder string, sources ...string) *StagedCopy {
+func open(t *testing.T, folder string, sources ...string) *Copy {
 	t.Helper()
 	s, err := Open(t.Context(), folder, sources)
 	if err != nil {
@@ -132,7 +132,7 @@ func TestStage(t *testing.T) {
 		t.Fatal(err)
 	}
 	const users = 8
-	var all [users]*StagedCopy
+	var all [users]*Copy
 	var wg sync.WaitGroup
 	for i := range users {
 		wg.Go(func() {
@@ -267,7 +267,7 @@ func TestKilledCopier(t *testing.T) {
 	folder, from := t.TempDir(), source(t)
 	copier := startHelper(t, "copy", folder, from)
 	type result struct {
-		s   *StagedCopy
+		s   *Copy
 		err error
 	}
 	done := make(chan result)
@@ -298,7 +298,7 @@ func TestKilledCopier(t *testing.T) {
 func TestWaitEnds(t *testing.T) {
 	folder, from := t.TempDir(), source(t)
 	startHelper(t, "copy", folder, from)
-	_, err := stager{stallTimeout: 3 * pollEvery, free: freeBytes}.open(t.Context(), folder, []string{from})
+	_, err := localCopier{stallTimeout: 3 * pollEvery, free: freeBytes}.open(t.Context(), folder, []string{from})
 	if err == nil || !strings.Contains(err.Error(), "another process on this machine is copying to "+folder) || !strings.Contains(err.Error(), "no progress for 150ms") {
 		t.Errorf("error %v", err)
 	}
@@ -311,7 +311,7 @@ func TestWaitEnds(t *testing.T) {
 
 func TestOpenErrors(t *testing.T) {
 	from, folder := source(t), t.TempDir()
-	full := stager{stallTimeout: time.Minute, free: func(string) (int64, error) { return 5 << 10, nil }}
+	full := localCopier{stallTimeout: time.Minute, free: func(string) (int64, error) { return 5 << 10, nil }}
 	if _, err := full.open(t.Context(), folder, []string{from}); err == nil || !strings.Contains(err.Error(), "the data set needs 16 KiB, but only 5 KiB are free: free some space") {
 		t.Errorf("no room: %v", err)
 	}

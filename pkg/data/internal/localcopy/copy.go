@@ -1,4 +1,4 @@
-package stage
+package localcopy
 
 import (
 	"context"
@@ -47,10 +47,10 @@ type sourceFile struct {
 // isCopyName reports whether name is the folder of a copy, also one that is being removed.
 func isCopyName(name string) bool {
 	b, err := hex.DecodeString(strings.TrimSuffix(name, removedSuffix))
-	return err == nil && len(b) == keyBytes
+	return err == nil && len(b) == copyKeyBytes
 }
 
-const keyBytes = 16 // length of a hash in names of copies
+const copyKeyBytes = 16 // length of a hash in names of copies
 
 // listSources finds all files of the sources. It follows links within a source; a link out of its
 // source is an error.
@@ -71,7 +71,7 @@ func listSources(ctx context.Context, sources []string) (*sourceFiles, error) {
 			return nil, err
 		}
 	}
-	set.key = hex.EncodeToString(h.Sum(nil)[:keyBytes])
+	set.key = hex.EncodeToString(h.Sum(nil)[:copyKeyBytes])
 	return set, nil
 }
 
@@ -138,7 +138,7 @@ func freeBytes(dir string) (int64, error) {
 }
 
 // makeCopy copies set to dir. The caller must hold the exclusive lock of dir.
-func (o stager) makeCopy(ctx context.Context, dir string, set *sourceFiles) error {
+func (o localCopier) makeCopy(ctx context.Context, dir string, set *sourceFiles) error {
 	part := filepath.Join(dir, partName)
 	if err := os.RemoveAll(part); err != nil { // left by a process that was killed while it copied
 		return err
@@ -148,7 +148,7 @@ func (o stager) makeCopy(ctx context.Context, dir string, set *sourceFiles) erro
 		return err
 	}
 	if need := set.requiredBytes(); need > available {
-		return fmt.Errorf("the data set needs %s, but only %s are free: free some space, name another folder in data.stage, or leave data.stage out", english.Bytes(need), english.Bytes(available))
+		return fmt.Errorf("the data set needs %s, but only %s are free: free some space, name another folder in data.stage, or leave data.stage out", english.FormatBytes(need), english.FormatBytes(available))
 	}
 	for _, f := range set.all {
 		to := filepath.Join(part, f.copied)
