@@ -11,14 +11,14 @@ import (
 	"lockstep/pkg/monitor"
 )
 
-// Capabilities is what an executable and its engine can do in addition to the methods of
-// Executable. A pointer or function that is nil means that they cannot.
+// Capabilities lists optional features of an executable and its engine, in addition to the
+// methods of Executable. A nil pointer or function means that the feature is not available.
 type Capabilities struct {
 	// Notices contains one sentence for each property of the loaded program that changes its
 	// results but is not an error.
 	Notices []string
-	// Stages describes how the network's layers are divided among the workers, of which this
-	// executable has one stage. It is empty for a complete network.
+	// Stages describes how a pipeline divides the network's layers among the workers, if this
+	// executable is one stage of a pipeline. It is empty for a complete network.
 	Stages string
 	// NoOutputs is set if another worker's stage computes the network's outputs.
 	NoOutputs bool
@@ -29,8 +29,8 @@ type Capabilities struct {
 	// PeakFLOPS measures the floating-point operations per second of all of the engine's
 	// threads together. It takes less than 50 ms. No step may run meanwhile.
 	PeakFLOPS func() float64
-	// SetInputBuffer and OutputBuffer are SetInput and Output for host memory in the precision
-	// in which the executable computes, which float32 would round.
+	// SetInputBuffer and OutputBuffer are like SetInput and Output, but take host memory in the
+	// precision of the executable. SetInput and Output may round, because they use float32.
 	SetInputBuffer func(name string, v device.Buffer) error
 	OutputBuffer   func(name string, dst device.Buffer) error
 	// LossScale returns the state of loss scaling, and SetLossScale restores it. To resume a
@@ -38,20 +38,20 @@ type Capabilities struct {
 	// if the precision needs no loss scaling.
 	LossScale    func() LossScale
 	SetLossScale func(LossScale) error
-	// HoldDataset copies set to the device's memory. The batches of a Source then contain the
-	// indexes of samples in place of values. image and target are the names of the inputs
-	// that the set feeds. It replaces an earlier set.
+	// HoldDataset copies set to the device's memory and replaces an earlier set. The batches of
+	// a Source then contain indexes of samples instead of values. image and target are the
+	// names of the program's inputs for the samples.
 	HoldDataset func(image, target string, set DeviceDataset) error
 
 	// Profile selects the training steps to profile.
 	Profile func(Profile) error
-	// RecordWait records, in the profile of the next training step, that it has waited since
-	// start for the reason name.
+	// RecordWait records in the profile that the next training step has waited since start.
+	// name is the reason for the wait.
 	RecordWait func(name string, start time.Time)
-	// BeginPass begins a span of the profile, if it selects the next training step, and
-	// returns the function that ends it: one pass of a micro-batch of a pipeline, whose
-	// executables each run only one pass. part is "forward", "backward", or "exchange" for
-	// the wait for another stage. Only one pass runs at a time.
+	// BeginPass begins a span in the profile and returns the function that ends it. The span is
+	// one pass of a pipeline's micro-batch. part is "forward", "backward", or "exchange" for
+	// waiting for another stage. Only one pass runs at a time. If the next training step is not
+	// profiled, nothing is recorded.
 	BeginPass func(name, part string) (end func())
 }
 
@@ -75,11 +75,11 @@ type Accelerator struct {
 // HostMemory gives access to an executable's parameters and gradients in the host's memory.
 // A strategy can then exchange parameters, or apply an update itself.
 type HostMemory struct {
-	// Buckets returns the memory of each gradient bucket. It is valid until Close. The next
-	// Step reads the parameters from there.
+	// Buckets returns the memory of each gradient bucket, which is valid until Close. The next
+	// Step uses the parameters that are in this memory.
 	Buckets func() []BucketMemory
-	// Unpack returns values of a parameter, which are stored like its weights in
-	// BucketMemory, in row-major order. Pack does the opposite.
+	// Unpack converts stored, values of a parameter in the layout of BucketMemory, to row-major
+	// order. Pack converts v to that layout.
 	Unpack func(param string, stored device.Buffer) ([]float64, error)
 	Pack   func(param string, v []float64, stored device.Buffer) error
 }
@@ -131,7 +131,7 @@ type DeviceDataset struct {
 	Seed                 int64
 }
 
-// Profile describes the training steps to profile.
+// Profile selects the training steps to profile and the kind of profile.
 type Profile struct {
 	First, Steps int // first step, counted from 1, and number of steps
 	// Trace is the file to write, in the format of Chrome's trace viewer and Perfetto, with
@@ -156,8 +156,8 @@ func (p Profile) Validate() error {
 	return nil
 }
 
-// SetInputs implements NextBatch of an executable x without a device's memory: it sets the
-// inputs of x to the values of the next batch of s.
+// SetInputs sets the inputs of x to the values of the next batch of s. It returns false if s
+// has no further batch. Engines that have no device memory implement NextBatch with it.
 func SetInputs(x Executable, s Source) (bool, error) {
 	b, ok := s.Next()
 	if !ok {

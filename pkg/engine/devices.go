@@ -41,7 +41,7 @@ type Library struct {
 type Machine struct {
 	Devices   []Device  `json:"devices"`
 	Libraries []Library `json:"libraries"`
-	// NoGPU explains why no GPU can be used and what to do; empty if one can be used.
+	// NoGPU explains why no GPU can be used and what to do. It is empty if a GPU can be used.
 	NoGPU string `json:"no_gpu,omitempty"`
 	// Looked lists the folders that were searched for libraries.
 	Looked []string `json:"looked"`
@@ -99,7 +99,7 @@ func splitAdvice(err error) (problem, advice string) {
 	return problem, advice
 }
 
-// formatError formats an error, or several joined ones, in one line.
+// formatError formats err in one line, even if it joins several errors.
 func formatError(err error) string {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		var words []string

@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// ErrNonFinite is the error that Step wraps if the loss is NaN or infinite. The parameters
-// then have the values from before the step.
+// ErrNonFinite is the error that Step wraps if the loss is NaN or infinite. The step then
+// leaves the parameters unchanged.
 var ErrNonFinite = errors.New("loss is not finite")
 
 // ErrOutOfMemory is the error that an engine wraps if its device lacks the memory for a
@@ -35,8 +35,8 @@ type GradSync interface {
 	Capabilities() SyncCapabilities
 }
 
-// SyncCapabilities is what a GradSync can do in addition to exchanging gradients. A function
-// that is nil means that it cannot.
+// SyncCapabilities lists optional features of a GradSync, in addition to exchanging gradients.
+// A nil function or pointer means that the feature is not available.
 type SyncCapabilities struct {
 	// Enqueues is set if ReduceBucket and SumStatistics only enqueue work in the stream that
 	// they get, and return before it runs. The engine may then call them once, record what
@@ -49,23 +49,24 @@ type SyncCapabilities struct {
 	// result is valid until the next call; own is not retained. An engine calls it and
 	// ReduceBucket in the order of the program, which is the same on all ranks.
 	ShareStatistics func(own []float64) (all []float64, err error)
-	// SumStatistics replaces v, float64 values on the device, by their sum over all workers,
-	// on stream s. All workers must pass equally many values. Sums and buckets are exchanged
-	// in the order of the calls.
+	// SumStatistics replaces v by its sum over all workers, on stream s. v contains float64
+	// values on the device, equally many on all workers. Sums and buckets are exchanged in the
+	// order of the calls.
 	SumStatistics func(v device.Buffer, s device.Stream) error
-	// Reduced returns the reductions that finished before the last return of Wait, for
-	// traces. The result is valid until the next call of ReduceBucket or ShareStatistics.
+	// Reduced returns, for traces, the reductions that had finished when Wait last returned.
+	// The result is valid until the next call of ReduceBucket or ShareStatistics.
 	Reduced func() []Reduction
-	// Watch starts to watch a step, which it ends if a rank is lost. stop ends the watch, and
-	// returns the error with which Watch ended the step, or nil.
+	// Watch watches a step and ends it if a rank is lost. stop ends the watch. It returns the
+	// error with which Watch ended the step, or nil.
 	Watch func(ctx context.Context) (stop func() error)
 	// Accumulation is not nil if the update uses the mean gradient of several steps.
 	Accumulation *Accumulation
 }
 
 // Accumulation describes a GradSync that adds up the gradients of several steps and reduces
-// their mean in the last of them. An engine whose gradients are on a GPU adds them there: it
-// passes its buckets to Mean, in the last step only, and calls Done instead of Wait.
+// their mean in the last of these steps. An engine whose gradients are on a GPU adds them up
+// there. In the last step only, it passes its buckets to Mean. In each step it calls Done
+// instead of Wait.
 type Accumulation struct {
 	Step, Steps int      // number of the next step, from 1, and number of steps of the update
 	Mean        GradSync // reduces the mean
@@ -100,7 +101,7 @@ type Engine interface {
 	Close() error
 }
 
-// Source provides the batches of a training.
+// Source provides the batches of a training run.
 type Source interface {
 	// Next returns the next batch, or false if there is none, after the last batch or after
 	// an error, which the Source reports to its owner. The values of a batch are valid until
@@ -111,8 +112,8 @@ type Source interface {
 // Batch contains the inputs of one step.
 type Batch struct {
 	Inputs map[string][]float32 // values by the input's name, in row-major order; nil with Samples
-	// Samples are the indexes of the samples in the set of Capabilities.HoldDataset, one for
-	// each element of the batch. They get the augmentation of Epoch, counted from 0.
+	// Samples are the indexes in the data set of Capabilities.HoldDataset, one for each sample
+	// of the batch. The device augments the samples as in epoch Epoch, counted from 0.
 	Samples []int
 	Epoch   int
 }

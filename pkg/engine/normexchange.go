@@ -15,8 +15,8 @@ type NormExchange struct {
 	spent time.Duration
 }
 
-// BeginStep starts a step whose statistics are exchanged by sync; nil means that there is
-// only one worker. It returns an error if sync does not exchange statistics.
+// BeginStep starts a step in which sync exchanges the statistics. If there is only one worker,
+// sync is nil. BeginStep returns an error if sync cannot exchange statistics.
 func (s *NormExchange) BeginStep(sync GradSync) error {
 	s.share, s.spent = nil, 0
 	if sync == nil {
@@ -32,18 +32,20 @@ func (s *NormExchange) BeginStep(sync GradSync) error {
 	return nil
 }
 
-// TakeExchangeTime returns the time in exchanges since BeginStep or the previous call.
+// TakeExchangeTime returns the time spent in exchanges since BeginStep or since the previous
+// call of TakeExchangeTime.
 func (s *NormExchange) TakeExchangeTime() time.Duration {
 	d := s.spent
 	s.spent = 0
 	return d
 }
 
-// CombineMoments replaces each channel's mean, and its sum of squared differences from the
-// mean, by the values over all workers. count is the number of elements per channel on this
-// worker; total is their number over all workers. The sums are combined as in Chan, Golub
-// and LeVeque (Updating Formulae and a Pairwise Algorithm for Computing Sample Variances,
-// 1979, equation 2.1), which is accurate even if the mean is far from zero.
+// CombineMoments combines the moments of all workers. It replaces the mean of each channel, and
+// the channel's sum of squared differences from the mean, by their values over all workers.
+// count is the number of elements per channel on this worker, and total is the number on all
+// workers. The sums are combined as in Chan, Golub and LeVeque (Updating Formulae and a
+// Pairwise Algorithm for Computing Sample Variances, 1979, equation 2.1), which is accurate
+// even if the mean is far from zero.
 func (s *NormExchange) CombineMoments(count float64, mean, squares []float64) (total float64, err error) {
 	all, err := s.gatherValues(count, mean, squares)
 	if err != nil || len(all) == len(s.own) {
@@ -66,9 +68,9 @@ func (s *NormExchange) CombineMoments(count float64, mean, squares []float64) (t
 	return total, nil
 }
 
-// CombineSums replaces the two sums of each channel, a and b, by their sums over all
-// workers. count is the number of elements per channel on this worker; total is their
-// number over all workers.
+// CombineSums replaces the elements of a and b, two sums per channel, by their sums over all
+// workers. count is the number of elements per channel on this worker, and total is the number
+// on all workers.
 func (s *NormExchange) CombineSums(count float64, a, b []float64) (total float64, err error) {
 	all, err := s.gatherValues(count, a, b)
 	if err != nil || len(all) == len(s.own) {

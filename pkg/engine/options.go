@@ -9,9 +9,9 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// Options configures an engine. Each field has a command-line flag and is recorded in
-// run.json. The zero value is invalid; start from DefaultOptions. An option that a device
-// does not support (see each field) has no effect on that device.
+// Options configures an engine. Each field has a command-line flag and is recorded in run.json.
+// The zero value is invalid; start from DefaultOptions. A field has no effect on devices that
+// do not support it; see the comment of the field.
 type Options struct {
 	// Device is "cpu", "reference", "cuda" (the GPU with the index of this worker's local
 	// rank) or, for example, "cuda:1" (the GPU with index 1).
@@ -50,9 +50,9 @@ type Options struct {
 	Overlap bool `yaml:"overlap" json:"overlap"`
 	// Threads is the number of compute threads per worker (CPU).
 	Threads int `yaml:"threads" json:"threads"`
-	// InstructionSet is one of AllInstructionSets (CPU). "" means that of the environment
-	// variable LOCKSTEP_CPU, or the best one if it is not set. A worker sets it to the one
-	// that all workers have; it is not part of configs.
+	// InstructionSet is one of AllInstructionSets (CPU). If it is "", the engine uses the one
+	// in the environment variable LOCKSTEP_CPU, or the best one. Workers set it to an
+	// instruction set that all of them support; it is not part of configs.
 	InstructionSet string `yaml:"-" json:"-"`
 }
 
@@ -72,7 +72,8 @@ type supportedOptions struct {
 	precisions   []string
 }
 
-// listSupportedOptions returns what each engine supports, whether this program contains it or not.
+// listSupportedOptions returns the supported options of every engine, even of engines that are
+// not linked into this program.
 func listSupportedOptions() []supportedOptions {
 	return []supportedOptions{
 		{"cpu", []string{"auto", "winograd", "direct"}, []string{"fp32", "bf16"}},
@@ -106,14 +107,15 @@ func (o Options) Validate() error {
 // MaxThreads limits the total number of threads of all workers on a machine.
 const MaxThreads = 1024
 
-// CUDA reports whether Device is a GPU, and returns the GPU's index, or −1 for the GPU of
-// the worker's local rank.
+// CUDA reports whether Device is a GPU. device is the GPU's index, or −1 if the worker's local
+// rank selects the GPU.
 func (o Options) CUDA() (device int, ok bool) {
 	name, device, err := o.parseDevice()
 	return device, err == nil && name == "cuda"
 }
 
-// parseDevice splits Device into the engine's name and the number, or −1, after the colon.
+// parseDevice splits Device into the engine's name and the number after the colon. device is −1
+// if there is no number.
 func (o Options) parseDevice() (name string, device int, err error) {
 	name, number, numbered := strings.Cut(o.Device, ":")
 	if !slices.ContainsFunc(listSupportedOptions(), func(k supportedOptions) bool { return k.device == name }) {
@@ -129,8 +131,8 @@ func (o Options) parseDevice() (name string, device int, err error) {
 	return name, device, nil
 }
 
-// describePrecisions lists the precisions of engine k, then other engines with the wanted
-// one.
+// describePrecisions lists the precisions that engine k supports, and then the other engines
+// that support the precision wanted.
 func describePrecisions(wanted string, k supportedOptions) string {
 	s := english.JoinOr(k.precisions)
 	var others []string

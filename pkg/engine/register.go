@@ -10,36 +10,38 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Kind is a kind of engine, which the package of the engine registers.
+// Kind describes a kind of engine. The engine's package registers it with Register.
 type Kind struct {
 	Device string // its name in Options.Device
-	// Open starts an engine with valid options for Device. localRank is the rank of the worker
-	// among those on this machine; without a number in Options.Device, it chooses the GPU.
+	// Open starts an engine. o is valid and is for Device. localRank is the worker's rank among
+	// the workers on this machine; it selects the GPU if o.Device has no number.
 	Open func(o Options, localRank int) (Engine, error)
-	// CheckProgram returns an error if the engine cannot run p on any machine; nil: it runs
-	// every program.
+	// CheckProgram returns an error if the engine cannot run p on any machine. It is nil if the
+	// engine can run every program.
 	CheckProgram func(p *plan.Program) error
-	// CountDevices returns the number of GPUs that this process may use; nil: the engine runs
-	// on the CPU.
+	// CountDevices returns the number of GPUs that this process may use. It is nil if the
+	// engine runs on the CPU.
 	CountDevices func() (int, error)
-	// AllInstructionSets are the values of Options.InstructionSet, the best first; nil: the
-	// engine has no choice.
+	// AllInstructionSets contains the values of Options.InstructionSet, the best first. It is
+	// nil if the engine has no choice of instruction sets.
 	AllInstructionSets []string
-	// InstructionSets is the function InstructionSets; nil without AllInstructionSets.
+	// InstructionSets implements the package's function InstructionSets for this engine. It is
+	// nil if AllInstructionSets is nil.
 	InstructionSets func(precision string) ([]string, error)
 	// CheckEnvironment returns an error if an environment variable of the engine has an invalid
-	// value; nil: it has none. getenv is os.Getenv except in tests.
+	// value. It is nil if the engine has no environment variables. getenv is os.Getenv except
+	// in tests.
 	CheckEnvironment func(getenv func(string) string) error
 }
 
-// registry contains the engines of this program, like the drivers of database/sql.
+// registry contains the registered engines, like the drivers of database/sql.
 var registry struct { //nolint:gochecknoglobals // packages of engines register themselves when the program starts
 	mu    sync.Mutex
 	kinds []Kind
 }
 
-// Register makes an engine available to Open. Packages of engines call it when the program
-// starts; a program imports them by lockstep/pkg/engine/all.
+// Register makes an engine available to Open. The package of an engine calls it in an init
+// function. To register all engines, import lockstep/pkg/engine/all.
 func Register(k Kind) {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
@@ -63,8 +65,8 @@ func findKind(device string) (Kind, error) {
 	return Kind{}, fmt.Errorf("this program does not contain the engine of device %s: add the import _ \"lockstep/pkg/engine/all\" to it", name)
 }
 
-// Open starts the engine for o.Device. "cuda" means the GPU with the number localRank, the
-// worker's rank on its machine, modulo the number of GPUs.
+// Open starts the engine for o.Device. For "cuda" it uses the GPU whose number is localRank
+// modulo the number of GPUs. localRank is the worker's rank on its machine.
 func Open(o Options, localRank int) (Engine, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -76,8 +78,8 @@ func Open(o Options, localRank int) (Engine, error) {
 	return k.Open(o, localRank)
 }
 
-// CheckProgram returns an error if the engine of a device cannot run p. It does not need the
-// device.
+// CheckProgram returns an error if the engine for a device cannot run p. The device need not be
+// present on this machine.
 func CheckProgram(device string, p *plan.Program) error {
 	k, err := findKind(device)
 	if err != nil || k.CheckProgram == nil {
@@ -96,10 +98,10 @@ func CountGPUs() (int, error) {
 }
 
 // InstructionSets returns the instruction sets with which the CPU engine can compute on this
-// machine with a precision, "fp32" or "bf16", the best first. The last one is "go", plain Go.
-// If LOCKSTEP_CPU is set, InstructionSets returns only that name, or an error if the processor
-// or the build does not support it. With bf16, plain Go alone is an error unless
-// LOCKSTEP_CPU=go is set.
+// machine in the given precision, "fp32" or "bf16". The best one comes first, and "go" (plain
+// Go) last. If LOCKSTEP_CPU is set, InstructionSets returns only that instruction set, or an
+// error if the processor or the build does not support it. With "bf16", plain Go alone is an
+// error unless LOCKSTEP_CPU=go is set.
 func InstructionSets(precision string) ([]string, error) {
 	k, err := findKind("cpu")
 	if err != nil {
@@ -108,8 +110,8 @@ func InstructionSets(precision string) ([]string, error) {
 	return k.InstructionSets(precision)
 }
 
-// AllInstructionSets returns the instruction sets of the CPU engine, the best first, whether
-// this machine supports them or not.
+// AllInstructionSets returns all instruction sets of the CPU engine, the best first, even if
+// this machine does not support them.
 func AllInstructionSets() ([]string, error) {
 	k, err := findKind("cpu")
 	return slices.Clone(k.AllInstructionSets), err

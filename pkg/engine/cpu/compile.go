@@ -27,11 +27,12 @@ func (l *loader) compileKernel(index int) ([]threads.Task, error) {
 	return l.builder.BuildTasks(c)
 }
 
-// maxOperands is the number of elements in the operand lists of a layer.Operation. No
-// kernel reads, or writes, more tensors.
+// maxOperands is the length of the operand lists of a layer.Operation. No kernel has more
+// inputs or outputs.
 const maxOperands = 8
 
-// newOperands returns the tensors with the given IDs, then absent ones, maxOperands in total.
+// newOperands returns maxOperands operands: the tensors with the given IDs, and then absent
+// operands.
 func (l *loader) newOperands(ids []int) []tensor.Operand {
 	list := make([]tensor.Operand, maxOperands)
 	for i := range list {

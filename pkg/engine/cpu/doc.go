@@ -98,7 +98,7 @@
 // so that results have the same bits.
 //
 // The inputs are copied to a worker's scratch memory, 32 channels of a position after the
-// other, with a halo of zeros, so that each tap is a shift (see conv.Rounded). On small maps 32
+// other, with a halo of zeros, so that each tap is a shift (see conv.DirectBF16). On small maps 32
 // images of a pixel are adjacent instead, and taps outside of the map are left out.
 //
 // # Memory

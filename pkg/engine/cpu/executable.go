@@ -57,7 +57,7 @@ var errClosed = errors.New("the executable or its engine is closed")
 
 func (x *executable) Program() *plan.Program { return x.program }
 
-// Capabilities includes those of the engine.
+// Capabilities returns the features of this executable and of its engine.
 func (x *executable) Capabilities() engine.Capabilities {
 	return engine.Capabilities{
 		Notices:    slices.Clone(x.notices),
@@ -67,7 +67,7 @@ func (x *executable) Capabilities() engine.Capabilities {
 	}
 }
 
-// NextBatch sets the inputs to those of the next batch of s.
+// NextBatch sets the inputs to the values of the next batch of s.
 func (x *executable) NextBatch(s engine.Source) (bool, error) { return engine.SetInputs(x, s) }
 
 // SetInput copies v, which is in logical order, to an input.

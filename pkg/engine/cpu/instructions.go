@@ -29,8 +29,9 @@ func listInstructionSets(precision string) ([]string, error) {
 	return names, nil
 }
 
-// checkInstructionSetVariable returns an error if LOCKSTEP_CPU is not the name of an instruction set. Another
-// machine may support one that this machine lacks.
+// checkInstructionSetVariable returns an error if LOCKSTEP_CPU is not the name of an
+// instruction set. It accepts a name that this machine does not support, because another
+// machine may.
 func checkInstructionSetVariable(getenv func(string) string) error {
 	if set := getenv(kernel.InstructionSetEnvVar); set != "" && !slices.Contains(kernel.InstructionSets, set) {
 		return fmt.Errorf("unknown instruction set %s=%q: use one of %s, or unset it", kernel.InstructionSetEnvVar, set, strings.Join(kernel.InstructionSets, ", "))
@@ -38,7 +39,8 @@ func checkInstructionSetVariable(getenv func(string) string) error {
 	return nil
 }
 
-// precisionBF16 is the Options.Precision with which convolutions round their operands.
+// precisionBF16 is the value of Options.Precision for which convolutions round their operands
+// to bfloat16.
 const precisionBF16 = "bf16"
 
 // chooseKernelSet chooses the best instruction set for the precision if set is "".

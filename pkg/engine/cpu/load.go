@@ -28,7 +28,8 @@ type loader struct {
 	builder *layer.Builder
 }
 
-// load returns the loader with the executable, because tests inspect its decisions.
+// load does the work of Load. It returns the loader, which contains the executable, because
+// tests inspect the loader's decisions.
 func (e *Engine) load(p *plan.Program, share engine.Executable) (*loader, error) {
 	if e.threads.Closed() {
 		return nil, errors.New("the engine is closed")
@@ -101,7 +102,8 @@ func checkProgram(p *plan.Program) error {
 	return plan.Validate(p)
 }
 
-// checkKernel checks the attributes and numbers of dimensions on which other checks rely.
+// checkKernel checks the attributes and the numbers of dimensions of kernel k. Later checks
+// rely on them.
 func checkKernel(p *plan.Program, k plan.Kernel) error {
 	least := minDimensions(k.Op)
 	for i, id := range slices.Concat(k.In, k.Out) {
@@ -132,7 +134,8 @@ func checkKernel(p *plan.Program, k plan.Kernel) error {
 	return nil
 }
 
-// minDimensions returns the least number of dimensions of the operation's first tensor.
+// minDimensions returns the least number of dimensions that the first tensor of operation op
+// may have.
 func minDimensions(op plan.Op) int {
 	switch op {
 	case plan.OpAdd, plan.OpReLU, plan.OpReLUBackward, plan.OpLeakyReLU, plan.OpLeakyReLUBackward, plan.OpTanh, plan.OpTanhBackward,
@@ -145,10 +148,10 @@ func minDimensions(op plan.Op) int {
 	return 4
 }
 
-// maxTensorFloats limits the size of a tensor, so that an int32 can hold offsets in bytes.
+// maxTensorFloats limits the size of a tensor, so that offsets in bytes fit into an int32.
 const maxTensorFloats = 1 << 29
 
-// to4D is tensor.To4D, but a vector of n elements becomes [1,n,1,1].
+// to4D is like tensor.To4D, but returns [1,n,1,1] for a vector of n elements.
 func to4D(s []int) []int {
 	if len(s) == 1 {
 		return []int{1, s[0], 1, 1}

@@ -22,8 +22,8 @@ func (x *executable) Names() []string {
 	return names
 }
 
-// parseSlotName parses "optimizer.<slot>.<param>". r is the parameter's region. ok is false
-// if name names no slot.
+// parseSlotName parses the name of an optimizer slot, "optimizer.<slot>.<param>". r is the
+// parameter's region. ok is false if name is not the name of a slot.
 func (x *executable) parseSlotName(name string) (slot string, r tensorRegion, ok bool) {
 	rest, isSlot := strings.CutPrefix(name, slotPrefix)
 	if !isSlot {
@@ -38,7 +38,8 @@ func (x *executable) parseSlotName(name string) (slot string, r tensorRegion, ok
 	return "", tensorRegion{}, false
 }
 
-// Get returns zeros for optimizer slots that do not exist yet.
+// Get returns the values of a parameter, state or optimizer slot, in logical order. It returns
+// zeros for a slot that does not exist yet.
 func (x *executable) Get(name string) ([]float64, error) {
 	read := func(r tensorRegion, flat []float32) []float64 {
 		v := make([]float64, tensor.ElementCount(r.shape))

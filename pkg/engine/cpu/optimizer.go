@@ -16,7 +16,8 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// parameterSegment is a range of the parameters and the range of their gradients, of equal size.
+// parameterSegment is a range of the flat parameter buffer and the corresponding range of the
+// flat gradient buffer: the two offsets and the common size, in floats.
 type parameterSegment struct{ param, grad, size int }
 
 const (
@@ -40,7 +41,8 @@ type optimizer struct {
 	update    threads.BackgroundWork
 }
 
-// addParameterRun adds a range to the runs, or extends the last run if it follows directly in both.
+// addParameterRun appends a segment to o.runs. If the segment directly follows the last run in
+// both buffers, it extends that run instead.
 func (o *optimizer) addParameterRun(param, grad, size int) {
 	if n := len(o.runs); n > 0 {
 		if l := &o.runs[n-1]; l.param+l.size == param && l.grad+l.size == grad {
@@ -59,8 +61,8 @@ func (s parameterSegment) appendPieces(list []parameterSegment, size int) []para
 	return list
 }
 
-// prepareOptimizer divides the parameters into pieces, and finds after which kernel of the
-// backward pass each of them can be updated.
+// prepareOptimizer divides the parameters into pieces. For each piece it finds the kernel of
+// the backward pass after which the piece can be updated.
 func (l *loader) prepareOptimizer() {
 	x, p := l.x, l.program
 	o := &x.optimizer
@@ -87,8 +89,9 @@ func (l *loader) prepareOptimizer() {
 	o.adam, o.sgd, o.update.Run = x.applyAdam, x.applySGD, x.updatePiece
 }
 
-// lastKernelUsing returns the index of the last kernel that uses parameter q or its gradient, or the
-// number of kernels if others than convolutions and fully connected layers use them.
+// lastKernelUsing returns the index of the last kernel that uses parameter q or its gradient.
+// If any of these kernels is not a convolution, a fully connected layer or a gradient of one,
+// it returns the number of kernels.
 func (l *loader) lastKernelUsing(q plan.Param) int {
 	last := 0
 	for i, k := range l.program.Kernels {
@@ -192,7 +195,8 @@ func (x *executable) clipGradients(maxNorm float64) {
 	}
 }
 
-// newScalingTask multiplies the pieces of flat by f. start returns where a piece starts.
+// newScalingTask returns a task that multiplies the pieces of flat by f. start returns the
+// index in flat where piece s begins.
 func (x *executable) newScalingTask(flat []float32, f float32, start func(s parameterSegment) int) threads.Task {
 	scale := newScaleConstants(f)
 	return threads.Task{Items: len(x.optimizer.clipped), Run: func(_ *threads.Worker, lo, hi int) {
@@ -202,7 +206,7 @@ func (x *executable) newScalingTask(flat []float32, f float32, start func(s para
 	}}
 }
 
-// newScaleConstants returns the constants with which kernel.Set.Normalize multiplies by f.
+// newScaleConstants returns constants for kernel.Set.Normalize that multiply by f.
 func newScaleConstants(f float32) []float32 {
 	scale := kernel.NewAlignedFloats(kernel.NormFloats)
 	for i := range kernel.Lanes {
@@ -238,7 +242,8 @@ func (x *executable) updateByLayer(u optim.Update) error {
 	return errors.Join(errs...)
 }
 
-// prepareUpdate sets the constants of u, and apply if u's rule can update a part of a parameter.
+// prepareUpdate sets the optimizer's constants for u. It also sets apply, unless u's rule needs
+// whole parameters.
 func (x *executable) prepareUpdate(u *optim.Update) {
 	o := &x.optimizer
 	o.rule, o.apply = u.Rule, nil
@@ -274,15 +279,16 @@ func (x *executable) prepareUpdate(u *optim.Update) {
 	}
 }
 
-// canUpdateEarly reports whether u may update parameters during the backward pass: nothing
-// else changes the gradients, and the step cannot fail any more.
+// canUpdateEarly reports whether u may update parameters during the backward pass. This
+// requires that neither an exchange nor clipping changes the gradients, and that the rule can
+// update a part of a parameter.
 func (x *executable) canUpdateEarly(sync engine.GradSync, u *optim.Update) bool {
 	return sync == nil && u.ClipNorm == 0 && x.optimizer.apply != nil
 }
 
-// updateParameters applies u to all pieces that the backward pass has not updated; if early
-// is false, it has updated none. To clip gradients, updateParameters first passes over them
-// once or twice.
+// updateParameters applies u to all pieces that the backward pass has not updated. If early is
+// false, the backward pass has updated none. If gradients are clipped, updateParameters first
+// reads them to compute their norm, and may scale them.
 func (x *executable) updateParameters(u *optim.Update, early bool) error {
 	o := &x.optimizer
 	if u.ClipNorm > 0 {

@@ -8,7 +8,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// tensorOrigin describes where a tensor is stored: in memory of its own, or of other tensors.
+// tensorOrigin describes where the values of a tensor are: in its own memory or in the memory
+// of other tensors.
 type tensorOrigin struct {
 	kind    tensorOriginKind
 	sources []int     // the tensors whose memory contains the values
@@ -16,8 +17,9 @@ type tensorOrigin struct {
 	norm    []float32 // of a normalized tensor: the constants, which its batch norm writes
 }
 
-// tensorOriginKind is either stored, for a tensor with memory of its own, or the way in which the
-// values of a tensor result from the memory of other tensors.
+// tensorOriginKind says how a tensor's values are obtained. It is stored for a tensor with
+// memory of its own; the other kinds say how the values result from the memory of other
+// tensors.
 type tensorOriginKind uint8
 
 const (
@@ -112,7 +114,8 @@ func (l *loader) chooseConcatOrigin(_ int, k plan.Kernel) {
 	}
 }
 
-// chooseSliceOrigin lets readers of slices read a tensor that only slices read.
+// chooseSliceOrigin makes the readers of slices read the sliced tensor directly, if only slices
+// read that tensor.
 func (l *loader) chooseSliceOrigin(_ int, k plan.Kernel) {
 	if k.Op != plan.OpSlice || !l.canChooseOrigin(k.In[0]) {
 		return
@@ -155,8 +158,9 @@ func (l *loader) chooseNormOrigin(_ int, k plan.Kernel) {
 	}
 }
 
-// chooseAccumulationOrigin adds the gradient of a max pooling, if a sum is its only reader,
-// directly to the sum's other operand, so that the sum needs no pass over memory.
+// chooseAccumulationOrigin handles the gradient of a max pooling whose only reader is a sum.
+// The gradient is added directly to the sum's other operand, so that the sum needs no pass over
+// memory.
 func (l *loader) chooseAccumulationOrigin(index int, k plan.Kernel) {
 	if k.Op != plan.OpMaxPoolBackward || !l.canChooseOrigin(k.Out[0]) {
 		return
@@ -249,7 +253,8 @@ func (l *loader) kernelUsesMemory(index, id int) bool {
 	return slices.ContainsFunc(k.Out, func(id int) bool { return id >= 0 && overlaps(id) })
 }
 
-// forEachStoredTensor calls f for every stored tensor whose memory the kernel accesses.
+// forEachStoredTensor calls f for every stored tensor whose memory the kernel with the given
+// index accesses.
 func (l *loader) forEachStoredTensor(index int, f func(id int)) {
 	var roots func(id int)
 	roots = func(id int) {
@@ -277,8 +282,9 @@ func (l *loader) forEachStoredTensor(index int, f func(id int)) {
 	}
 }
 
-// shouldComputeStatistics reports whether the kernel should compute the statistics of its
-// output: with Options.Fuse, if a batch norm in training comes next and normalizes it.
+// shouldComputeStatistics reports whether the kernel with the given index should compute the
+// statistics of its output. It should if Options.Fuse is set and the next kernel is a batch
+// norm in training that normalizes this output.
 func (l *loader) shouldComputeStatistics(index int) bool {
 	kernels := l.program.Kernels
 	return l.fuse && index+1 < len(kernels) && kernels[index+1].Op == plan.OpBatchNorm && kernels[index+1].Attr.Training && kernels[index+1].In[0] == kernels[index].Out[0]

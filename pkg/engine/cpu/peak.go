@@ -16,11 +16,11 @@ const (
 	peakTiles   = 16                   // tiles per call, all with the same rows
 )
 
-// PeakFLOPS measures the floating-point operations per second of the engine's matrix kernel
-// on all threads together, with operands in the cache. Only an algorithm with fewer
-// operations, such as Winograd's, can be faster. The result is the best of several tries
-// (about 20 ms in all), each the median of its calls, so that interruptions do not lower
-// it. Do not call Step meanwhile.
+// PeakFLOPS measures the speed of the engine's matrix kernel on all threads together, with
+// operands in the cache, in floating-point operations per second. Only algorithms that need
+// fewer operations, such as Winograd's, can exceed it. The measurement takes about 20 ms. It
+// consists of several tries, each the median of its calls, and the best try counts, so that
+// interruptions do not lower the result. Do not call Step meanwhile.
 func (e *Engine) PeakFLOPS() float64 {
 	const depth = kernel.Lanes
 	set := &e.kernels.GEMM

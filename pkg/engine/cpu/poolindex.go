@@ -7,7 +7,9 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// matchMaxPoolGradients finds the pooling that stores the indexes for each gradient.
+// matchMaxPoolGradients finds, for each gradient of a max pooling, the kernel that stores the
+// indexes of its maxima. That is the gradient's kernel itself if the program has no forward
+// pass.
 func (l *loader) matchMaxPoolGradients() {
 	kernels := l.program.Kernels
 	l.pooling = make([]int, len(kernels))
@@ -26,8 +28,8 @@ func (l *loader) matchMaxPoolGradients() {
 	}
 }
 
-// listMaxIndexes returns the kernels that store indexes of maxima, and the lifetimes of
-// these.
+// listMaxIndexes returns the kernels that store indexes of maxima, and the lifetime of each
+// kernel's indexes.
 func (l *loader) listMaxIndexes() (kernels []int, lifetimes []plan.BufferLifetime) {
 	place := map[int]int{} // kernel → position in the lists
 	for at, k := range l.program.Kernels {

@@ -77,7 +77,7 @@ type profiler struct {
 	done   []traceSpan
 }
 
-// Parts of a step, as they are called in the trace.
+// Names of the parts of a step in the trace.
 const (
 	partForward   = "forward"
 	partBackward  = "backward"
@@ -113,7 +113,8 @@ const (
 	rowPass     = -5
 )
 
-// beginTrace records a step that the profile selects. Failed steps are numbered too.
+// beginTrace counts a training step, even if it fails later, and records it if the profile
+// selects it.
 func (x *executable) beginTrace() {
 	p := &x.engine.profile
 	x.trace.on = false
@@ -133,7 +134,7 @@ func (x *executable) beginTrace() {
 	x.trace.before = x.engine.threads.SynchronizationCount()
 }
 
-// After the last selected step, endTrace writes the trace.
+// endTrace ends the recording of a step. After the last selected step it writes the trace.
 func (x *executable) endTrace() error {
 	if !x.trace.on {
 		return nil
@@ -236,7 +237,8 @@ func (x *executable) recordReductions(sync engine.GradSync, stepStart time.Time)
 	}
 }
 
-// recordsNextStep is for inputs, which are copied before their step begins.
+// recordsNextStep reports whether the profile selects the next step. Inputs need it, because
+// they are copied before their step begins.
 func (e *Engine) recordsNextStep() bool {
 	e.profile.mu.Lock()
 	defer e.profile.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"lockstep/pkg/engine/cpu/internal/layer"
 )
 
-// addBF16Notice records a notice, unless the precision is fp32: how many operations multiply
-// in bf16, and whether this processor is slower so.
+// addBF16Notice adds a notice if the precision is bf16: how many operations multiply in bf16,
+// and whether that is slower than fp32 on this processor.
 func (x *executable) addBF16Notice(b *layer.Builder) {
 	if x.engine.options.Precision != precisionBF16 {
 		return

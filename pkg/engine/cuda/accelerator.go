@@ -13,12 +13,12 @@ import (
 	"lockstep/pkg/monitor"
 )
 
-// Accelerator returns the GPU.
+// Accelerator returns access to the engine's GPU.
 func (e *Engine) Accelerator() *engine.Accelerator {
 	return &engine.Accelerator{Name: e.gpu.name, UUID: e.gpu.uuid, Watch: e.Watch, NCCL: e.NCCL, Do: e.Do, RunOnNewThread: e.RunOnNewThread}
 }
 
-// Capabilities includes those of the engine.
+// Capabilities returns the features of this executable and of its engine.
 func (x *executable) Capabilities() engine.Capabilities {
 	c := engine.Capabilities{
 		Notices: slices.Clone(x.notices), Accelerator: x.engine.Accelerator(),
@@ -30,9 +30,9 @@ func (x *executable) Capabilities() engine.Capabilities {
 	return c
 }
 
-// Watch writes samples of the GPU's utilization, power, energy, memory and clock to w, one
-// per interval every, taken with NVIDIA's management library (NVML). It returns an error if
-// NVML is not available.
+// Watch starts to sample the GPU's utilization, power, energy, memory and clock with NVIDIA's
+// management library (NVML), and writes one line per interval every to w. It returns an error
+// if NVML is not available.
 func (e *Engine) Watch(every time.Duration, w io.Writer) (*monitor.Sampler, error) {
 	s := e.gpu.stack
 	if s.NVML == nil {

@@ -60,7 +60,8 @@ func (x *executable) layOutGradients() {
 	}
 }
 
-// bucketIndex returns the bucket of the gradient with tensor id grad, or −1.
+// bucketIndex returns the index of the bucket that contains the gradient with tensor id grad,
+// or −1 if no bucket does.
 func (x *executable) bucketIndex(grad int) int {
 	for _, q := range x.program.Params {
 		if q.Grad == grad {
@@ -150,7 +151,8 @@ func (x *executable) memoryBlocks() []*memoryBlock {
 	}
 }
 
-// fillConstants does not write the constants' padding, which is zero.
+// fillConstants writes the values of the program's constants to GPU memory. It leaves their
+// padding, which is zero.
 func (x *executable) fillConstants() error {
 	for id, t := range x.program.Tensors {
 		if t.Role != plan.Constant {
@@ -170,8 +172,8 @@ func (x *executable) fillConstants() error {
 	return nil
 }
 
-// explainOutOfMemory adds the program's memory and a batch size that would fit to an
-// out-of-memory error. It returns other errors unchanged.
+// explainOutOfMemory adds two facts to an out-of-memory error: how much memory the program
+// needs, and which batch size would fit. It returns other errors unchanged.
 func (x *executable) explainOutOfMemory(err error) error {
 	if !errors.Is(err, driver.ErrorOutOfMemory) {
 		return err

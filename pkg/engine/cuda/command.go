@@ -9,7 +9,8 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// command is an operation with fixed arguments, which can run at once or be captured.
+// command is an operation on the GPU with fixed arguments. It can run at once or be captured in
+// a CUDA graph.
 type command interface {
 	run(g *gpu, s driver.Stream) error
 	label() string
@@ -37,8 +38,8 @@ func (c *kernelCall) run(g *gpu, s driver.Stream) error {
 
 func (c *kernelCall) label() string { return c.Kernel }
 
-// newKernelCalls converts launches to commands. It takes err so that the results of a
-// function that returns launches and an error can be passed directly.
+// newKernelCalls converts launches to commands. It returns err if that is not nil, so that
+// callers can pass the results of a function that returns launches and an error.
 func (g *gpu) newKernelCalls(list []kernels.Launch, err error) ([]command, error) {
 	if err != nil {
 		return nil, err

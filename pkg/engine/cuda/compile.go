@@ -21,7 +21,7 @@ func (x *executable) tensorPointer(id int) kernels.Pointer {
 	return kernels.Pointer(x.tensorAddress(id))
 }
 
-// featureMap returns the zero FeatureMap if id is −1.
+// featureMap returns tensor id as a FeatureMap, or the zero FeatureMap if id is −1.
 func (x *executable) featureMap(id int) kernels.FeatureMap {
 	if id < 0 {
 		return kernels.FeatureMap{}
@@ -42,7 +42,7 @@ func (x *executable) compileTask(t loweredTask) ([]command, error) {
 	return launches, nil
 }
 
-// commandsFor is compile, but its errors do not name the task.
+// commandsFor is like compileTask, but its errors do not name the task.
 func (x *executable) commandsFor(t loweredTask) ([]command, error) {
 	g := x.gpu
 	switch t.op {
@@ -106,8 +106,8 @@ func (x *executable) commandsFor(t loweredTask) ([]command, error) {
 	return nil, fmt.Errorf("unknown operation %q", t.op)
 }
 
-// elementwiseLaunches is for operations in which an element of the result depends only on
-// the elements at the same position in the operands.
+// elementwiseLaunches returns the launches of t, an operation that computes each element of the
+// result from the elements at the same position in the operands.
 func (x *executable) elementwiseLaunches(t loweredTask) ([]kernels.Launch, error) {
 	y := x.memory.locations[t.out[0]]
 	for _, id := range t.in {
@@ -140,9 +140,9 @@ func (x *executable) elementwiseLaunches(t loweredTask) ([]kernels.Launch, error
 	}
 }
 
-// epilogueVariant returns the kernel that runs after a convolution that cuDNN computes
-// alone: it adds the bias and the map t.acc and applies ReLU. Without a bias and t.acc, the
-// variant is empty.
+// epilogueVariant returns the kernel that must run after a convolution if cuDNN computes only
+// the convolution: the kernel adds the bias and the map t.acc and applies ReLU. If t has
+// neither a bias nor t.acc, the variant is empty.
 func (x *executable) epilogueVariant(t loweredTask) (v variant, err error) {
 	biased := t.acceptsBias() && len(t.in) == 3
 	if !biased && t.acc < 0 {
@@ -166,7 +166,7 @@ func (x *executable) poolGeometry(t loweredTask, in, out int) kernels.Pooling {
 	}
 }
 
-// toDepthHeightWidth sets missing leading dimensions of s to fill.
+// toDepthHeightWidth extends s to three dimensions: missing leading dimensions become fill.
 func toDepthHeightWidth(s []int, fill int) [3]int {
 	v := [3]int{fill, fill, fill}
 	copy(v[3-len(s):], s)
@@ -204,8 +204,9 @@ func (x *executable) globalPoolLaunches(t loweredTask) ([]kernels.Launch, error)
 	return p.Backward(x.kernelElementType(big))
 }
 
-// reshapeCommands converts a feature map to logical order and then to the layout of the
-// result. It copies tensors whose layout in memory does not change.
+// reshapeCommands returns the commands of a reshape. They convert a feature map to logical
+// order and then to the layout of the result. If the layout in memory does not change, they
+// only copy the tensor.
 func (x *executable) reshapeCommands(t loweredTask) ([]command, error) {
 	src, dst := x.memory.locations[t.in[0]], x.memory.locations[t.out[0]]
 	if src.form != mapForm || dst.form != mapForm || src.typ != dst.typ {

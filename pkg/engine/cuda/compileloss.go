@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// lossOperands returns the operands of t, a loss of any kind or its gradient, in the fields
-// of a kernels.BCE. typ is the element type of the logits.
+// lossOperands returns the operands of t, a loss or the gradient of a loss, as fields of a
+// kernels.BCE, whatever the kind of loss. typ is the element type of the logits.
 func (x *executable) lossOperands(t loweredTask) (b kernels.BCE, typ kernels.ElementType, err error) {
 	z := x.memory.locations[t.in[0]]
 	if x.program.Tensors[t.in[1]].Role != plan.Input {

@@ -22,8 +22,8 @@ func (x *executable) batchNormParams(t loweredTask) kernels.BatchNorm {
 	return b
 }
 
-// batchNormLaunches returns the launches of the batch norm t, without the statistics if the
-// convolution before it computes them.
+// batchNormLaunches returns the launches of the batch norm t. If the convolution before t
+// computes the statistics, they are left out.
 func (x *executable) batchNormLaunches(t loweredTask) ([]kernels.Launch, error) {
 	b := x.batchNormParams(t)
 	switch {
@@ -35,8 +35,8 @@ func (x *executable) batchNormLaunches(t loweredTask) ([]kernels.Launch, error) 
 	return b.Inference(x.kernelElementType(t.in[0]))
 }
 
-// statisticsParams returns the kernel parameters for the statistics that convolution t
-// computes for the batch norm after it.
+// statisticsParams returns the kernel parameters for the batch norm after convolution t, whose
+// statistics t computes.
 func (x *executable) statisticsParams(t loweredTask) kernels.BatchNorm {
 	y, s := x.memory.locations[t.out[0]], t.stats
 	return kernels.BatchNorm{
@@ -46,8 +46,8 @@ func (x *executable) statisticsParams(t loweredTask) kernels.BatchNorm {
 	}
 }
 
-// statisticsVariant returns a variant that contains only the commands that compute the
-// statistics of convolution t's result: from the sums that cuDNN computed if sums is set,
+// statisticsVariant returns a variant with only the commands that compute the statistics of
+// convolution t's result. If sums is set, they start from sums that cuDNN has computed,
 // otherwise from the result itself.
 func (x *executable) statisticsVariant(t loweredTask, sums bool) (v variant, err error) {
 	b := x.statisticsParams(t)

@@ -52,8 +52,7 @@ type convolution struct {
 	extra       string // further computations with the result, for the tuning cache: " bias add relu", " statistics"
 }
 
-// asConvolution returns the convolution that task t computes. ok is false if t computes
-// something else.
+// asConvolution returns task t as a convolution. ok is false if t is another operation.
 func (x *executable) asConvolution(t loweredTask) (c convolution, ok bool) {
 	var ids [3]int // x, w, y
 	var r convPass
@@ -110,7 +109,6 @@ func (x *executable) asConvolution(t loweredTask) (c convolution, ok bool) {
 	}, true
 }
 
-// toInt64 converts integers for cuDNN.
 func toInt64(v []int) []int64 {
 	w := make([]int64, len(v))
 	for i := range v {
@@ -119,8 +117,8 @@ func toInt64(v []int) []int64 {
 	return w
 }
 
-// cudnnTensor describes p to cuDNN: the dimensions are N, C and the spatial dimensions (1,
-// 1 if there are none), the strides are channels-last with p's pitch.
+// cudnnTensor describes p to cuDNN. Its dimensions are N, C and the spatial dimensions, which
+// are 1 and 1 for a tensor without any. Its strides are channels-last with p's pitch.
 func (p tensorLocation) cudnnTensor(id int64) cudnn.Tensor {
 	spatial := p.spatialShape()
 	if len(spatial) == 0 {

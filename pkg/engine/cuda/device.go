@@ -46,7 +46,7 @@ func openGPU(s *stack.Stack, number int, types []kernels.ElementType, folder str
 	return g, nil
 }
 
-// open does the work of openGPU. After an error, close frees what was created.
+// open does the work of openGPU. If it returns an error, the caller must call close.
 func (g *gpu) open(types []kernels.ElementType, folder string) error {
 	d := g.driver
 	n, err := d.DeviceCount()
@@ -144,7 +144,7 @@ func (g *gpu) loadFunction(name string) (err error) {
 	return err
 }
 
-// close skips resources that were not created.
+// close releases all resources of the GPU that were created.
 func (g *gpu) close() error {
 	var errs []error
 	d := g.driver
@@ -165,7 +165,7 @@ func (g *gpu) close() error {
 	return errors.Join(errs...)
 }
 
-// synchronize waits for all work in the three streams.
+// synchronize waits until all work in the three streams is done.
 func (g *gpu) synchronize() error {
 	for _, s := range []driver.Stream{g.copies, g.compute, g.exchange} {
 		if err := g.driver.StreamSynchronize(s); err != nil {
@@ -175,8 +175,8 @@ func (g *gpu) synchronize() error {
 	return nil
 }
 
-// explainLostGPU returns err, or, if err shows that the GPU is lost, an error that explains
-// the loss, which it also stores in g.lost.
+// explainLostGPU checks whether err shows that the GPU is lost. If so, it returns an error that
+// explains the loss, and stores that error in g.lost. Otherwise it returns err.
 func (g *gpu) explainLostGPU(err error) error {
 	if err == nil {
 		return nil

@@ -131,7 +131,8 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// NCCL returns the library for exchanges between GPUs, or why it cannot be used.
+// NCCL returns the library for exchanges between GPUs, or an error that explains why it cannot
+// be used.
 func (e *Engine) NCCL() (*nccl.Library, error) {
 	if s := e.gpu.stack; s.NCCL == nil {
 		return nil, s.Missing[clib.NCCL]
@@ -139,8 +140,8 @@ func (e *Engine) NCCL() (*nccl.Library, error) {
 	return e.gpu.stack.NCCL, nil
 }
 
-// DeviceProperties returns cuDNN's description of the GPU as JSON, from which cuDNN can
-// compile plans for this kind of GPU on a machine without a GPU. It requires cuDNN 9.8.
+// DeviceProperties returns cuDNN's description of the GPU as JSON. With it, cuDNN can compile
+// plans for this kind of GPU on a machine without a GPU. DeviceProperties requires cuDNN 9.8.
 func (e *Engine) DeviceProperties() (text string, err error) {
 	err = e.thread.do(func() error {
 		text, err = e.gpu.cudnn.DeviceProperties(e.gpu.dnn)
@@ -149,8 +150,8 @@ func (e *Engine) DeviceProperties() (text string, err error) {
 	return text, err
 }
 
-// RunOnNewThread runs f on a new thread in which the GPU's context is current, and waits
-// for f. The thread then ends. f runs concurrently with the engine's thread.
+// RunOnNewThread runs f on a new thread, in which the GPU's context is current, and waits for
+// f. Meanwhile the engine's thread can run other functions.
 func (e *Engine) RunOnNewThread(f func() error) error {
 	t, err := startThread(func() error { return e.gpu.driver.CtxSetCurrent(e.gpu.context) }, func() {})
 	if err != nil {

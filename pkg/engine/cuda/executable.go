@@ -67,8 +67,7 @@ type exchangeState struct {
 	fork, join driver.Event
 }
 
-// optimizerLayout describes the positions of parameters and gradients to the optimizer's
-// kernels.
+// optimizerLayout describes where parameters and gradients are, for the optimizer's kernels.
 type optimizerLayout struct {
 	segments parameterSegments
 	layers   kernels.LayerSet // of segments; their memory is norms
@@ -157,7 +156,8 @@ func (x *executable) Output(name string, dst []float32) error {
 	return nil
 }
 
-// MemoryBytes includes parameters, states and slots that are shared with other executables.
+// MemoryBytes returns the size of the executable's GPU memory, including parameters, states and
+// slots that it shares with other executables.
 func (x *executable) MemoryBytes() int64 {
 	n := x.store.bytes() + x.memory.workspace.bytes + x.memory.gapless.bytes
 	for _, b := range x.memoryBlocks() {
@@ -166,7 +166,7 @@ func (x *executable) MemoryBytes() int64 {
 	return n
 }
 
-// Close does not free memory that other executables still use.
+// Close frees the executable's memory, except for memory that other executables still use.
 func (x *executable) Close() error {
 	err := x.engine.thread.do(func() error { return x.close() })
 	if errors.Is(err, errClosed) {

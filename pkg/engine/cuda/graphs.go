@@ -18,9 +18,9 @@ func channelVector(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
 	return cudnn.Tensor{ID: id, Type: typ, Dims: channelVectorDims(t)}
 }
 
-// fusedEpilogueVariant returns a variant of c whose graph also adds the bias of t and the
-// map t.acc and applies ReLU, as far as t contains these operations. Intermediate results
-// are fp32 and not stored.
+// fusedEpilogueVariant returns a variant of c whose cuDNN graph also computes the operations
+// that t adds to the convolution: adding a bias, adding the map t.acc, and ReLU. Intermediate
+// results are fp32 and not stored.
 func (x *executable) fusedEpilogueVariant(t loweredTask, c convolution) variant {
 	v := x.unfusedVariant(c)
 	result := c.resultLocation().cudnnTensor(c.resultID())
@@ -64,9 +64,10 @@ func (c convolution) appendChannelSums(ops []cudnn.Op) []cudnn.Op {
 	return append(slices.Clone(ops), cudnn.Genstats{X: y, Sum: channelVector(y, idSum, cudnn.Float32), SqSum: channelVector(y, idSquare, cudnn.Float32)})
 }
 
-// normSumOps returns the operations of a graph that computes the data gradient c, the
-// gradient of the ReLU before it, and the sums of the gradient of the batch norm before the
-// ReLU. The graph recomputes the input of the ReLU from the input of the batch norm.
+// normSumOps returns the operations of a graph with three results: the data gradient c, the
+// gradient of the ReLU before the convolution, and the sums for the gradient of the batch norm
+// before that ReLU. The graph recomputes the input of the ReLU from the input of the batch
+// norm.
 func (c convolution) normSumOps() []cudnn.Op {
 	dx := c.x.cudnnTensor(idX)
 	x := dx

@@ -15,8 +15,9 @@ type headConvolution struct {
 	gradient int // tensor id of the logits' gradient, −1 without a backward pass
 }
 
-// matchHeadConvolution sets ok in its result if k is a head convolution and our kernels support all
-// readers of its result and its gradient.
+// matchHeadConvolution returns the headConvolution that kernel k computes. Its field ok is true
+// if k is a head convolution and the engine's own kernels support all readers of the result and
+// of its gradient.
 func matchHeadConvolution(p *plan.Program, k plan.Kernel) headConvolution {
 	h := headConvolution{gradient: -1}
 	if k.Op != plan.OpConv || !isSinglePointwiseFilter(p, k.In[1], k.Attr) || p.Tensors[k.In[1]].Role != plan.Parameter {
@@ -51,7 +52,8 @@ func matchHeadConvolution(p *plan.Program, k plan.Kernel) headConvolution {
 	return h
 }
 
-// isSinglePointwiseFilter reports whether w is one filter of size 1, with stride 1 and no padding.
+// isSinglePointwiseFilter reports whether the weights w are one filter of size 1, and a has
+// stride 1 and no padding.
 func isSinglePointwiseFilter(p *plan.Program, w int, a plan.Attr) bool {
 	s := p.Tensors[w].Shape
 	if len(s) < 3 || s[0] != 1 || elementCount(s[2:]) != 1 {

@@ -26,7 +26,8 @@ type kernelCompiler struct {
 	library  string    // identifies the compiler and its version
 }
 
-// newKernelCompiler caches no machine code on disk if folder is empty or NVRTC is simulated.
+// newKernelCompiler returns a compiler that caches machine code in folder. It does not cache on
+// disk if folder is empty or NVRTC is simulated.
 func newKernelCompiler(s *stack.Stack, folder string) (*kernelCompiler, error) {
 	major, minor, err := s.NVRTC.Version()
 	if err != nil {
@@ -61,7 +62,7 @@ func (c *kernelCompiler) compile(units []kernels.Unit, capability int) ([][]byte
 	return c.compileAll(units, fmt.Sprintf("--gpu-architecture=compute_%d", best))
 }
 
-// compileAll compiles units in parallel, one per processor.
+// compileAll compiles the units in parallel, at most one per processor at a time.
 func (c *kernelCompiler) compileAll(units []kernels.Unit, architecture string) ([][]byte, error) {
 	images, errs := make([][]byte, len(units)), make([]error, len(units))
 	slots := make(chan struct{}, runtime.NumCPU())
@@ -102,12 +103,14 @@ func (c *kernelCompiler) compileUnit(u kernels.Unit, architecture string) ([]byt
 	return image, nil
 }
 
-// machineCodePath returns the path of a file with a checksum and then the machine code.
+// machineCodePath returns the path of the cache file for key. The file contains a checksum and
+// then the machine code.
 func (c *kernelCompiler) machineCodePath(key string) string {
 	return filepath.Join(c.folder, "kernels-"+key[:32]+".bin")
 }
 
-// readMachineCode returns nil if the file is missing or damaged.
+// readMachineCode returns the machine code that is cached for key, or nil if the file is
+// missing or damaged.
 func (c *kernelCompiler) readMachineCode(key string) []byte {
 	if c.folder == "" {
 		return nil
@@ -122,7 +125,8 @@ func (c *kernelCompiler) readMachineCode(key string) []byte {
 	return data[sha256.Size:]
 }
 
-// writeMachineCode ignores errors: the kernels are then compiled again the next time.
+// writeMachineCode caches the machine code image for key. It ignores errors, because the next
+// process then compiles the kernels again.
 func (c *kernelCompiler) writeMachineCode(key string, image []byte) {
 	if c.folder == "" || os.MkdirAll(c.folder, 0o755) != nil {
 		return

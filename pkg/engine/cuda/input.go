@@ -93,7 +93,8 @@ func (x *executable) inputConversionCommands() ([]command, error) {
 	return all, nil
 }
 
-// inputBufferMask sets bit i if the next step reads the second buffer of input i.
+// inputBufferMask returns a bit mask in which bit i is set if the next step reads the second
+// buffer of input i.
 func (x *executable) inputBufferMask() (bits uint64) {
 	for i, in := range x.data.inputs {
 		bits |= uint64(in.next) << i
@@ -101,7 +102,8 @@ func (x *executable) inputBufferMask() (bits uint64) {
 	return bits
 }
 
-// findInput returns an error if the input does not exist or does not have n elements.
+// findInput returns the input with the given name. It returns an error if there is none, or if
+// it does not have n elements.
 func (x *executable) findInput(name string, n int) (*stagedInput, error) {
 	for _, in := range x.data.inputs {
 		if t := x.program.Tensors[in.id]; t.Name == name {
@@ -181,7 +183,7 @@ func (x *executable) NextBatch(s engine.Source) (ok bool, err error) {
 	return true, x.prefetchFrom(s)
 }
 
-// prefetchFrom makes the next step take a batch from s.
+// prefetchFrom makes the next step take the batch after its own from s.
 func (x *executable) prefetchFrom(s engine.Source) error {
 	return x.do(func() error {
 		x.data.source = s

@@ -35,7 +35,7 @@ type layout struct {
 	shape []int
 }
 
-// rows returns the size of the first dimension including padding; 1 for a vector.
+// rows returns the size of the first dimension, including padding. It returns 1 for a vector.
 func (l layout) rows() int {
 	switch l.form {
 	case mapForm, denseForm:
@@ -46,7 +46,7 @@ func (l layout) rows() int {
 	return 1
 }
 
-// spatialShape returns the dimensions after the channels; nil for a vector.
+// spatialShape returns the dimensions after the channels, or nil for a vector.
 func (l layout) spatialShape() []int {
 	if l.form == vectorForm || l.form == rawForm {
 		return nil
@@ -72,10 +72,10 @@ func (l layout) paddedChannels() int {
 
 func (l layout) positionCount() int { return l.rows() * l.positionsPerRow() }
 
-// size counts elements, including padding.
+// size returns the number of elements, including padding.
 func (l layout) size() int { return l.rows() * l.positionsPerRow() * l.paddedChannels() }
 
-// bytes includes padding.
+// bytes returns the size in bytes, including padding.
 func (l layout) bytes() int {
 	if l.form == rawForm {
 		return l.shape[0]
@@ -98,7 +98,8 @@ func (l layout) forEachRun(f func(logical, memory, count, stride int)) {
 	}
 }
 
-// pack copies src, in logical order, to dst of l.size() elements, except for the padding.
+// pack copies src, in logical order, to dst, which has l.size() elements. It does not write the
+// padding.
 func pack[T, S float32 | float64](l layout, dst []T, src []S) {
 	l.forEachRun(func(logical, memory, count, stride int) {
 		for _, v := range src[logical : logical+count] {
@@ -185,7 +186,8 @@ func chooseLayouts(p *plan.Program, low device.ElementType) ([]layout, error) {
 	return list, nil
 }
 
-// chooseLossLayouts chooses denseForm for targets, heads' logits and their gradients.
+// chooseLossLayouts chooses denseForm for the targets of losses, and for the logits of head
+// convolutions and their gradients.
 func chooseLossLayouts(p *plan.Program, list []layout) {
 	dense := func(id int) {
 		if id >= 0 && list[id].form == mapForm {

@@ -25,7 +25,7 @@ func checkProgram(p *plan.Program) error {
 	return nil
 }
 
-// load does the work of Load. It and all functions below must run on the engine's thread.
+// load does the work of Load. It must run on the engine's thread, as must all functions below.
 func (e *Engine) load(p *plan.Program, share engine.Executable) (x *executable, err error) {
 	if p == nil {
 		return nil, errors.New("the program is nil")
@@ -157,9 +157,9 @@ func (x *executable) buildCommands() error {
 	return nil
 }
 
-// allocateGaplessCopies allocates memory for gapless copies of those operands of
-// convolutions that have gaps between their pixels. If there is not enough memory, variants
-// with such copies are left out.
+// allocateGaplessCopies allocates memory for gapless copies of operands that have gaps between
+// their pixels, if a convolution has any. If there is not enough memory, variants with such
+// copies are left out.
 func (x *executable) allocateGaplessCopies() error {
 	for _, t := range x.tasks {
 		if c, ok := x.asConvolution(t); ok {
@@ -198,7 +198,7 @@ func (v variant) usesMemory(p driver.Ptr, bytes int64) bool {
 	return false
 }
 
-// copyRunningStatistics copies the running statistics to their backup, or back from it.
+// copyRunningStatistics copies the running statistics from their memory to the backup or back.
 func (x *executable) copyRunningStatistics(to, from driver.Ptr) error {
 	if x.memory.backup.bytes == 0 {
 		return nil
@@ -206,7 +206,6 @@ func (x *executable) copyRunningStatistics(to, from driver.Ptr) error {
 	return x.gpu.explainLostGPU(x.gpu.driver.MemcpyDtoDAsync(to, from, x.memory.backup.bytes, x.gpu.compute))
 }
 
-// chooseAlgorithms chooses the algorithm of each convolution.
 func (x *executable) chooseAlgorithms() error {
 	for i, t := range x.tasks {
 		c, ok := x.asConvolution(t)

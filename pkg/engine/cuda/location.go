@@ -22,8 +22,8 @@ const (
 	noSpace // of tensors that no task uses
 )
 
-// tensorLocation is the position of a tensor in GPU memory. The tensor has its own memory or is
-// stored in the channels of another tensor.
+// tensorLocation is the position of a tensor in GPU memory: in memory of its own, or in some
+// channels of another tensor.
 type tensorLocation struct {
 	layout
 	space  memorySpace
@@ -70,8 +70,8 @@ func layOutTensors(p *plan.Program, l loweredProgram) (places []tensorLocation, 
 	return places, arena, fixed
 }
 
-// rootTensor returns the tensor that contains tensor id, and id's first channel in it; id
-// and 0 if id is not an alias.
+// rootTensor returns the tensor in which tensor id is stored, and the index of id's first
+// channel in it. If id is not an alias, it returns id and 0.
 func (l loweredProgram) rootTensor(id int) (root, channel int) {
 	for a, ok := l.aliases[id]; ok; a, ok = l.aliases[id] {
 		id, channel = a.parent, channel+a.channel

@@ -21,14 +21,14 @@ const (
 	// opBias adds a bias b to each channel of y, in place: y, b → y + b; with Attr.ReLU,
 	// y, b → max(0, y + b).
 	opBias plan.Op = "bias"
-	// opCopy copies channels of x to y. The copied channels start at channel Attr.Offset:
-	// of x if task.slice is set, otherwise of y.
+	// opCopy copies channels of x to y. Attr.Offset is the first copied channel in x if
+	// task.slice is set, otherwise in y.
 	opCopy plan.Op = "copy"
 	// opClear fills its only output, y, with zeros.
 	opClear plan.Op = "clear"
-	// opHead, opHeadBackwardData and opHeadBackwardWeights compute a convolution with one
-	// output channel and its gradients; see headConvolution. Their operands and results are
-	// x, w and optionally b → z; w, dz → dx; and x, dz → dw and optionally db.
+	// opHead, opHeadBackwardData and opHeadBackwardWeights compute a head convolution and its
+	// gradients; see headConvolution. opHead: x, w and optionally b → z. opHeadBackwardData: w,
+	// dz → dx. opHeadBackwardWeights: x, dz → dw and optionally db.
 	opHead                plan.Op = "head"
 	opHeadBackwardData    plan.Op = "head_backward_data"
 	opHeadBackwardWeights plan.Op = "head_backward_weights"
@@ -63,7 +63,7 @@ type normGradientSums struct {
 	factors                      [3]int // further outputs of cuDNN's graph; unused
 }
 
-// tensorIDs returns −1 for absent operands.
+// tensorIDs returns the ids of all tensors of t, with −1 for absent operands.
 func (t loweredTask) tensorIDs() []int {
 	all := slices.Concat(t.in, t.out, []int{t.acc})
 	if s := t.stats; s != nil {
@@ -81,8 +81,8 @@ func (t loweredTask) acceptsBias() bool {
 	return t.op == plan.OpConv || t.op == plan.OpConvTranspose || t.op == plan.OpLinear
 }
 
-// tensorAlias is the position of a tensor that is stored within another tensor: its channels are
-// the channels of tensor parent that start at index channel.
+// tensorAlias is the position of a tensor that is stored within tensor parent: its first
+// channel is at index channel of parent.
 type tensorAlias struct{ parent, channel int }
 
 type loweredProgram struct {
@@ -192,8 +192,8 @@ func (l *lowering) canAlias(id int) bool {
 	return l.program.Tensors[id].Role == plan.Activation && l.layouts[id].form == mapForm && op != plan.OpConcat && op != plan.OpSlice
 }
 
-// findFusableSums records in moved and added the additions (of gradients or in a residual
-// block) that the kernel of the last operand can do.
+// findFusableSums finds additions (of gradients or in a residual block) that the kernel of the
+// last operand can compute. It records them in moved and added.
 func (l *lowering) findFusableSums() {
 	if !l.fuse {
 		return
@@ -297,7 +297,8 @@ func (l *lowering) lowerBatchNormBackward(t *loweredTask, k plan.Kernel) {
 	}
 }
 
-// addPoolIndex adds a tensor for the positions of y's maxima; −1 without a backward pass.
+// addPoolIndex adds a tensor for the positions of the maxima in y and returns its id. It
+// returns −1 if the program has no backward pass of this pooling.
 func (l *lowering) addPoolIndex(x, y int) int {
 	for _, r := range l.readers[y] {
 		if b := l.program.Kernels[r]; b.Op == plan.OpMaxPoolBackward && b.In[1] == y && b.In[0] == x {
@@ -308,7 +309,8 @@ func (l *lowering) addPoolIndex(x, y int) int {
 	return -1
 }
 
-// lowerMaxPoolBackward first finds the maxima if the program has no forward pass.
+// lowerMaxPoolBackward appends a task for the gradient k of a max pooling. If the program has
+// no forward pass of the pooling, it first appends a task that finds the maxima.
 func (l *lowering) lowerMaxPoolBackward(t loweredTask, k plan.Kernel) {
 	index, ok := l.index[k.In[1]]
 	if !ok {
@@ -320,7 +322,8 @@ func (l *lowering) lowerMaxPoolBackward(t loweredTask, k plan.Kernel) {
 	l.tasks = append(l.tasks, t)
 }
 
-// lowerConcat copies the operands that are not in y already, if necessary after clearing y.
+// lowerConcat appends tasks that copy the operands of concatenation k to y, unless they are
+// aliases in y. If all operands are copied and y has padding, a first task clears y.
 func (l *lowering) lowerConcat(t loweredTask, k plan.Kernel) {
 	y := k.Out[0]
 	var copies []loweredTask

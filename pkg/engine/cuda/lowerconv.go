@@ -43,8 +43,8 @@ func (l *lowering) lowerConv(t loweredTask, k plan.Kernel) {
 	}
 }
 
-// findReLUAfter returns the kernel of a ReLU that is y's only reader and can be fused, or
-// −1.
+// findReLUAfter returns the index of the kernel of a ReLU that is the only reader of y and can
+// be fused, or −1 if there is none.
 func (l *lowering) findReLUAfter(y int) int {
 	if !l.fuse || l.program.Tensors[y].Role != plan.Activation || len(l.readers[y]) != 1 {
 		return -1
@@ -59,8 +59,8 @@ func (l *lowering) findReLUAfter(y int) int {
 	return -1
 }
 
-// findBiasBackward returns the index of the kernel of a bias gradient that reads dx, a
-// ReLU's gradient, or −1 if there is none or they cannot be fused.
+// findBiasBackward returns the index of a kernel that computes the gradient of a bias from dx,
+// the gradient of a ReLU. It returns −1 if there is none or it cannot be fused.
 func (l *lowering) findBiasBackward(dx int) int {
 	if !l.fuse {
 		return -1

@@ -29,7 +29,7 @@ func (p pinnedMemory) subrange(offset, bytes int) pinnedMemory {
 	return pinnedMemory{unsafe.Add(p.ptr, offset), int64(bytes)}
 }
 
-// allocate fills the memory with zeros. It does nothing if b.bytes is 0.
+// allocate allocates b, filled with zeros. It does nothing if b.bytes is 0.
 func (g *gpu) allocate(b *memoryBlock) error {
 	if b.bytes == 0 {
 		return nil
@@ -87,9 +87,9 @@ func (g *gpu) readMemory(from driver.Ptr, bytes int64) ([]byte, error) {
 	return dst, nil
 }
 
-// writeMemory waits for all enqueued work, copies src to GPU memory, and waits for the copy. The
-// driver's call may return before the copy ends, because the copy runs in the legacy
-// default stream, for which the engine's non-blocking streams do not wait.
+// writeMemory waits for all enqueued work, copies src to GPU memory, and waits for the copy. It
+// must wait, because the driver's call may return before the copy ends: the copy runs in the
+// legacy default stream, and the engine's non-blocking streams do not wait for that stream.
 func (g *gpu) writeMemory(to driver.Ptr, src []byte) error {
 	if err := g.synchronize(); err != nil {
 		return err

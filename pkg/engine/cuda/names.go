@@ -62,7 +62,8 @@ func (g *gpu) readFloats(r region, flat driver.Ptr) ([]float64, error) {
 	return v, nil
 }
 
-// Get returns zeros for a slot that is not in use yet.
+// Get returns the values of a persistent tensor, in logical order. It returns zeros for a slot
+// that is not in use yet.
 func (x *executable) Get(name string) (v []float64, err error) {
 	err = x.do(func() error {
 		p, err := x.store.findTensor(name)

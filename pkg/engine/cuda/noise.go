@@ -5,7 +5,8 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// noisePatternBytes of noise are generated on the host; the GPU repeats them in larger blocks.
+// noisePatternBytes is the size of the noise that is generated on the host. The GPU repeats it
+// to fill larger blocks.
 const noisePatternBytes = 1 << 20
 
 // fillWithNoise fills the memory that convolutions read with noise, because the time of a
@@ -28,7 +29,8 @@ type typedBlock struct {
 	typ device.ElementType
 }
 
-// noiseBlocks returns the blocks that loading may overwrite.
+// noiseBlocks returns the memory blocks that loading may overwrite with noise, with the element
+// type of each.
 func (x *executable) noiseBlocks() []typedBlock {
 	list := []typedBlock{{x.memory.arena, x.low}, {x.memory.fixed, x.low}}
 	if x.store.users == 1 { // no other executable uses these weights
@@ -37,7 +39,7 @@ func (x *executable) noiseBlocks() []typedBlock {
 	return list
 }
 
-// fillNoise writes pseudo-random numbers between −1 and 1.
+// fillNoise fills b with pseudo-random numbers between −1 and 1, as elements of type typ.
 func (g *gpu) fillNoise(b memoryBlock, typ device.ElementType) error {
 	if b.bytes == 0 {
 		return nil

@@ -36,15 +36,16 @@ func (s *parameterSegments) add(p parameterSegment) {
 	s.runs = append(s.runs, p)
 }
 
-// In fp16 the loss scale doubles after 2000 finite steps in a row, and is halved if a
-// gradient is not finite, as in torch.amp.GradScaler.
+// Settings of loss scaling in fp16, as in torch.amp.GradScaler: the loss scale doubles after
+// 2000 finite steps in a row, and is halved if a gradient is not finite.
 const (
 	scaleGrowth   = 2
 	scaleBackoff  = 0.5
 	scaleInterval = 2000
 )
 
-// withoutStepValues clears what changes from step to step. If u is nil, the Rule is empty.
+// withoutStepValues returns u without the values that change from step to step. If u is nil,
+// the result has an empty Rule.
 func withoutStepValues(u *optim.Update) optim.Update {
 	if u == nil {
 		return optim.Update{}
@@ -84,7 +85,8 @@ func (l *callCollector) add(launches []kernels.Launch, err error) {
 	l.err = errors.Join(l.err, err)
 }
 
-// optimizerCommands returns the commands of rule r, whose formulas are in optim.Apply64.
+// optimizerCommands returns the commands that update the parameters by r. The formulas are in
+// optim.Apply64.
 func (x *executable) optimizerCommands(r optim.Update) ([]command, error) {
 	control := kernels.Pointer(x.memory.control.ptr)
 	l := callCollector{gpu: x.gpu}
@@ -177,7 +179,7 @@ func (x *executable) addLayerwiseUpdate(l *callCollector, r optim.Update, whole 
 	}
 }
 
-// allocateUpdateNorms allocates the memory for norms when r first needs it.
+// allocateUpdateNorms allocates the memory for norms if r needs it and it is not allocated yet.
 func (x *executable) allocateUpdateNorms(r optim.Update) error {
 	if x.update.norms.ptr != 0 || r.ClipNorm == 0 && !needsLayerwiseNorms(r.Rule) {
 		return nil
@@ -203,7 +205,8 @@ func (x *executable) exchangedLossAddress() driver.Ptr {
 	return x.memory.grads.ptr.Add(int64(4 * x.exchange.lossAt))
 }
 
-// refreshWeightCopies runs only if the weights have been set since the last step.
+// refreshWeightCopies updates the low-precision copies of the weights, if the weights have been
+// set since the last step.
 func (x *executable) refreshWeightCopies() error {
 	s := x.store
 	if !s.stale || s.copies.ptr == 0 || s.elements == 0 {

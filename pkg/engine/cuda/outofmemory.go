@@ -7,12 +7,13 @@ import (
 	driver "lockstep/pkg/internal/clib/cuda"
 )
 
-// outOfMemoryError is a driver error that is also engine.ErrOutOfMemory for errors.Is.
+// outOfMemoryError is a driver error for which errors.Is(err, engine.ErrOutOfMemory) is true.
 type outOfMemoryError struct{ error }
 
 func (e outOfMemoryError) Unwrap() []error { return []error{e.error, engine.ErrOutOfMemory} }
 
-// markOutOfMemory returns an outOfMemoryError if the driver ran out of memory.
+// markOutOfMemory returns err as an outOfMemoryError if the driver ran out of memory; otherwise
+// it returns err.
 func markOutOfMemory(err error) error {
 	if errors.Is(err, driver.ErrorOutOfMemory) && !errors.Is(err, engine.ErrOutOfMemory) {
 		return outOfMemoryError{err}

@@ -17,11 +17,11 @@ const (
 	peakRuns       = 3
 )
 
-// PeakFLOPS measures matrix products in the engine's precision for about 20 ms: large
-// matrices in cuBLASLt, if the library is available and there is enough memory, and products
-// in registers with the engine's own kernel; the faster result counts. In fp32 without TF32,
-// multiply-adds count instead. It returns operations per second, or 0 if the measurement
-// fails.
+// PeakFLOPS measures the speed of matrix products in the engine's precision, in floating-point
+// operations per second. It times large matrices in cuBLASLt, if the library is available and
+// there is enough memory, and products in registers with the engine's own kernel; the faster
+// result counts. In fp32 without TF32 it times multiply-adds instead. The measurement takes
+// about 20 ms. PeakFLOPS returns 0 if it fails.
 func (e *Engine) PeakFLOPS() float64 {
 	var flops float64
 	_ = e.thread.do(func() (err error) { // the result is 0 if the engine is closed or the GPU is lost
@@ -80,8 +80,8 @@ func (g *gpu) measureRegisterFLOPS(ctx context.Context, low device.ElementType, 
 	return c.FLOP / seconds, err
 }
 
-// Number of rows of the square matrices in the measured product, and limit of cuBLASLt's
-// workspace in bytes.
+// Limits of the matrix product that measureMatmulFLOPS measures: the number of rows of the
+// square matrices, and the size of cuBLASLt's workspace in bytes.
 const (
 	productEdge      = 8192
 	productWorkspace = 64 << 20
@@ -128,7 +128,7 @@ func (g *gpu) measureMatmulFLOPS(ctx context.Context, low device.ElementType, me
 	return 2 * n * n * n / seconds, nil
 }
 
-// minCommandSeconds returns the shortest time of the commands in peakRuns runs, in seconds.
+// minCommandSeconds runs the commands peakRuns times and returns the shortest time in seconds.
 // An additional first run does not count.
 func (g *gpu) minCommandSeconds(ctx context.Context, calls ...command) (seconds float64, err error) {
 	var events [2]driver.Event

@@ -54,10 +54,12 @@ func (x *executable) TaskCount() int { return len(x.tasks) }
 // GradientScale implements probe.Executable.
 func (x *executable) GradientScale() float64 { return x.last.scale }
 
-// LaunchedKernels implements probe.Executable.
+// LaunchedKernels returns the names of the engine's own kernels in all kinds of steps that have
+// run.
 func (x *executable) LaunchedKernels() []string { return kernelNames(x.stepCommands()...) }
 
-// stepCommands returns the command lists of all kinds of steps that have run.
+// stepCommands returns the command lists of the steps that have run, one or more for each kind
+// of step.
 func (x *executable) stepCommands() (lists [][]command) {
 	for _, p := range x.schedule.replays {
 		for _, s := range p.sections {
@@ -85,7 +87,7 @@ func kernelNames(lists ...[]command) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// FillWithNaN implements probe.Executable.
+// FillWithNaN fills activations, scratch memory, staging buffers and outputs with NaN.
 func (x *executable) FillWithNaN() error {
 	return x.do(func() error {
 		for _, b := range []memoryBlock{x.memory.arena, x.memory.scratch, x.memory.workspace, x.memory.staging} {
@@ -188,8 +190,8 @@ type planRunner struct {
 	task loweredTask
 }
 
-// runAllPlans runs all plans of r.task, which is convolution c, and calls visit with each
-// result.
+// runAllPlans runs all cuDNN plans of r.task and calls visit with each result. c is r.task as a
+// convolution.
 func (r *planRunner) runAllPlans(c convolution, all *probe.PlanSummary, visit func(probe.PlanResult) error) (err error) {
 	x := r.x
 	list, err := x.listVariants(r.task, c)
@@ -222,8 +224,8 @@ func (r *planRunner) runAllPlans(c convolution, all *probe.PlanSummary, visit fu
 	return nil
 }
 
-// runCandidate runs the plan of candidate one, and reads its result and its further
-// outputs.
+// runCandidate runs the plan of candidate one in variant v. It stores the result and the
+// further outputs in p.
 func (r *planRunner) runCandidate(one autotune.Candidate, v variant, p *probe.PlanResult) error {
 	x, t := r.x, r.task
 	beside := map[string]int{}
@@ -279,8 +281,8 @@ func (r *planRunner) runNormGradients() (dx []float64, err error) {
 	return dx, nil
 }
 
-// runPlan fills the result (tensor id) with NaN, runs one plan, and returns the result in
-// logical order.
+// runPlan runs the plan c of variant v, whose result is tensor id, and returns the result in
+// logical order. It fills the result with NaN first.
 func (x *executable) runPlan(c autotune.Candidate, v variant, id int) ([]float64, error) {
 	if err := x.growWorkspace(c.Plan.Workspace); err != nil {
 		return nil, err

@@ -25,12 +25,12 @@ type KernelTime struct {
 	Milliseconds float64 // total time of all calls
 }
 
-// Profile sets the window of training steps to profile. It must be called before the first
-// step; steps 1 and 2 load kernels and capture the graph. For NVIDIA's profilers, the ranges
-// "step 12", "data copy in 12", "forward", "backward" and "optimizer" are always marked with
-// NVTX. A trace contains the times of all commands, with one row per stream; to measure them,
-// the steps run with events between commands. Nobody has verified on a GPU that each time
-// covers only its own kernel.
+// Profile selects the training steps to profile. It must be called before the first step; steps
+// 1 and 2 load kernels and capture the graph. NVTX marks for NVIDIA's profilers, such as "step
+// 12", "data copy in 12", "forward", "backward" and "optimizer", are always set. A trace
+// contains the times of all commands, with one row per stream. To measure them, the steps run
+// with events between commands. Nobody has verified on a GPU that each time covers only its own
+// kernel.
 func (e *Engine) Profile(p engine.Profile) error {
 	if err := p.Validate(); err != nil {
 		return err
@@ -41,10 +41,10 @@ func (e *Engine) Profile(p engine.Profile) error {
 	})
 }
 
-// ProfileKernels is like Profile, but requests the time of each kernel from CUPTI, for
-// KernelTimes. Steps run as usual, and kernels inside CUDA graphs are included; for this the
-// graphs are captured again. NVIDIA's profilers cannot run at the same time, because they use
-// CUPTI themselves. The error wraps a *clib.NotFoundError if CUPTI is not available.
+// ProfileKernels is like Profile, but measures the time of each kernel with CUPTI; KernelTimes
+// returns the times. Steps run as usual, and kernels inside CUDA graphs are included, for which
+// the graphs are captured again. NVIDIA's profilers cannot run at the same time, because they
+// also use CUPTI. If CUPTI is not available, the error wraps a *clib.NotFoundError.
 func (e *Engine) ProfileKernels(first, steps int) error {
 	p := engine.Profile{First: first, Steps: steps}
 	if err := p.Validate(); err != nil {
@@ -60,8 +60,8 @@ func (e *Engine) ProfileKernels(first, steps int) error {
 	})
 }
 
-// KernelTimes returns the kernel times of the last profile with a trace or ProfileKernels,
-// in descending order of time.
+// KernelTimes returns the times that the last trace or the last ProfileKernels has measured, in
+// descending order.
 func (e *Engine) KernelTimes() (list []KernelTime, err error) {
 	err = e.thread.do(func() error {
 		list = e.gpu.profile.sumKernelTimes()
@@ -77,9 +77,8 @@ type profiler struct {
 	tracer *tracer
 	cupti  *cupti.Library // nil without ProfileKernels
 	done   []timedCommand
-	// recordings is the number of windows of ProfileKernels so far. CUPTI must observe the
-	// creation of a graph, so graphs that were captured before such a window are captured
-	// again.
+	// recordings counts the windows of ProfileKernels so far. CUPTI only observes graphs that
+	// are created during a window, so graphs that were captured earlier are captured again.
 	recordings int
 }
 
@@ -102,20 +101,22 @@ type tracer struct {
 	host  []timedCommand // exchanges on the host
 }
 
-// span is a command with the events before and after it.
+// span is a command, or a group of commands, with an event before and an event after it.
 type span struct {
 	name, layer, part string
 	stream            driver.Stream
 	begin, end        driver.Event
 }
 
-// timedCommand is a command with its start in the window and its duration, in µs.
+// timedCommand is a span with its start, counted from the opening of the window, and its
+// duration, both in µs.
 type timedCommand struct {
 	span
 	start, took float64
 }
 
-// beginStep counts a training step, and opens the window before its first step.
+// beginStep counts a training step. If the profile's window begins with this step, beginStep
+// opens the window.
 func (g *gpu) beginStep() error {
 	p := &g.profile
 	p.step++
@@ -155,7 +156,8 @@ func (g *gpu) openProfileWindow() error {
 	return g.explainLostGPU(g.driver.ProfilerStart())
 }
 
-// endStep closes the window after its last step and writes the trace.
+// endStep ends a training step. If it is the last step of the window, endStep closes the window
+// and writes the trace.
 func (g *gpu) endStep() error {
 	p := &g.profile
 	g.stack.NVTX.Pop()
@@ -191,8 +193,8 @@ func (g *gpu) storeKernelTimes() error {
 	return nil
 }
 
-// Limits of the work with which occupyGPU occupies the GPU: the number of bytes to clear,
-// which takes about 10 ms at 4.3 TB/s, and the number of calls.
+// Limits of the work that occupyGPU enqueues: the number of bytes to clear, which takes about
+// 10 ms at 4.3 TB/s, and the number of calls.
 const (
 	holdBytes = 40 << 30
 	holdCalls = 64
@@ -247,8 +249,8 @@ func (g *gpu) recordSpan(name, layer, part string, s driver.Stream, f func() err
 	return err
 }
 
-// traceReductions traces the exchanges on the host since begin, if sync reports any. It
-// skips exchanges of earlier steps.
+// traceReductions adds the exchanges on the host that sync reports to the trace, except for
+// those that began before begin.
 func (g *gpu) traceReductions(sync engine.GradSync, begin time.Time) {
 	t := g.profile.tracer
 	if t == nil || sync == nil {
@@ -273,7 +275,7 @@ func (g *gpu) traceReductions(sync engine.GradSync, begin time.Time) {
 	}
 }
 
-// measureSpans requires that all enqueued work is done.
+// measureSpans returns the recorded spans with their times. All enqueued work must be done.
 func (g *gpu) measureSpans() ([]timedCommand, error) {
 	t := g.profile.tracer
 	var list []timedCommand

@@ -16,8 +16,8 @@ type replayKey struct {
 	microbatch microbatch      // the batch's position in its update
 	sync       engine.GradSync // exchanges gradients within the step; nil if gradients are not exchanged or the step is split
 	split      bool            // the step is split at buckets and synchronized batch norms, for an exchange on the host
-	// syncNorms is true if batch norms are synchronized, by deviceSync, or on the host if
-	// deviceSync is nil.
+	// syncNorms is true if batch norms are synchronized. deviceSync synchronizes them on the
+	// GPU; if it is nil, they are synchronized on the host.
 	syncNorms  bool
 	deviceSync engine.GradSync
 	buffers    uint64 // which input buffers it reads, see executable.inputBufferMask
@@ -59,11 +59,11 @@ type commandSection struct {
 	exec   driver.GraphExec
 	// recording is the value of profiler.recordings when exec was created.
 	recording int
-	// For a split step: ready is the number of buckets that are complete after the section;
-	// normSync is the synchronization point after the section, or nil.
+	// For a step that is split into sections: ready is the number of buckets that are complete
+	// after this section, and normSync is the synchronization point after it, or nil.
 	ready    int
 	normSync *normSyncCall
-	// replayed reports whether the section was launched as a graph the last time.
+	// replayed reports whether the section's last run was a launch of its graph.
 	replayed bool
 }
 
@@ -74,9 +74,10 @@ type sectionPhase struct {
 	after    driver.Event // recorded after the phase if the section does not run as a graph; 0: no event
 }
 
-// enqueue enqueues a section in the compute stream. The first time, its commands are enqueued
-// one by one, which loads all kernels. The second time, they are captured as a graph. From
-// then on the graph is launched.
+// enqueue enqueues a section in the compute stream. The first time, it enqueues the commands
+// one by one, which loads all kernels. The second time, it captures them as a CUDA graph. From
+// then on it launches the graph. If graph is false or a trace is recorded, it always enqueues
+// the commands one by one.
 func (s *commandSection) enqueue(g *gpu, graph bool) error {
 	s.runs++
 	if !graph || s.runs == 1 || g.profile.tracer != nil {

@@ -26,7 +26,8 @@ type residentDataset struct {
 	host          pinnedMemory // two int32 per sample of the batch: its index in the set, then its index in memory
 }
 
-// holdDataset copies set to the GPU, for batches of sample indexes.
+// holdDataset copies set to the GPU, so that batches can consist of sample indexes. image and
+// target are names of inputs.
 func (x *executable) holdDataset(image, target string, set engine.DeviceDataset) error {
 	err := x.do(func() error {
 		r, err := x.newResidentDataset(image, target, set)
@@ -108,7 +109,8 @@ func (x *executable) findInputWithShape(name string) (*stagedInput, []int, error
 	return x.data.inputs[at], x.program.Tensors[x.data.inputs[at].id].Shape, nil
 }
 
-// matchByteSamples checks samples that are stored as bytes and augmented, and counts them.
+// matchByteSamples checks samples that are stored as bytes and augmented. It returns the input
+// that they feed and their number.
 func (x *executable) matchByteSamples(name string, shape []int, data []byte, divisor float64) (*stagedInput, int, error) {
 	in, wants, err := x.findInputWithShape(name)
 	if err != nil {
@@ -133,7 +135,8 @@ func (x *executable) matchByteSamples(name string, shape []int, data []byte, div
 	return in, len(data) / size, nil
 }
 
-// matchTargetValues checks and counts targets that are stored as values and not augmented.
+// matchTargetValues checks targets that are stored as values and not augmented. It returns the
+// input that they feed and their number.
 func (x *executable) matchTargetValues(name string, v []float32) (*stagedInput, int, error) {
 	in, wants, err := x.findInputWithShape(name)
 	if err != nil {
@@ -149,7 +152,7 @@ func (x *executable) matchTargetValues(name string, v []float32) (*stagedInput, 
 	return in, len(v) / size, x.checkClassIndexes(in, v)
 }
 
-// releaseDataset first frees the captured steps, which read the data set.
+// releaseDataset frees the data set, but first the captured steps that read it.
 func (x *executable) releaseDataset() error {
 	errs := []error{x.gpu.synchronize()}
 	for key, p := range x.schedule.replays {
@@ -202,8 +205,8 @@ func (x *executable) selectSamples(epoch int, indexes []int) error {
 
 func (x *executable) usesDataset() bool { return x.data.dataset != nil && x.data.dataset.active }
 
-// recordHostInput records that the host has set in. If in belongs to the data set, the next
-// step does not read the data set. r may be nil.
+// recordHostInput records that the host has set the input in. If the data set also feeds in,
+// the next step does not read the data set. r may be nil.
 func (r *residentDataset) recordHostInput(in *stagedInput) {
 	if r != nil && (in == r.image || in == r.target) {
 		r.active = false

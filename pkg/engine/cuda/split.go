@@ -17,8 +17,8 @@ import (
 // this way several ranks can share one GPU, which NCCL does not support. Synchronized batch
 // norms split the step further; see syncnorm.go.
 
-// newSplitReplay is for a step with an exchange on the host. begin contains the commands up
-// to the end of the forward pass, end the commands of the update.
+// newSplitReplay returns the sections of a step with an exchange on the host. begin contains
+// the commands up to the end of the forward pass, and end contains the commands of the update.
 func (x *executable) newSplitReplay(key replayKey, begin, end []command) (*stepReplay, error) {
 	first, err := x.splitAtNormSyncs("the forward pass", "forward", begin)
 	if err != nil {
@@ -203,7 +203,8 @@ func (c *hostExchange) enqueueBucketCopy(i int) error {
 	return g.explainLostGPU(g.driver.EventRecord(b.sent, g.exchange))
 }
 
-// runBackward passes the buckets to sync, without overlap only after the backward pass.
+// runBackward runs the backward pass and passes the buckets to sync. Without Options.Overlap,
+// it does so only after the backward pass.
 func (c *hostExchange) runBackward(ctx context.Context, sections []*commandSection) (err error) {
 	defer func() {
 		// The exchange may still write to a bucket: wait for it before returning.
@@ -230,7 +231,7 @@ func (c *hostExchange) runBackward(ctx context.Context, sections []*commandSecti
 	return ctx.Err()
 }
 
-// exchangeCopiedBuckets passes each bucket to sync after its copy has ended.
+// exchangeCopiedBuckets passes buckets to sync, each after its copy to the host has ended.
 func (c *hostExchange) exchangeCopiedBuckets(ctx context.Context) error {
 	for c.exchanged < c.sent {
 		i := c.exchanged

@@ -51,7 +51,7 @@ func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *opt
 	return t, nil
 }
 
-// step is Step without profiles.
+// step does the work of Step, without the profile.
 func (x *executable) step(ctx context.Context, sync engine.GradSync, update *optim.Update, t *engine.Timing) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -138,7 +138,8 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 	return nil
 }
 
-// accumulationOf returns nil if sync does not accumulate gradients, or is nil.
+// accumulationOf returns sync's Accumulation. It returns nil if sync is nil or does not
+// accumulate gradients.
 func accumulationOf(sync engine.GradSync) *engine.Accumulation {
 	if sync == nil {
 		return nil
@@ -160,8 +161,9 @@ func nextMicrobatch(a *engine.Accumulation) (microbatch, engine.GradSync) {
 	return microbatch{kind: middleBatch}, nil
 }
 
-// accumulationCommands is for n gradients from element from on: depending on p they start the
-// sums, are added to them, or become the mean over all batches.
+// accumulationCommands returns the commands that accumulate n gradients, beginning with element
+// from. Depending on p, the gradients start the sums, are added to the sums, or become the mean
+// over all batches.
 func (x *executable) accumulationCommands(p microbatch, from, n int) ([]command, error) {
 	grads := kernels.Pointer(x.memory.grads.ptr.Add(int64(4 * from)))
 	sums := kernels.Pointer(x.exchange.sums.ptr.Add(int64(4 * from)))
@@ -231,7 +233,8 @@ func (x *executable) newReplay(key replayKey) (*stepReplay, error) {
 	}}}}, nil
 }
 
-// backwardCommands passes each bucket to key.sync, unless it is nil, once it is complete.
+// backwardCommands returns the commands of the backward pass. They pass each bucket to key.sync
+// as soon as it is complete, unless key.sync is nil.
 func (x *executable) backwardCommands(key replayKey) (list []command, err error) {
 	p, sync, next := key.microbatch, key.sync, 0
 	hand := func(upTo int) error {
@@ -337,8 +340,9 @@ func (x *executable) measureStep(s *commandSection, t *engine.Timing) error {
 	return nil
 }
 
-// readResults returns an error if lossExchanged is set and the exchanged loss is not
-// finite, because another rank's loss is not finite.
+// readResults reads the results of a step from host memory. It returns an error if the loss is
+// not finite. If lossExchanged is set, it also returns one if the loss of another rank is not
+// finite.
 func (x *executable) readResults(lossExchanged bool) error {
 	data := x.memory.result.byteSlice()
 	c := kernels.DecodeControl(data[resultControl:])
@@ -354,7 +358,8 @@ func (x *executable) readResults(lossExchanged bool) error {
 	return nil
 }
 
-// readLoss stores loss and scale in x.last. A loss that is not finite is an error.
+// readLoss stores the loss and the loss scale of the step in x.last. It returns an error if the
+// loss is not finite.
 func (x *executable) readLoss() error {
 	x.last.scale = float64(x.last.control.LossScale) // the scale before this step's update
 	if x.program.Loss < 0 {

@@ -35,12 +35,12 @@ type tensorStore struct {
 	users int  // number of executables that use the store
 }
 
-// slotNames lists the slots in the order of Names.
+// slotNames returns the names of the optimizer slots, in the order in which Names lists them.
 func slotNames() []string { return []string{"m", "v", "momentum"} }
 
-// paramOrder returns the indexes of the program's parameters in the order of the flat
-// buffers: bucket after bucket, within a bucket in the order in which gradients become
-// final, and at the end the parameters without gradients.
+// paramOrder returns the indexes of the program's parameters in the order of the flat buffers:
+// bucket after bucket, and within a bucket in the order in which gradients become final.
+// Parameters without gradients come last.
 func paramOrder(p *plan.Program) []int {
 	var order []int
 	for _, b := range p.Buckets {
@@ -54,7 +54,8 @@ func paramOrder(p *plan.Program) []int {
 	return order
 }
 
-// newTensorStore allocates no memory.
+// newTensorStore returns a store for the parameters and states of p. It does not allocate GPU
+// memory yet.
 func newTensorStore(g *gpu, p *plan.Program, layouts []layout, low device.ElementType) (*tensorStore, error) {
 	s := &tensorStore{gpu: g, low: low, paramAt: map[string]region{}, stateAt: map[string]region{}, slots: map[string]memoryBlock{}, stale: true}
 	for _, i := range paramOrder(p) {
@@ -124,7 +125,8 @@ func (s *tensorStore) allocateBuffers() error {
 	return nil
 }
 
-// ensureSlot allocates the buffer, filled with zeros, if it does not exist.
+// ensureSlot returns the buffer of an optimizer slot. If the slot does not exist yet, it
+// allocates the buffer and fills it with zeros.
 func (s *tensorStore) ensureSlot(name string) (memoryBlock, error) {
 	if b, ok := s.slots[name]; ok {
 		return b, nil

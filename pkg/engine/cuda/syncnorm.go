@@ -107,7 +107,7 @@ func (c *normSyncCall) awaitExchange(g *gpu, s driver.Stream) error {
 
 func (c *normSyncCall) label() string { return "exchange statistics" }
 
-// asNormSync returns nil if c is another command.
+// asNormSync returns c as a normSyncCall, or nil if c is another command.
 func asNormSync(c command) *normSyncCall {
 	if n, ok := c.(*taskCommand); ok {
 		c = n.command
@@ -116,8 +116,8 @@ func asNormSync(c command) *normSyncCall {
 	return m
 }
 
-// prepareNormSync allocates the vector of sums and creates the commands of tasks that use
-// it.
+// prepareNormSync allocates the vector of sums that workers exchange, and creates the commands
+// of the tasks that use it.
 func (x *executable) prepareNormSync() error {
 	channels := 0
 	for _, k := range x.program.Kernels {
@@ -156,8 +156,8 @@ func (x *executable) syncVectorPointer() kernels.Pointer {
 	return kernels.Pointer(x.exchange.norms.vector.ptr)
 }
 
-// newSyncedCommands returns the commands of task t with a synchronization point, or nil if
-// t, which has index i, does not synchronize.
+// newSyncedCommands returns the commands of task t, including its synchronization point. It
+// returns nil if t does not synchronize. i is the index of t.
 func (x *executable) newSyncedCommands(i int, t loweredTask) ([]command, error) {
 	switch {
 	case t.stats != nil && t.stats.sync:
@@ -209,10 +209,10 @@ func joinCommands(synchronization command, before, after []command, errs ...erro
 	return slices.Concat(before, []command{synchronization}, after), nil
 }
 
-// resolveStatisticsSync determines how a step whose gradients sync exchanges also exchanges
-// statistics. synced is false if the program has no synchronized batch norm or there is only
-// one worker. Otherwise sync exchanges them between GPUs if onDevice is set, or else on the
-// host.
+// resolveStatisticsSync determines how a step exchanges the statistics of its batch norms. sync
+// exchanges the step's gradients. synced is false if the program has no synchronized batch norm
+// or there is only one worker. If onDevice is set, sync exchanges the statistics between GPUs,
+// otherwise on the host.
 func (x *executable) resolveStatisticsSync(sync engine.GradSync) (synced, onDevice bool, err error) {
 	if sync == nil || !x.program.HasSyncBatchNorm() {
 		return false, false, nil
@@ -247,8 +247,9 @@ func (x *executable) taskCommands(task int, key replayKey) []command {
 	return list
 }
 
-// splitAtNormSyncs divides commands at the synchronization points: each section but the last
-// ends with the copy of the sums to the host, each but the first begins with the copy back.
+// splitAtNormSyncs divides the commands in list into sections at the synchronization points.
+// Each section except the last ends with a copy of the sums to the host. Each section except
+// the first begins with a copy of the totals to the GPU.
 func (x *executable) splitAtNormSyncs(name, part string, list []command) ([]*commandSection, error) {
 	var all []*commandSection
 	var now []command

@@ -50,7 +50,8 @@ func startThread(begin func() error, end func()) (*osThread, error) {
 	return t, nil
 }
 
-// do runs f, which must not call do, on the thread. It returns errClosed if that has ended.
+// do runs f on the thread and waits for it. f must not call do. If the thread has ended, do
+// returns errClosed.
 func (t *osThread) do(f func() error) error {
 	var err error
 	done := make(chan struct{})

@@ -10,11 +10,11 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// timedRunsPerCandidate is the number of timed runs per candidate. They follow an untimed run, in which
-// the driver loads the kernels.
+// timedRunsPerCandidate is the number of timed runs per candidate. An untimed run before them
+// makes the driver load the kernels.
 const timedRunsPerCandidate = 3
 
-// chosenPlan is the variant of a convolution that was chosen, with its plan.
+// chosenPlan is the variant that was chosen for a convolution, and its cuDNN plan.
 type chosenPlan struct {
 	plan *cudnn.Plan
 	variant
@@ -64,7 +64,8 @@ func (r *candidateRunner) IsLost() bool { return r.x.gpu.lost != nil }
 
 func (r *candidateRunner) FillOperandsWithNoise() error { return r.x.fillWithNoise() }
 
-// Time may overwrite the memory that the candidate will use, because no step has run yet.
+// Time returns the shortest run time of candidate c. The runs may overwrite the memory that
+// they use, because no step has run yet.
 func (r *candidateRunner) Time(c autotune.Candidate, limit float64) (ms float64, err error) {
 	err = r.withCommands(c, func(run []command) error {
 		ms, err = r.x.minRunMilliseconds(run, limit)
@@ -122,13 +123,13 @@ func (r *candidateRunner) Result(one autotune.Candidate) (out []float32, err err
 	return out, err
 }
 
-// maxCacheFlushBytes limits the bytes that are cleared before timed commands.
+// maxCacheFlushBytes limits the memory that is cleared before each timed run.
 const maxCacheFlushBytes = 128 << 20
 
-// minRunMilliseconds returns the shortest time of timedRunsPerCandidate runs of the commands, in
-// milliseconds, after a run that does not count. If limit is not 0 and the first timed run
-// takes longer than limit milliseconds, it is the only one. Before each run the stream
-// clears memory. So the GPU does not wait for the host between the two events, and the
+// minRunMilliseconds runs the commands and returns the shortest time of timedRunsPerCandidate
+// runs, in milliseconds. A run before them does not count. If limit is not 0 and the first
+// timed run takes longer than limit milliseconds, no further run follows. Before each run the
+// stream clears memory. The GPU then does not wait for the host between the two events, and the
 // caches do not contain the operands, as in a step.
 func (x *executable) minRunMilliseconds(run []command, limit float64) (float64, error) {
 	g := x.gpu
@@ -194,7 +195,8 @@ func (x *executable) growWorkspace(bytes int64) error {
 	return err
 }
 
-// resizeWorkspace replaces the workspace unless it has this size.
+// resizeWorkspace replaces the cuDNN workspace by one of the given size, unless it has that
+// size already.
 func (x *executable) resizeWorkspace(bytes int64) error {
 	if x.memory.workspace.bytes == bytes {
 		return nil

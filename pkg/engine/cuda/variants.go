@@ -23,10 +23,9 @@ func (v variant) commandsWith(call command) []command {
 	return slices.Concat(v.before, []command{call}, v.after)
 }
 
-// listVariants returns the variants of task t, which is convolution c. If operands are stored
-// within other tensors, so that there are gaps between their pixels, the list ends with
-// variants that use gapless copies: cuDNN may reject the gaps, or have no fast engine for
-// them.
+// listVariants returns the variants of task t. c is t as a convolution. If operands have gaps
+// between their pixels, because they are stored within other tensors, the list ends with
+// variants that use gapless copies. cuDNN may reject gaps or have no fast engine for them.
 func (x *executable) listVariants(t loweredTask, c convolution) ([]variant, error) {
 	list, err := x.inPlaceVariants(t, c)
 	if err != nil || x.memory.gapless.ptr == 0 || c.gaplessBytes() == 0 {
@@ -89,8 +88,9 @@ func (c convolution) gaplessBytes() (bytes int) {
 	return bytes
 }
 
-// withoutGaps returns c with gapless copies of its operands in x.memory.gapless, and the
-// commands that make the copies before the convolution and copy its result back after it.
+// withoutGaps returns c with gapless copies of its operands, which are in x.memory.gapless.
+// before contains the commands that make the copies, and after contains the commands that copy
+// the result back.
 func (x *executable) withoutGaps(c convolution) (gapless convolution, before, after []command, err error) {
 	at := x.memory.gapless.ptr
 	for _, o := range c.gappedOperands() {

@@ -3,9 +3,9 @@ package reference
 import "lockstep/pkg/internal/plan"
 
 // convolution describes a convolution or a transposed convolution between a large map (the
-// input of a convolution, the output of a transposed one) and a small map. The weights w
-// have the shape [channels of small, channels of large, q, r, s]. The weight at tap (o, p,
-// q) connects position (h, i, j) of small with position (h·stride+o−pad, …) of large. Each
+// input of a convolution, the output of a transposed one) and a small map. The weights w have
+// the shape [channels of small, channels of large, depth, height, width]. The weight at tap (o,
+// p, q) connects position (h, i, j) of small with position (h·stride+o−pad, …) of large. Each
 // of the six kernels computes one of small, large and w from the other two. An image is a
 // volume of depth 1.
 type convolution struct {
@@ -24,7 +24,8 @@ func newConvolution(attr plan.Attr, small, large, w []int) convolution {
 	}
 }
 
-// toDepthHeightWidth puts depth before the numbers of an image, and repeats it if v is nil.
+// toDepthHeightWidth extends v to three dimensions: missing leading dimensions become depth. If
+// v is nil, all three do.
 func toDepthHeightWidth(v []int, depth int) [3]int {
 	full := [3]int{depth, depth, depth}
 	copy(full[3-len(v):], v)
@@ -45,9 +46,10 @@ func (r convolution) positionsInsideLarge(axis, tap int) (lo, hi int) {
 	return lo, max(lo, min(r.small[axis], last/stride+1))
 }
 
-// rowPair is part of a row of the small map and the elements of the large map with which
-// one weight connects it. small, large and weight are the indexes of their first elements.
-// Successive elements of the large map are r.stride[2] apart.
+// rowPair is a run of elements of the small map and the elements of the large map with which
+// one weight connects them. small, large and weight are the indexes of the first elements and
+// of the weight. length is the number of elements. Successive elements of the large map are
+// r.stride[2] apart.
 type rowPair struct{ small, large, length, weight int }
 
 // forEachRowPair calls visit for each image, pair of channels, tap and row of the small
@@ -92,8 +94,7 @@ func (r convolution) forEachTapRowPair(tap [3]int, first rowPair, visit func(row
 
 func product(v [3]int) int { return v[0] * v[1] * v[2] }
 
-// addConvolution adds to each position of small the weighted positions of large that the taps
-// connect.
+// addConvolution adds the convolution of large with w to small.
 func addConvolution[T number](r convolution, small, large, w []T) {
 	step := r.stride[2]
 	r.forEachRowPair(func(a rowPair) {
@@ -104,8 +105,7 @@ func addConvolution[T number](r convolution, small, large, w []T) {
 	})
 }
 
-// addTransposedConvolution adds to each position of large the weighted positions of small that the taps
-// connect.
+// addTransposedConvolution adds the transposed convolution of small with w to large.
 func addTransposedConvolution[T number](r convolution, small, large, w []T) {
 	step := r.stride[2]
 	r.forEachRowPair(func(a rowPair) {
@@ -116,7 +116,8 @@ func addTransposedConvolution[T number](r convolution, small, large, w []T) {
 	})
 }
 
-// computeWeightGradient sets each weight to the sum of small·large over the positions that it connects.
+// computeWeightGradient sets each weight in w to the sum of the products small·large over all
+// pairs of positions that the weight connects.
 func computeWeightGradient[T number](r convolution, small, large, w []T) {
 	step := r.stride[2]
 	sum := make([]float64, len(w))
@@ -186,7 +187,7 @@ func (c *kernelCall[T]) biasBackward() {
 	})
 }
 
-// positionCount returns 1 for shape [n,c].
+// positionCount returns the product of the spatial dimensions of shape, which is 1 for [n,c].
 func positionCount(shape []int) int {
 	n := 1
 	for _, d := range shape[2:] {
@@ -195,8 +196,8 @@ func positionCount(shape []int) int {
 	return n
 }
 
-// forEachChannel calls visit for each channel of a tensor [n,c,…]. parts contains the range
-// of the channel's elements for each sample.
+// forEachChannel calls visit for each channel of a tensor of shape [n,c,…]. parts contains one
+// range of indexes per sample: the elements of the channel in that sample.
 func forEachChannel(shape []int, visit func(channel int, parts [][2]int)) {
 	area := positionCount(shape)
 	parts := make([][2]int, shape[0])

@@ -154,7 +154,8 @@ func (x *executable[T]) Step(ctx context.Context, sync engine.GradSync, update *
 	return t, nil
 }
 
-// forward sets x.loss. It returns ErrNonFinite if the loss is not finite.
+// forward runs the forward pass and sets x.loss. It returns an error that wraps ErrNonFinite if
+// the loss is not finite.
 func (x *executable[T]) forward(ctx context.Context) error {
 	for _, k := range x.program.Kernels[:x.program.Forward] {
 		if err := ctx.Err(); err != nil {

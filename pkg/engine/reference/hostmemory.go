@@ -7,7 +7,8 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// Capabilities are host memory, and inputs and outputs in the engine's precision.
+// Capabilities returns access to host memory, and SetInputBuffer and OutputBuffer for the
+// engine's precision.
 func (x *executable[T]) Capabilities() engine.Capabilities {
 	return engine.Capabilities{
 		HostMemory:     &engine.HostMemory{Buckets: x.bucketMemory, Unpack: x.unpackParameter, Pack: x.packParameter},

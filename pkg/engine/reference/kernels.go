@@ -7,7 +7,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// kernelCall is a kernel with the memory and shapes of its operands, nil if absent.
+// kernelCall is a kernel with the memory and the shapes of its operands. Both are nil for an
+// absent operand.
 type kernelCall[T number] struct {
 	attr              plan.Attr
 	fault             LossFault
@@ -38,7 +39,7 @@ func roundTo[T number](typ device.ElementType, v []T) {
 	}
 }
 
-// computeUnroundedKernel does not round the results.
+// computeUnroundedKernel computes kernel k without rounding its results.
 func (x *executable[T]) computeUnroundedKernel(k plan.Kernel) error {
 	c := kernelCall[T]{attr: k.Attr, fault: x.engine.fault}
 	for _, id := range k.In {

@@ -26,9 +26,10 @@ func (c *kernelCall[T]) bceWithLogitsBackward() {
 	}
 }
 
-// forEachSample calls visit for each sample with its logits z, logSum = log Σ e^z (so that
-// log p = z − logSum), the smoothed label target(class), and the index first of its first
-// logit. It computes logSum relative to the largest logit, so that no exponential overflows.
+// forEachSample calls visit for each sample. sample contains its logits z, and logSum is log Σ
+// e^z, so that log p = z − logSum. target returns the smoothed label of a class. first is the
+// index of the sample's first logit. logSum is computed relative to the largest logit, so that
+// no exponential overflows.
 func (c *kernelCall[T]) forEachSample(visit func(sample []T, logSum float64, target func(class int) float64, first int)) {
 	z, t := c.in[0], c.in[1]
 	classes := c.inShape[0][1]
@@ -74,9 +75,8 @@ func (c *kernelCall[T]) softmaxCrossEntropyBackward() {
 	})
 }
 
-// forEachDiceMap calls visit for each channel of each sample, with the range [lo, hi) of
-// its elements and the numerator and denominator of its Dice coefficient
-// (2Σpt+1)/(Σp+Σt+1).
+// forEachDiceMap calls visit for each channel of each sample. [lo, hi) is the range of its
+// elements. numerator and denominator are those of its Dice coefficient (2Σpt+1)/(Σp+Σt+1).
 func (c *kernelCall[T]) forEachDiceMap(visit func(lo, hi int, numerator, denominator float64)) {
 	z, t := c.in[0], c.in[1]
 	area := positionCount(c.inShape[0])

@@ -29,10 +29,10 @@ func (c *kernelCall[T]) batchNorm(s *engine.NormExchange) error {
 	return nil
 }
 
-// normStatistics returns the mean and 1/√(var+ε) of each channel: the saved values if
-// Attr.Saved is set, the statistics of the batch if Attr.Training is set, and otherwise the
-// running statistics. With Attr.Training, it also saves the values and updates the running
-// statistics.
+// normStatistics returns the mean and 1/√(var+ε) of each channel. If Attr.Saved is set, they
+// are the saved values. If Attr.Training is set, they are the statistics of the batch;
+// normStatistics then also saves them and updates the running statistics. Otherwise they are
+// the running statistics.
 func (c *kernelCall[T]) normStatistics(s *engine.NormExchange) (mean, invstd []T, err error) {
 	if c.attr.Saved {
 		return c.in[3], c.in[4], nil

@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// prepareUpdate validates u, before any kernel runs, and returns a function that updates
-// every parameter, or does nothing if u is nil.
+// prepareUpdate validates u before any kernel runs. It returns a function that updates every
+// parameter. If u is nil, the function does nothing.
 func (x *executable[T]) prepareUpdate(u *optim.Update) (func() error, error) {
 	if u == nil {
 		return func() error { return nil }, nil

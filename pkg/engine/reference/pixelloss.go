@@ -14,10 +14,10 @@ const (
 	DiceOfBatch             // the sums of the Dice term are over the batch
 )
 
-// forEachPixel calls visit for each pixel whose target is a class. p is the softmax of the
-// pixel's logits, and valid until visit returns; logSum is the logarithm of the sum of their
-// exponentials. first is the index of the logit of class 0, and the next class's logit is
-// area elements after it.
+// forEachPixel calls visit for each pixel whose target is not ignored. p contains the softmax
+// of the pixel's logits and is valid until visit returns. logSum is the logarithm of the sum of
+// the logits' exponentials. class is the target. first is the index of the pixel's logit for
+// class 0; the logit of the next class is area elements after it.
 func (c *kernelCall[T]) forEachPixel(visit func(p []float64, logSum float64, class, sample, first int)) {
 	z, classes, area := c.in[0], c.inShape[0][1], positionCount(c.inShape[0])
 	p := make([]float64, classes)
@@ -53,7 +53,8 @@ func (c *kernelCall[T]) classWeight(class int) float64 {
 type pixelSums struct {
 	entropy float64 // weighted sum over the pixels
 	pixels  float64 // by which entropy is divided
-	// Of the Dice coefficients (2Σpy+1)/(Σp+Σy+1), by sample and class.
+	// numerator and denominator are those of the Dice coefficients (2Σpy+1)/(Σp+Σy+1), by
+	// sample and class.
 	numerator, denominator []float64
 }
 

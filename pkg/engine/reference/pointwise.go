@@ -76,11 +76,13 @@ func (c *kernelCall[T]) sliceChannels() {
 	}
 }
 
-// reshape copies the input, because row-major order does not depend on the shape.
+// reshape copies the input to the output. In row-major order, the order of elements does not
+// depend on the shape.
 func (c *kernelCall[T]) reshape() { copy(c.out[0], c.in[0]) }
 
-// forEachPaddedRow calls visit for each row of a feature map of shape inner, with the row's
-// index in the map, its index in the padded map of shape outer, and its length.
+// forEachPaddedRow calls visit for each row of a feature map of shape inner, which is padded to
+// shape outer. The arguments of visit are the index of the row's first element in the map, its
+// index in the padded map, and the length of the row.
 func (c *kernelCall[T]) forEachPaddedRow(inner, outer []int, visit func(inner, outer, length int)) {
 	size, full, front := toDepthHeightWidth(inner[2:], 1), toDepthHeightWidth(outer[2:], 1), toDepthHeightWidth(c.attr.Pad, 0)
 	for i := range inner[0] * inner[1] * size[0] * size[1] {

@@ -26,10 +26,10 @@ func (c *kernelCall[T]) forEachWindow(in, out []int, visit func(result int, inpu
 	}
 }
 
-// forEachMaximum calls visit for each window of a pooling. result is the index of the
-// window's result, v is the maximum of the window, and input is the index of the first
-// maximum in row order. NaN counts as the maximum. Padding is ignored, or counts as zeros
-// if Attr.PadZeros is set; input is −1 if a zero of the padding is the first maximum.
+// forEachMaximum calls visit for each window of a pooling. result is the index of the window's
+// result. v is the maximum of the window, and input is the index of the first element with that
+// value, in row order. NaN counts as the maximum. Padding is ignored, or counts as zeros if
+// Attr.PadZeros is set. input is −1 if the first maximum is padding.
 func (c *kernelCall[T]) forEachMaximum(x []T, in, out []int, visit func(result, input int, v T)) {
 	c.forEachWindow(in, out, func(to int, from []int) {
 		best, top, found := -1, T(0), false

@@ -39,7 +39,7 @@ func New(o engine.Options) (engine.Engine, error) {
 	return &referenceEngine{options: o}, nil
 }
 
-// NewFaulty returns a reference engine with a deliberate fault.
+// NewFaulty returns a reference engine with the deliberate fault f, for tests of comparisons.
 func NewFaulty(o engine.Options, f LossFault) (engine.Engine, error) {
 	e, err := New(o)
 	if err != nil {
@@ -88,7 +88,8 @@ func (e *referenceEngine) Load(p *plan.Program, share engine.Executable) (engine
 	return x, nil
 }
 
-// load allocates the tensors of p, which plan.MixedPrecision may have made from source.
+// load allocates the tensors of p. p is source, or the program that
+// plan.ConvertToMixedPrecision has made from source.
 func load[T number](e *referenceEngine, source, p *plan.Program, share engine.Executable) (engine.Executable, error) {
 	x := &executable[T]{engine: e, source: source, program: p, scaler: newLossScaler(p), tensors: make([][]T, len(p.Tensors))}
 	if share == nil {
@@ -140,7 +141,8 @@ func (x *executable[T]) allocateGradients() {
 	}
 }
 
-// allocateActivations reuses buffers of activations of the same size after their last use.
+// allocateActivations allocates the activations. It reuses the buffer of an activation after
+// its last use for activations of the same size.
 func (x *executable[T]) allocateActivations() {
 	p := x.program
 	free := map[int][][]T{}

@@ -40,7 +40,8 @@ func (s *lossScaler) subtractSkippedUpdates(u *optim.Update) *optim.Update {
 	return &c
 }
 
-// setLossScale sets the program's input, by which the gradient of the loss is multiplied.
+// setLossScale writes the current loss scale to the program's input for it, by which the
+// gradient of the loss is multiplied. It does nothing if the program has no such input.
 func (x *executable[T]) setLossScale() {
 	if s := &x.scaler; s.input >= 0 {
 		fill(x.tensors[s.input], T(s.scale))
@@ -48,7 +49,8 @@ func (x *executable[T]) setLossScale() {
 	}
 }
 
-// unscaleGradients divides by the scale. If it returns false, the update must be skipped.
+// unscaleGradients divides the gradients by the loss scale. It returns false if a gradient is
+// not finite; the update must then be skipped.
 func (x *executable[T]) unscaleGradients() (finite bool) {
 	s := &x.scaler
 	if s.input < 0 {

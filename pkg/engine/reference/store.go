@@ -40,7 +40,8 @@ func newTensorStore[T number](p *plan.Program) *tensorStore[T] {
 	return s
 }
 
-// tensor returns an error if the store lacks t or has it with another shape.
+// tensor returns the memory of t. It returns an error if the store does not contain t, or
+// contains it with another shape.
 func (s *tensorStore[T]) tensor(t plan.Tensor) ([]T, error) {
 	shape, ok := s.shapes[t.Name]
 	if !ok {
@@ -52,7 +53,8 @@ func (s *tensorStore[T]) tensor(t plan.Tensor) ([]T, error) {
 	return s.tensors[t.Name], nil
 }
 
-// ensureSlot allocates the slot if it does not exist yet.
+// ensureSlot returns an optimizer slot of a parameter, and allocates it if it does not exist
+// yet.
 func (s *tensorStore[T]) ensureSlot(prefix, param string) []T {
 	name := prefix + param
 	if s.slots[name] == nil {
@@ -73,7 +75,8 @@ func (s *tensorStore[T]) allNames() []string {
 	return names
 }
 
-// parseSlotName splits the name of an optimizer slot. ok is false if name names no slot.
+// parseSlotName splits the name of an optimizer slot into its prefix and the name of the
+// parameter. ok is false if name is not the name of a slot.
 func (s *tensorStore[T]) parseSlotName(name string) (prefix, param string, ok bool) {
 	for _, prefix := range slotPrefixes() {
 		if param, found := strings.CutPrefix(name, prefix); found && slices.Contains(s.params, param) {
@@ -83,7 +86,8 @@ func (s *tensorStore[T]) parseSlotName(name string) (prefix, param string, ok bo
 	return "", "", false
 }
 
-// get returns zeros for slots that do not exist yet.
+// get returns the values of a persistent tensor. It returns zeros for a slot that does not
+// exist yet.
 func (s *tensorStore[T]) get(name string) ([]float64, error) {
 	if v, ok := s.tensors[name]; ok {
 		return toFloat64(v), nil
@@ -97,7 +101,8 @@ func (s *tensorStore[T]) get(name string) ([]float64, error) {
 	return nil, fmt.Errorf("get tensor: the program has no parameter, state or optimizer slot %q", name)
 }
 
-// set does not allocate a slot for zeros.
+// set sets the values of a persistent tensor. It does not allocate a slot that would be all
+// zeros.
 func (s *tensorStore[T]) set(name string, v []float64) error {
 	dst, ok := s.tensors[name]
 	if !ok {

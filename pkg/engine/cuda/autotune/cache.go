@@ -17,7 +17,8 @@ import (
 // value "off" disables the cache.
 const CacheVariable = "LOCKSTEP_TUNING_CACHE"
 
-// Tuning files of other format versions are ignored.
+// cacheFormatVersion is the version of the format of tuning files. Files of other versions are
+// ignored.
 const cacheFormatVersion = 1
 
 // Choice is the result of tuning one convolution: the plan that was chosen.
@@ -26,7 +27,7 @@ type Choice struct {
 	Choices string `json:"choices,omitempty"` // engine and knobs, which identify the plan if cuDNN cannot serialize it
 	Variant int    `json:"variant"`           // index of the plan's graph in Convolution.Graphs
 
-	// All fields below except Milliseconds are only for people who read the file.
+	// The remaining fields, except Milliseconds, are only for people who read the file.
 	Engine       int64   `json:"engine"`
 	Mode         string  `json:"heuristic"`
 	Workspace    int64   `json:"workspace_bytes"`
@@ -57,7 +58,8 @@ type Cache struct {
 // while it tunes loses little work.
 const saveInterval = 10 * time.Second
 
-// CacheFolder returns the folder of tuning files, "" if there is none or the cache is off.
+// CacheFolder returns the folder of tuning files. It returns "" if the cache is turned off or
+// there is no suitable folder.
 func CacheFolder(getenv func(string) string) string {
 	switch dir := getenv(CacheVariable); dir {
 	case "off":
@@ -114,8 +116,8 @@ func (c *Cache) Get(key string) (Choice, bool) {
 }
 
 // Put sets the choice for a convolution. It saves the file if the last save was more than
-// saveInterval ago; a failure to save is ignored, since it only costs time at the next
-// start.
+// saveInterval ago. It ignores a failure to save, whose only cost is that the next process
+// tunes again.
 func (c *Cache) Put(key string, v Choice) {
 	c.mu.Lock()
 	c.choices[key] = v
@@ -126,8 +128,9 @@ func (c *Cache) Put(key string, v Choice) {
 	}
 }
 
-// Save writes the tuning file through a temporary file, so that readers never see a partial
-// file. It keeps the choices that other processes have saved in the meantime.
+// Save writes the tuning file. It keeps the choices that other processes have saved in the
+// meantime, and replaces the file by renaming a temporary file, so that readers never see a
+// partial file.
 func (c *Cache) Save() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

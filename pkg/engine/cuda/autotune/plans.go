@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// Limits on the number of plans that are created per heuristic.
+// Limits on the number of plans that are created for a graph per cuDNN heuristic.
 const (
 	timedPlans = 10  // for timing, if the graph contains only the convolution
 	timedFused = 4   // for timing, if the graph contains further operations, since cuDNN compiles such plans one by one
@@ -28,8 +28,8 @@ func (t *Tuner) isPlanAllowed(p *cudnn.Plan, typ device.ElementType, allowNondet
 	return allowNondeterministic || p.IsDeterministic()
 }
 
-// createFirstCandidate creates the first allowed plan of any graph, and no plans after it.
-// If no graph has an allowed plan, the error wraps errNoPlan.
+// createFirstCandidate creates the first allowed plan of the first graph of c that has one. If
+// no graph has an allowed plan, the error wraps errNoPlan.
 func (t *Tuner) createFirstCandidate(c Convolution, allowNondeterministic bool) (Candidate, error) {
 	var first error
 	for i, ops := range c.Graphs {
@@ -53,8 +53,8 @@ func (t *Tuner) createFirstCandidate(c Convolution, allowNondeterministic bool) 
 	return Candidate{}, fmt.Errorf("%w (%s): %w", errNoPlan, c.Key, first)
 }
 
-// createFirstPlan creates the first allowed plan of a graph. If there is none, the plan is
-// nil and the error is cuDNN's reason, or nil.
+// createFirstPlan creates the first allowed plan of a graph. If there is no such plan, it
+// returns nil and cuDNN's last error, which may be nil.
 func (t *Tuner) createFirstPlan(c Convolution, graph *cudnn.Graph, allowNondeterministic bool) (*cudnn.Plan, error) {
 	var why error
 	for _, mode := range []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurFallback} {
@@ -80,8 +80,8 @@ func (t *Tuner) createFirstPlan(c Convolution, graph *cudnn.Graph, allowNondeter
 	return nil, why
 }
 
-// NewCandidates creates the allowed plans of all graphs of c. missing is the reason why
-// some graphs have no plan, or nil.
+// NewCandidates creates the allowed plans of all graphs of c. If some graphs have no plan,
+// missing is the reason.
 func (t *Tuner) NewCandidates(c Convolution) (all []Candidate, missing error, err error) {
 	modes := []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback}
 	var first error

@@ -20,11 +20,11 @@ const MaxTuningTime = 20 * time.Second
 // MaxWorkspaceBytes is the largest workspace of a plan that is timed.
 const MaxWorkspaceBytes = 4 << 30
 
-// A candidate is timed only once if that takes slowCandidateFactor times the best time so
-// far.
+// slowCandidateFactor limits the time of a candidate's first timed run, as a multiple of the
+// best time so far. A slower candidate is timed only once.
 const slowCandidateFactor = 3
 
-// Convolution describes a convolution for which a plan is chosen.
+// Convolution describes a convolution for which a Tuner chooses a plan.
 type Convolution struct {
 	Key    string             // name in the tuning file; contains everything that affects which plan is fastest
 	Graphs [][]cudnn.Op       // alternative graphs that compute the convolution
@@ -69,9 +69,10 @@ type Tuner struct {
 	Notice    func(text string) // receives notices for the user
 }
 
-// Choose returns the plan for c: the plan in the cache, or else the fastest of the plans
-// that cuDNN's heuristics suggest, or cuDNN's first suggestion if t.Heuristic is set. If no
-// plan is deterministic, Choose returns the first nondeterministic plan, with a notice.
+// Choose returns the plan for c. If t.Heuristic is set, that is cuDNN's first suggestion.
+// Otherwise it is the plan in the cache or, if there is none, the fastest of the plans that
+// cuDNN's heuristics suggest. If no plan is deterministic, Choose returns the first
+// nondeterministic plan, with a notice.
 func (t *Tuner) Choose(c Convolution, r Runner) (Selection, error) {
 	pick, err := t.chooseDeterministic(c, r)
 	if !errors.Is(err, errNoPlan) {
@@ -115,8 +116,9 @@ func (t *Tuner) chooseDeterministic(c Convolution, r Runner) (Selection, error) 
 	return pick, ClosePlans(others)
 }
 
-// storeChoice stores a choice in the cache. A plan that cuDNN can neither serialize nor
-// identify by engine and knobs is not stored, so the next process tunes it again.
+// storeChoice stores the chosen plan in the cache. It does not store a plan that cuDNN can
+// neither serialize nor identify by engine and knobs; the next process then tunes the
+// convolution again.
 func (t *Tuner) storeChoice(key string, pick Selection, times []float64, missing error) {
 	p := pick.Plan
 	text, err := p.JSON()
@@ -141,8 +143,8 @@ func (t *Tuner) storeChoice(key string, pick Selection, times []float64, missing
 	t.Cache.Put(key, known)
 }
 
-// restorePlan creates the plan of a cached choice, from the serialized plan, or from its
-// engine and knobs if cuDNN could not serialize it.
+// restorePlan creates the plan of a cached choice from the serialized plan. If cuDNN could not
+// serialize the plan, restorePlan uses its engine and knobs.
 func (t *Tuner) restorePlan(known Choice, ops []cudnn.Op) (*cudnn.Plan, error) {
 	if known.Plan != "" {
 		return t.Library.PlanFromJSON(t.Handle, known.Plan)
@@ -158,7 +160,7 @@ func (t *Tuner) restorePlan(known Choice, ops []cudnn.Op) (*cudnn.Plan, error) {
 	return p, graph.Close()
 }
 
-// ClosePlans closes the plans of candidates.
+// ClosePlans closes the plans of all candidates. It returns all errors, joined.
 func ClosePlans(all []Candidate) error {
 	var errs []error
 	for _, c := range all {
@@ -167,8 +169,8 @@ func ClosePlans(all []Candidate) error {
 	return errors.Join(errs...)
 }
 
-// findFastest times the candidates and returns the index of the fastest one. times contains
-// each candidate's time in milliseconds, 0 if it was not timed.
+// findFastest times the candidates and returns the index of the fastest one. times contains the
+// time of each candidate in milliseconds, or 0 if the candidate was not timed.
 func (t *Tuner) findFastest(all []Candidate, r Runner) (best int, times []float64, err error) {
 	best, times = -1, make([]float64, len(all))
 	var failures []error

@@ -65,16 +65,17 @@ func (a BiasGrad) Launches(t ElementType) ([]Launch, error) {
 	return l.result()
 }
 
-// ElementwiseOp describes the operands of an elementwise operation: the inputs A and, for
-// some operations, B, and the result Y.
+// ElementwiseOp describes the operands of an elementwise operation. Every operation reads A and
+// writes Y; some also read B.
 type ElementwiseOp struct {
 	Rows, Channels int
 	A, B, Y        FeatureMap
 	Acc            FeatureMap // optional, for the backward operations: added to Y
 }
 
-// launch returns the launch of a kernel whose arguments are maps, the geometry and then more. op is its
-// name in errors. If binary is set, the operation reads B.
+// launch returns the launch of the named kernel. The kernel's arguments are maps, then the
+// geometry, then more. op names the operation in errors. If binary is set, the operation reads
+// B.
 func (a ElementwiseOp) launch(t ElementType, op, kernel string, binary bool, maps []FeatureMap, more ...any) ([]Launch, error) {
 	c := argChecker{op: op}
 	c.requirePositive("rows", a.Rows)
@@ -217,7 +218,8 @@ func (a Pooling) windowArgs() []any {
 	return v
 }
 
-// lineGrid is for a kernel that processes a map of the given size line by line.
+// lineGrid returns the grid and the block for a kernel that processes a map of the given size
+// line by line.
 func (a Pooling) lineGrid(size [3]int) (grid, block [3]uint32) {
 	vectors := a.Channels / vector
 	bx := min(vectors, 64)
@@ -226,8 +228,9 @@ func (a Pooling) lineGrid(size [3]int) (grid, block [3]uint32) {
 	return [3]uint32{uint32((vectors + bx - 1) / bx), uint32(min(lines, gridLimit)), 1}, [3]uint32{uint32(bx), uint32(by), 1}
 }
 
-// Forward returns the launch of max_pool. It reads x once and writes y and, for each
-// output, an index of one byte: 11 bytes per output for 2×2 windows of 16-bit elements.
+// Forward returns the launch of max_pool, which reads x once and writes y and a one-byte index
+// for each output. For 2×2 windows of 16-bit elements, this is 11 bytes of memory traffic per
+// output.
 func (a Pooling) Forward(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "max pool"}
 	a.check(&c)

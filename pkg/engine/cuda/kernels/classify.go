@@ -112,11 +112,11 @@ func (a ElementwiseOp) TanhBackward(t ElementType) ([]Launch, error) {
 	return a.launch(t, "tanh backward", "tanh_backward", true, []FeatureMap{a.A, a.B, a.Acc, a.Y})
 }
 
-// SoftmaxCE describes the cross-entropy of softmax(z) with class indexes t: the mean over
-// Rows of −Σ q·log softmax(z), where q = Smoothing/Classes for each class, plus 1 −
-// Smoothing for class t. It also counts the correctly classified rows: those whose greatest
-// logit, or the first of several greatest logits, belongs to class t. Class indexes must be
-// integers from 0 to Classes−1.
+// SoftmaxCE describes the cross-entropy of softmax(z) with class indexes t: the mean over Rows
+// of −Σ q·log softmax(z). The target q of a class is Smoothing/Classes, plus 1 − Smoothing for
+// class t. Class indexes must be integers from 0 to Classes−1. The kernel also counts the
+// correctly classified rows: those whose greatest logit (the first of several equal ones)
+// belongs to class t.
 type SoftmaxCE struct {
 	Rows, Classes int     // Classes without padding
 	Z             Pointer // logits of the launch's element type, [Rows][ZPitch]
@@ -128,7 +128,7 @@ type SoftmaxCE struct {
 	Counts        Pointer // int64 [4]: number of rows classified correctly, 0, 0, 0; if the pointer is 0, nothing is counted
 	Accumulate    bool    // add to Counts instead of replacing them
 
-	// For Backward:
+	// Operands of Backward only:
 	DLoss   Pointer // float32 [1], the gradient of the loss; if the pointer is 0, the gradient is 1
 	Control Pointer // control block with the loss scale, a factor of the gradient; if the pointer is 0, the scale is 1
 	DZ      Pointer // [Rows][DZPitch]; the kernel writes zeros to the padding

@@ -49,12 +49,14 @@ func newTiling(rows, channels, blocks int) tiling {
 	}
 }
 
-// sharedBytes is for a reduction over rows with perThread floats per thread.
+// sharedBytes returns the size of a block's shared memory in a reduction over rows that needs
+// perThread floats per thread.
 func (t tiling) sharedBytes(perThread int) uint32 {
 	return t.block[0] * t.block[1] * uint32(4*perThread)
 }
 
-// flatGrid has at most mapBlocks blocks; kernels loop over the remaining elements in
+// flatGrid returns the grid and the block for n elements, of which a thread processes perThread
+// at a time. The grid has at most mapBlocks blocks; kernels loop over the remaining elements in
 // strides of the grid's size.
 func flatGrid(n, perThread int) (grid, block [3]uint32) {
 	blocks := (n + perThread*blockThreads - 1) / (perThread * blockThreads)
@@ -96,13 +98,14 @@ func (c *argChecker) requireOptionalMap(name string, m FeatureMap, channels int)
 	c.require(m.Pitch%vector == 0 && m.Pitch >= channels, "%s has pitch %d, want a multiple of %d and at least %d channels", name, m.Pitch, vector, channels)
 }
 
-// requireArray requires p to be present and aligned to alignment bytes.
+// requireArray records an error unless p is present and aligned to alignment bytes.
 func (c *argChecker) requireArray(name string, p Pointer, alignment Pointer) {
 	c.require(p != 0, "%s is absent", name)
 	c.require(p%alignment == 0, "%s at %#x is not aligned to %d bytes", name, uint64(p), alignment)
 }
 
-// requireChannelVectors requires arrays, by name, to be present and aligned for vectors.
+// requireChannelVectors records an error unless all arrays are present and aligned for vectors.
+// The keys are their names.
 func (c *argChecker) requireChannelVectors(arrays map[string]Pointer) {
 	for name, p := range arrays {
 		c.requireArray(name, p, pointAlignment)

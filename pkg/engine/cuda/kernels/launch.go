@@ -51,8 +51,8 @@ type FeatureMap struct {
 	Pitch int // elements from one row to the next, a multiple of 8
 }
 
-// Channels returns the part of m that starts at channel offset, a multiple of 8, such as an
-// operand of a concatenation.
+// Channels returns the part of m that starts at channel offset, for example an operand of a
+// concatenation. offset must be a multiple of 8.
 func (m FeatureMap) Channels(t ElementType, offset int) FeatureMap {
 	m.Data += Pointer(offset * t.Bytes())
 	return m
@@ -70,7 +70,7 @@ type Launch struct {
 // ParamKind is the C type of a kernel parameter.
 type ParamKind uint8
 
-// The kinds of parameters. signature.newKernel depends on their order.
+// Kinds of parameters. kernelSignature.newKernel depends on their order.
 const (
 	KindPointer ParamKind = iota // 8 bytes
 	KindInt64                    // long long, 8 bytes

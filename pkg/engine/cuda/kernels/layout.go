@@ -50,9 +50,9 @@ const (
 	transposeShared = transposeEdge * (transposeEdge + 1) * 4
 )
 
-// Transposition describes a change of layout between planar float32
-// [Batch][Channels][Spatial] and channels-last rows of the launch's element type. With F32,
-// and the number of filters as Batch, it converts weights between KCRS and KRSC.
+// Transposition describes a change of layout between planar float32 [Batch][Channels][Spatial]
+// and channels-last rows of the launch's element type. It can also convert weights between the
+// layouts KCRS and KRSC: the element type is then F32, and Batch is the number of filters.
 type Transposition struct {
 	Batch, Channels, Spatial int
 	Padded                   int     // number of channels written per row; channels from Channels on are zero
@@ -61,8 +61,8 @@ type Transposition struct {
 	Pitch                    int
 }
 
-// ToRows returns the launch of nchw_to_nhwc, or of the faster nchw_to_rows if each row is a
-// single aligned vector of 8 channels.
+// ToRows returns the launch of nchw_to_nhwc. If each row is a single aligned vector of 8
+// channels, it returns the launch of nchw_to_rows instead, which is faster.
 func (a Transposition) ToRows(t ElementType) ([]Launch, error) {
 	grid, block, err := a.launchGeometry("nchw to nhwc", t, a.Padded)
 	if err != nil {
@@ -90,8 +90,8 @@ func (a Transposition) ToPlanar(t ElementType) ([]Launch, error) {
 	return l.result()
 }
 
-// launchGeometry validates the arguments. padded is the number of channels per row,
-// including padding, that the kernel accesses.
+// launchGeometry validates the arguments and returns the grid and the block. padded is the
+// number of channels per row that the kernel accesses, including padding.
 func (a Transposition) launchGeometry(op string, t ElementType, padded int) (grid, block [3]uint32, err error) {
 	c := argChecker{op: op}
 	c.requirePositive("batch", a.Batch)
@@ -155,22 +155,21 @@ func (a Normalization) Launches(t ElementType) ([]Launch, error) {
 	return l.result()
 }
 
-// Augmentation describes a kernel that crops, rotates and flips samples of a data set in
-// device memory, which contains planar bytes [sample][Channels][D][H][W]. The results are
-// the same as in pkg/data: the augmentation of a sample depends only on the seed and the
-// epoch in ControlBlock and on the sample's index. Images and masks need two launches with
-// equal options, except that masks must not have jitter. In 2-D, Size[0] and Out[0] are 1.
+// Augmentation describes a kernel that crops, rotates and flips samples of a data set in device
+// memory. The data set consists of planar bytes [sample][Channels][D][H][W]. The results are
+// the same as in pkg/data: the augmentation of a sample depends only on the seed, the epoch in
+// ControlBlock and the sample's index. Images and masks need two launches with equal options,
+// except that masks must not have jitter. In 2-D, Size[0] and Out[0] are 1.
 //
-// The random numbers of a sample come from the same stream as in pkg/data, in the following
-// order, and are also drawn for augmentations that are off. In 2-D: y and x of the crop,
-// one of 4 flips, one of 4 rotations, brightness, contrast. In 3-D: z, y and x of the crop,
-// one of 8 flips, one of the 24 rotations of the cube, brightness, contrast. Rotation r of
-// the cube permutes the axes by permutation r/4, but only if the output is a cube. Then r%4
-// selects the mirrored axes: an even number of them, or an odd number if the permutation is
-// odd. A flip mirrors further axes.
+// The random numbers of a sample come from the same stream as in pkg/data. They are drawn in
+// the following order, even for augmentations that are off. In 2-D: y and x of the crop, one of
+// 4 flips, one of 4 rotations, brightness, contrast. In 3-D: z, y and x of the crop, one of 8
+// flips, one of the 24 rotations of the cube, brightness, contrast. If the output is a cube,
+// rotation r permutes the axes by permutation r/4. Then r%4 selects the mirrored axes: an even
+// number of them, or an odd number if the permutation is odd. A flip mirrors further axes.
 //
-// Jitter: v' = min(max((v − ½)·contrast + ½ + brightness, 0), 1), where brightness is
-// uniform in ±Brightness and contrast is uniform in 1±Contrast.
+// Jitter: v' = min(max((v − ½)·contrast + ½ + brightness, 0), 1), where brightness is uniform
+// in ±Brightness and contrast is uniform in 1±Contrast.
 type Augmentation struct {
 	PixelConversion
 	Batch                int

@@ -4,7 +4,7 @@ package kernels
 // of an H200, because each thread has only 8 bytes of loads in flight.
 const maxLossBlocks = 1056
 
-// LossPartialSumFloats is the size of Partial of BCE, L1 and SoftmaxCE in floats.
+// LossPartialSumFloats is the size, in floats, of the field Partial of BCE, L1 and SoftmaxCE.
 const LossPartialSumFloats = maxLossBlocks * 8
 
 // BCE describes the binary cross-entropy of logits z with targets t from 0 to 1: the mean
@@ -21,7 +21,7 @@ type BCE struct {
 	Counts         Pointer // int64 [4]: TP, FP, FN, TN; if the pointer is 0, nothing is counted
 	Accumulate     bool    // add to Counts instead of replacing them
 
-	// For Backward:
+	// Operands of Backward only:
 	DLoss   Pointer // float32 [1], the gradient of the loss; if the pointer is 0, the gradient is 1
 	Control Pointer // control block with the loss scale, a factor of the gradient; if the pointer is 0, the scale is 1
 	DZ      Pointer // [Rows][DZPitch]; the kernel writes zeros to the padding
@@ -141,7 +141,8 @@ func (a DiceBCE) check(c *argChecker, t ElementType) {
 	c.require(a.Weight >= 0 && a.Weight <= 1, "weight of the Dice term is %g, want 0 to 1", a.Weight)
 }
 
-// addMapSums adds the sums of each map, and returns the number of maps and the sums.
+// addMapSums adds the launches that compute the sums of each map to l. It returns the number of
+// maps and the address of the sums.
 func (a DiceBCE) addMapSums(l *launchList, t ElementType) (maps int, sums Pointer) {
 	maps = a.Rows / a.Points * a.Channels
 	chunks := diceChunksPerMap(maps, a.Points)
@@ -162,7 +163,7 @@ type HeadConvolution struct {
 	Bias           Pointer    // float32 [1]; 0: no bias
 	Z              Pointer    // float32, dense [Rows]
 
-	// For BackwardData and BackwardWeights:
+	// Operands of BackwardData and BackwardWeights:
 	DZ      Pointer // float32, dense [Rows]
 	DX      FeatureMap
 	Acc     FeatureMap // optional: added to dx

@@ -3,16 +3,16 @@ package kernels
 // ReLUMask selects how the backward pass finds where the ReLU's input was positive.
 type ReLUMask int
 
-// The ways to determine the mask.
+// Ways to determine where the input of the ReLU was positive.
 const (
 	MaskNone      ReLUMask = iota // no mask: there is no ReLU
 	MaskRecompute                 // recompute y from x, which avoids reading y; impossible if a map was added before the ReLU
 	MaskOutput                    // read the output y
 )
 
-// PartialSumFloats returns the size, in floats, of the scratch memory for sums over the rows
-// of a map of rows × channels: the field Partial of BatchNorm, BatchNormGrad, BiasGrad and
-// HeadConvolution. The memory may be reused after the launches.
+// PartialSumFloats returns the size, in floats, of the field Partial of BatchNorm,
+// BatchNormGrad, BiasGrad and HeadConvolution. This scratch memory contains sums over the rows
+// of a map of rows × channels. It may be reused after the launches.
 func PartialSumFloats(rows, channels int) int {
 	t := newTiling(rows, channels, reduceBlocks)
 	return t.chunks * (2*channels + vector)
@@ -229,7 +229,8 @@ const columnBlockSide = 32
 // float64 per thread.
 const columnSharedBytes = columnBlockSide * columnBlockSide * 2 * 8
 
-// gridCovering returns enough blocks for n elements, perBlock in each.
+// gridCovering returns a grid with enough blocks for n elements, if each block processes
+// perBlock elements.
 func gridCovering(n, perBlock int) [3]uint32 {
 	return [3]uint32{uint32((n + perBlock - 1) / perBlock), 1, 1}
 }
@@ -250,8 +251,8 @@ func (l *launchList) addUntyped(name string, grid, block [3]uint32, shared uint3
 	l.add(k, err, grid, block, shared, values)
 }
 
-// add adds a launch of k. If err, the error of looking up k, is not nil, add only records
-// it.
+// add appends a launch of k. err is the error of looking up k; if it is not nil, add only
+// records it.
 func (l *launchList) add(k Kernel, err error, grid, block [3]uint32, shared uint32, values []any) {
 	if l.err != nil {
 		return
@@ -268,8 +269,8 @@ func (l *launchList) add(k Kernel, err error, grid, block [3]uint32, shared uint
 	l.launches = append(l.launches, Launch{Kernel: k.Name, Grid: grid, Block: block, Shared: shared, Args: args})
 }
 
-// addSumChunks sums each column of partial [chunks][pitch]: the first n0 columns to out0,
-// the next n1 to out1.
+// addSumChunks appends a launch that sums each column of partial [chunks][pitch]. The sums of
+// the first n0 columns are written to out0, and those of the next n1 columns to out1.
 func (l *launchList) addSumChunks(partial Pointer, pitch, chunks int, out0 Pointer, n0 int, out1 Pointer, n1 int) {
 	l.addUntyped("sum_chunks", gridCovering(n0+n1, columnBlockSide), [3]uint32{columnBlockSide, columnBlockSide, 1}, columnSharedBytes/2,
 		partial, pitch, chunks, out0, n0, out1, n1)

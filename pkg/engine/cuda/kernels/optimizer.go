@@ -13,8 +13,8 @@ const (
 	ControlHostBytes = 32
 )
 
-// ControlBlock contains what changes from step to step, and so cannot be in captured
-// graphs.
+// ControlBlock contains the values that change from step to step. They are in device memory,
+// because captured graphs cannot contain them.
 type ControlBlock struct {
 	// Set by the host (bytes 0 to 31):
 	LearningRate float32
@@ -51,7 +51,7 @@ func (c ControlBlock) Bytes() []byte {
 	return append(b, make([]byte, 4)...)
 }
 
-// DecodeControl decodes ControlBytes bytes.
+// DecodeControl decodes a ControlBlock from b, which has ControlBytes bytes.
 func DecodeControl(b []byte) ControlBlock {
 	le := binary.LittleEndian
 	f := func(at int) float32 { return math.Float32frombits(le.Uint32(b[at:])) }

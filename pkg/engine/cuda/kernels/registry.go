@@ -58,11 +58,11 @@ var typedKernels = [...]kernelSignature{
 	{"augment_3d", "p:src p:samples p:stored p:control p:dst i:dst_pitch p:mean p:invstd i:channels i:padded i:depth i:height i:width i:out_depth i:out_height i:out_width i:flags f:divisor l:brightness l:contrast"},
 }
 
-// poolParams lists the geometry of a pooling kernel, each in the order depth, height,
-// width.
+// poolParams lists the parameters for the geometry of a pooling kernel, with the dimensions in
+// the order depth, height, width.
 const poolParams = "i:batch i:in_d i:in_h i:in_w i:out_d i:out_h i:out_w i:kernel_d i:kernel_h i:kernel_w i:stride_d i:stride_h i:stride_w i:pad_d i:pad_h i:pad_w"
 
-// untypedKernels lists the kernels that do not depend on an ElementType.
+// untypedKernels lists the kernels that exist only once, for all element types.
 var untypedKernels = [...]kernelSignature{
 	{"bn_finalize", "p:partial i:chunks l:rows l:rows_per_chunk i:channels f:epsilon f:momentum p:mean p:invstd p:running_mean p:running_var"},
 	{"bn_sums", "p:sum p:square l:rows i:channels f:epsilon f:momentum p:mean p:invstd p:running_mean p:running_var"},

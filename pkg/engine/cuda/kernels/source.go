@@ -78,7 +78,8 @@ func typedFiles() []sourceFile {
 	}
 }
 
-// expandMacros appends suffix to kernel names; it is "" for an untyped file.
+// expandMacros expands the macros in f and appends suffix to the kernel names. suffix is "" for
+// a file that does not depend on the element type.
 func (f sourceFile) expandMacros(suffix string) string {
 	text := typedMacro.ReplaceAllString(f.text, "${1}_"+suffix)
 	text = kernelMacro.ReplaceAllStringFunc(text, func(head string) string {
@@ -103,10 +104,10 @@ func (t ElementType) expandFiles(files ...sourceFile) string {
 
 var expandedPrelude = sync.OnceValue(func() string { return sourceFile{"prelude.cu", preludeSource}.expandMacros("") })
 
-// Source returns the CUDA C++ source of the kernels in ListKernels(types...) as one
-// translation unit without includes, in which every kernel begins with extern "C"
-// __global__ void. Without types it contains the kernels for all types. Compiling only F32,
-// which losses and masks need, and the type of activations is faster.
+// Source returns the CUDA C++ source of the kernels in ListKernels(types...) as one translation
+// unit without includes. Every kernel begins with extern "C" __global__ void. Without types,
+// Source contains the kernels for all types. For speed, compile only the type of activations
+// and F32, which losses and masks need.
 func Source(types ...ElementType) string {
 	if len(types) == 0 {
 		types = []ElementType{F32, F16, BF16}
@@ -122,13 +123,14 @@ func Source(types ...ElementType) string {
 	return b.String()
 }
 
-// Unit is a translation unit.
+// Unit is a translation unit that contains some of the kernels.
 type Unit struct {
 	Name   string // "batchnorm_bf16.cu"
 	Source string
 }
 
-// Units divides the kernels in ListKernels(types...) for compilation in parallel.
+// Units divides the kernels in ListKernels(types...) into translation units that can be
+// compiled in parallel.
 func Units(types ...ElementType) []Unit {
 	if len(types) == 0 {
 		types = []ElementType{F32, F16, BF16}

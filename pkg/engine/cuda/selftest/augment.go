@@ -19,7 +19,7 @@ func (p *sandbox) uploadIndexes(indexes []int) kernels.Pointer {
 	return p.uploadInput(b)
 }
 
-// planarToRows converts planar samples to rows with padded channels.
+// planarToRows converts planar samples to rows whose channels are padded to the given number.
 func planarToRows(v []float32, channels, padded, spatial int) []float64 {
 	rows := make([]float64, len(v)/channels*padded)
 	for i, f := range v {
@@ -97,8 +97,8 @@ func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
 	return axis, mirror
 }
 
-// measureAugment3DMismatch compares the kernel with loops by kernels.Augmentation's
-// definition.
+// measureAugment3DMismatch compares the results of kernel augment_3d with loops that follow the
+// definition in kernels.Augmentation.
 func measureAugment3DMismatch(p *sandbox) float64 {
 	const samples, channels, padded, brightness, contrast = 30, 2, 8, 0.2, 0.4
 	size, out := [3]int{6, 7, 8}, [3]int{4, 4, 4}

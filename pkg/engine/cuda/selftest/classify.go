@@ -7,7 +7,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// linearOperations includes the last layers of ResNets.
+// linearOperations returns fully connected layers and their gradients, such as the last layer
+// of a ResNet.
 func (t *tester) linearOperations() []operation {
 	list := [][3]int{{1, 8, 8}, {5, 19, 10}, {3, 200, 37}} // samples, inputs, outputs
 	if t.options.Large {
@@ -98,7 +99,8 @@ func scaleDownLossOperands(i int, v []float32, _ [][]float32) {
 	}
 }
 
-// padOperations pads unequally before and after a map. The expected results are exact.
+// padOperations returns paddings of a map of shape s, with different sizes before and after the
+// map. Their expected results are exact.
 func padOperations(s []int) []operation {
 	n := len(s) - 2
 	attr := plan.Attr{Pad: []int{1, 0, 2}[:n], PadEnd: []int{0, 2, 1}[:n]}

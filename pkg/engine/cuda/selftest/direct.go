@@ -26,8 +26,8 @@ type launchCheck struct {
 	run         func(p *sandbox) float64
 }
 
-// checkDirectLaunches runs the checks of kernels that cannot be checked as an operation of
-// a plan, such as those of the optimizers.
+// checkDirectLaunches checks kernels that are not an operation of a plan, such as those of the
+// optimizers.
 func (t *tester) checkDirectLaunches() error {
 	for _, c := range append([]launchCheck{
 		{"fill_u32", "4097 words", 0, measureFillMismatch},
@@ -68,8 +68,8 @@ func (t *tester) checkDirectLaunches() error {
 	return nil
 }
 
-// sandbox contains the GPU memory of one directCheck. Each block has margins that no kernel
-// may change. After the first error its methods do nothing.
+// sandbox contains the GPU memory of one launchCheck. Each block has margins that no kernel may
+// change. After the first error its methods do nothing.
 type sandbox struct {
 	*tester
 	gpu    probe.GPU
@@ -124,7 +124,7 @@ func (p *sandbox) uploadInOut(data []byte) kernels.Pointer {
 	return ptr
 }
 
-// newOutput allocates n bytes, filled with 0xff, which is NaN in every type.
+// newOutput allocates n bytes on the GPU and fills them with 0xff, which is NaN in every type.
 func (p *sandbox) newOutput(n int) kernels.Pointer {
 	if p.err != nil {
 		return 0
@@ -165,8 +165,8 @@ func (p *sandbox) readBytes(at kernels.Pointer, n int) []byte {
 	return data
 }
 
-// checkAndFree returns an error if kernels changed a margin or an operand that uploadInput
-// copied, or if an earlier call failed. It frees the memory in any case.
+// checkAndFree frees the memory. It returns an error if an earlier call failed, or if a kernel
+// changed a margin or an operand that uploadInput copied.
 func (p *sandbox) checkAndFree() error {
 	for _, m := range p.blocks {
 		all := p.readBytes(kernels.Pointer(m.ptr), int(m.size()))
@@ -188,7 +188,7 @@ func (p *sandbox) checkAndFree() error {
 	return p.err
 }
 
-// measureFillMismatch runs fill_u32 and returns the mismatch of its result.
+// measureFillMismatch returns the mismatch of the result of fill_u32.
 func measureFillMismatch(p *sandbox) float64 {
 	const n = 4097
 	to := p.newOutput(4 * n)
@@ -200,8 +200,9 @@ func measureFillMismatch(p *sandbox) float64 {
 	return maxRelativeError(p.readElements(to, device.F32, n), want)
 }
 
-// measureCastMismatch returns the greatest mismatch of the casts. Each bit must be equal,
-// since rounding to nearest, ties to even, is well defined.
+// measureCastMismatch returns the greatest mismatch of the casts between float32 and the
+// precision. All bits must be equal, since rounding to nearest, ties to even, has only one
+// result.
 func measureCastMismatch(p *sandbox) float64 {
 	const n = 4099
 	v := make([]float32, n)
@@ -241,7 +242,6 @@ func measureTransposeMismatch(p *sandbox, batch, channels, spatial int) float64 
 	return max(maxRelativeError(p.readElements(rows, p.low, len(want)), want), maxRelativeError(p.readElements(back, device.F32, n), number.ToFloat64(v)))
 }
 
-// randomBytes returns n random bytes.
 func (p *sandbox) randomBytes(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -340,8 +340,8 @@ func measureBCEMismatch(p *sandbox) float64 {
 	return max(maxRelativeError(p.readElements(a.Loss, device.F32, 1), []float64{loss}), maxRelativeError(p.readElements(a.DZ, device.F32, n), dz))
 }
 
-// optimizerMemory contains the GPU memory of an optimizer, and for comparison the weights
-// and slots of optim.Apply.
+// optimizerMemory contains the state of an optimizer twice: in GPU memory, and as the weights
+// and slots that optim.Apply updates for comparison.
 type optimizerMemory struct {
 	n           int
 	w, g        kernels.Pointer
@@ -353,7 +353,7 @@ type optimizerMemory struct {
 	rule        optim.Update
 }
 
-// newOptimizerMemory returns the memory for an update of n random weights by rule.
+// newOptimizerMemory returns the memory for n random weights that rule updates.
 func newOptimizerMemory(p *sandbox, n int, rule optim.Update) *optimizerMemory {
 	v := make([]float32, n)
 	for i := range v {
@@ -440,8 +440,8 @@ func measureSGDMismatch(p *sandbox) float64 {
 	return s.weightsMismatch(p)
 }
 
-// weightsMismatch returns the mismatch of the weights. It is infinite if the low-precision
-// copies are not the rounded weights.
+// weightsMismatch compares the weights on the GPU with those of optim.Apply. It returns
+// infinity if the low-precision copies differ from the rounded weights.
 func (s *optimizerMemory) weightsMismatch(p *sandbox) float64 {
 	w := p.readBytes(s.w, 4*s.n)
 	if !bytes.Equal(p.readBytes(s.update.Low, s.n*p.low.Size()), number.Encode(p.low, number.Decode(device.F32, w))) {
@@ -468,7 +468,7 @@ func measureGatherRowsMismatch(p *sandbox) float64 {
 }
 
 // measureThroughputTestMismatch returns the greatest mismatch of the results of the kernels
-// with which a GPU's peak arithmetic speed is measured.
+// that measure a GPU's peak arithmetic speed.
 func measureThroughputTestMismatch(p *sandbox) float64 {
 	const blocks, turns, n = 2, 11, 2 * 256
 	worst := 0.0

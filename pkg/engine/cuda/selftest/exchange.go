@@ -17,7 +17,8 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// oneRankSync exchanges the buckets of one rank through NCCL, which must not change them.
+// oneRankSync is a GradSync of a single rank. It exchanges the buckets through NCCL, which must
+// not change them.
 type oneRankSync struct {
 	lib  *nccl.Library
 	comm nccl.Comm
@@ -39,8 +40,9 @@ func (oneRankSync) Capabilities() engine.SyncCapabilities {
 
 // checkNCCLExchange checks those parts of an NCCL exchange that need only one GPU: creating a
 // communicator, exchanging buckets in a stream during the backward pass, and capturing the
-// exchange in a graph. With one rank, the mean leaves every bit unchanged. It does not cover
-// several ranks: their connections, the order of their calls, and the failure of one.
+// exchange in a graph. With one rank, the mean must not change any bit. The check does not
+// cover what needs several ranks: their connections, the order of their calls, and the failure
+// of a rank.
 func (t *tester) checkNCCLExchange() error {
 	const name = "steps that exchange by NCCL, one rank"
 	if !t.isSelected(name) {
@@ -71,8 +73,8 @@ func (t *tester) checkNCCLExchange() error {
 	return nil
 }
 
-// trainWithExchange trains on random data from seed, with an exchange through NCCL and
-// captured graphs if exchange and graph are set.
+// trainWithExchange trains on random data from seed. If exchange is set, it exchanges gradients
+// through NCCL. If graph is set, it captures steps in CUDA graphs.
 func (t *tester) trainWithExchange(g *nn.Graph, p *plan.Program, seed uint64, exchange, graph bool) (all trainingResults, err error) {
 	e, err := t.startEngine(func(o *engine.Options) { o.Graph = graph })
 	if err != nil {

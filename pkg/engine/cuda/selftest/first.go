@@ -16,15 +16,15 @@ import (
 // FirstReport contains the results that should be collected first on a machine with a GPU,
 // so that work can continue without a GPU if the machine is no longer available.
 type FirstReport struct {
-	// DeviceProperties is cuDNN's description of the GPU, from which cuDNN can compile plans
-	// for this GPU on another machine. If it is not available, Missing is the reason.
+	// DeviceProperties is cuDNN's description of the GPU. With it, cuDNN can compile plans for
+	// this GPU on another machine. If it is not available, Missing is the reason.
 	DeviceProperties json.RawMessage `json:"device_properties,omitempty"`
 	Missing          string          `json:"device_properties_missing,omitempty"`
 	Checks           []Check         `json:"checks"` // of complete steps of small networks in bf16
 }
 
-// CollectFirstReport collects a FirstReport on the first GPU. After an error, the report
-// contains the results that were collected before the error.
+// CollectFirstReport collects a FirstReport on the first GPU. If it returns an error, the
+// report contains what was collected before.
 func CollectFirstReport(ctx context.Context) (FirstReport, error) {
 	libraries, err := stack.Open(clib.NewSearch(clib.Environment{}))
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 )
 
 // checkResidualFusions checks convolutions with a bias and a residual sum, and data gradients
-// that are added to another gradient. It checks all plans of cuDNN that compute each of
-// them in one graph, and the engine's own kernels after a plain convolution.
+// that are added to another gradient. For each it checks all cuDNN plans that compute
+// everything in one graph, and a plain convolution followed by the engine's own kernels.
 func (t *tester) checkResidualFusions() error {
 	for _, s := range [][]int{{2, 16, 9, 13, 24}, {3, 21, 7, 5, 13}} {
 		y := []int{s[0], s[4], s[2], s[3]}
@@ -45,9 +45,9 @@ func (t *tester) checkResidualFusions() error {
 }
 
 // newNormGradientProgram returns a program with a batch norm, ReLU, a convolution and their
-// gradients. cuDNN may compute the sums of the batch norm's gradient in the graph of the data
-// gradient. The outputs are the result of the convolution and the gradients of its weights, of
-// x, gamma and beta.
+// gradients. For the graph of the data gradient, cuDNN may also compute the sums of the batch
+// norm's gradient. The outputs are the result of the convolution and the gradients of its
+// weights, of x, gamma and beta.
 func newNormGradientProgram(s []int) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 2}
 	add := func(role plan.TensorRole, name string, shape ...int) int {
@@ -75,8 +75,8 @@ func newNormGradientProgram(s []int) *plan.Program {
 	return p
 }
 
-// checkNormGradientGraphs checks data gradients that also compute the sums for the batch norm's
-// gradient, with every plan.
+// checkNormGradientGraphs checks, with every plan, data gradients that also compute the sums
+// for the gradient of the batch norm before the convolution.
 func (t *tester) checkNormGradientGraphs() error {
 	if t.precision != "fp16" {
 		return nil
@@ -97,8 +97,8 @@ func (t *tester) checkNormGradientGraphs() error {
 	return nil
 }
 
-// checkNormProgram checks a program of newNormGradientProgram first as a step, with the given
-// bound, then each plan of its data gradient.
+// checkNormProgram checks a program of newNormGradientProgram. It first runs it as a step,
+// whose error must be at most bound, and then each plan of the data gradient.
 func (t *tester) checkNormProgram(s []int, c Check, bound float64) (err error) {
 	p := newNormGradientProgram(s)
 	values := map[string][]float32{}
@@ -169,8 +169,9 @@ func (t *tester) runProgram(x engine.Executable, values map[string][]float32) (a
 	return all, nil
 }
 
-// checkNormPlans runs every cuDNN plan of the data gradient that also computes the sums, and
-// compares the gradients of the batch norm before it. It sets the error and the detail of c.
+// checkNormPlans runs every cuDNN plan that computes the data gradient and the sums of the
+// batch norm's gradient in one graph. It compares dx, dgamma and dbeta with want, and sets the
+// error and the detail of c.
 func (t *tester) checkNormPlans(x probe.Executable, c *Check, want [][]float64) error {
 	plans := 0
 	all, err := x.RunPlans(plan.OpConvBackwardData, func(p probe.PlanResult) error {

@@ -6,8 +6,9 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// allOperations includes first layers, channel counts that do not fill a block, maps
-// smaller than a tile, sums over several blocks, strides, and windows of all kinds.
+// allOperations returns the operations to check. Their shapes cover first layers, channel
+// counts that do not fill a block, maps smaller than a tile, sums over several blocks, strides,
+// and windows of all kinds.
 func (t *tester) allOperations() []operation {
 	var all []operation
 	all = append(all, t.convOperations()...)
@@ -94,7 +95,8 @@ func (t *tester) transposedConvOperations() []operation {
 	return all
 }
 
-// normOperations uses a mean far from zero in the forward pass, to reveal cancellation.
+// normOperations returns batch norms and their gradients for a map of shape s. In the forward
+// pass the mean is far from zero, to reveal cancellation.
 func (t *tester) normOperations(s []int) []operation {
 	c := []int{s[1]}
 	far := func(i int, v []float32, _ [][]float32) {
@@ -151,7 +153,7 @@ func roundTargetsToMask(i int, v []float32, _ [][]float32) {
 	}
 }
 
-// channelOperations have exact results.
+// channelOperations returns operations that copy channels. Their expected results are exact.
 func (t *tester) channelOperations() []operation {
 	var all []operation
 	for _, c := range [][2]int{{8, 16}, {3, 5}, {5, 24}, {7, 9}} {
@@ -166,7 +168,8 @@ func (t *tester) channelOperations() []operation {
 	return all
 }
 
-// poolOperations has windows that touch, overlap or leave gaps, and contain equal maxima.
+// poolOperations returns poolings whose windows touch, overlap or leave gaps, and contain equal
+// maxima.
 func (t *tester) poolOperations() []operation {
 	var all []operation
 	coarse := func(i int, v []float32, _ [][]float32) {
@@ -195,7 +198,8 @@ func (t *tester) poolOperations() []operation {
 	return all
 }
 
-// writeMaxima writes the maximum of each window of x to out; s and y are their shapes.
+// writeMaxima writes the maximum of each window of x to out. s is the shape of x, and y is the
+// shape of out.
 func writeMaxima(x, out []float32, s, y []int, window, stride int) {
 	for i := range out {
 		plane, r, c := i/(y[2]*y[3]), i/y[3]%y[2]*stride, i%y[3]*stride

@@ -26,7 +26,7 @@ type trainingResults struct {
 	kernels   []string
 }
 
-// readStates sets r.after.
+// readStates sets r.after to the values of all tensors of x that outlive a step.
 func (r *trainingResults) readStates(x engine.Executable) error {
 	for _, name := range x.Names() {
 		v, err := x.Get(name)
@@ -124,7 +124,8 @@ func (t *tester) trainOnNewEngine(graph, fuse bool, g *nn.Graph, p *plan.Program
 	return t.train(e, g, p, seed)
 }
 
-// loadWithNaNMemory sets g's initial values, on a GPU after filling the memory with NaN.
+// loadWithNaNMemory loads p and sets g's initial values. On a GPU it first fills the memory
+// with NaN.
 func loadWithNaNMemory(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (engine.Executable, error) {
 	x, err := e.Load(p, nil)
 	if err != nil {
@@ -142,8 +143,8 @@ func loadWithNaNMemory(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint6
 	return x, nil
 }
 
-// train runs networkSteps steps on random batches, which depend on seed: the last step with
-// SGD, the others with Adam.
+// train runs networkSteps steps on random batches from seed. The last step uses SGD, the others
+// Adam.
 func (t *tester) train(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (all trainingResults, err error) {
 	x, err := loadWithNaNMemory(e, g, p, seed)
 	if err != nil {

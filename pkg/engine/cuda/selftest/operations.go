@@ -57,7 +57,8 @@ func (o operation) title() string {
 	return o.name
 }
 
-// operandName is for operands (kind "in") and results (kind "out").
+// operandName returns the name of operand i (if kind is "in") or of result i (if kind is
+// "out").
 func operandName(kind string, i int) string { return fmt.Sprint(kind, i) }
 
 func (o operation) newProgram() *plan.Program {
@@ -98,8 +99,8 @@ func (t *tester) checkOperations() error {
 	return nil
 }
 
-// checkOperation checks one operation with two sets of operands, so that a result left over
-// from the first run is noticed in the second.
+// checkOperation checks one operation with two sets of operands. If the second run does not
+// overwrite a result of the first, the check fails.
 func (t *tester) checkOperation(o operation) error {
 	c := Check{Name: o.title(), Shape: o.String(), Bound: o.bound}
 	loaded, err := t.engine.Load(o.newProgram(), nil)
@@ -220,10 +221,10 @@ func isLossGradient(op plan.Op) bool {
 	return op == plan.OpBCEWithLogitsBackward || op == plan.OpL1Backward || op == plan.OpSoftmaxCrossEntropyBackward || op == plan.OpDiceBCEBackward
 }
 
-// checkEveryPlan runs each cuDNN plan for x's convolution, because tuning may choose any of
-// them. The result is filled with NaN first. The bound is eight times as large for the less
-// accurate algorithms: Winograd's, and those that, according to cuDNN, compute sums in a lower
-// precision.
+// checkEveryPlan runs every cuDNN plan of x's convolution, because tuning may choose any of
+// them. It fills the result with NaN before each. The error bound is eight times as large for
+// less accurate algorithms: Winograd's, and those that, according to cuDNN, compute sums in a
+// lower precision.
 func (t *tester) checkEveryPlan(x probe.Executable, o operation, want []float64) error {
 	c := Check{Name: o.title() + ", every plan", Shape: o.String(), Bound: o.bound}
 	lossy := Check{Name: o.title() + ", every plan with reduced precision", Shape: c.Shape, Bound: 8 * o.bound}
@@ -273,7 +274,8 @@ func (t *tester) addPlanMismatch(c *Check, p probe.PlanResult, mismatch float64)
 	}
 }
 
-// describeMissingPlans ends a check's Detail with the graphs without a plan, if any.
+// describeMissingPlans returns the end of a check's Detail: the reason why some graphs have no
+// plan, or "" if missing is nil.
 func describeMissingPlans(missing error) string {
 	if missing == nil {
 		return ""
@@ -281,8 +283,9 @@ func describeMissingPlans(missing error) string {
 	return fmt.Sprintf("; without %v", missing)
 }
 
-// checkBiasReLUFusions checks convolutions with bias and ReLU: every plan of cuDNN that computes
-// them in one graph, and the engine's own kernels after a plain convolution.
+// checkBiasReLUFusions checks convolutions with bias and ReLU. For each it checks all cuDNN
+// plans that compute everything in one graph, and a plain convolution followed by the engine's
+// own kernels.
 func (t *tester) checkBiasReLUFusions() error {
 	for _, s := range [][]int{{2, 16, 9, 13, 24}, {1, 8, 16, 16, 8}, {3, 21, 7, 5, 13}} {
 		o := operation{
@@ -304,8 +307,9 @@ func (t *tester) checkReLUFusion(o operation) error {
 	return t.checkFused(o, p, plan.Kernel{Op: plan.OpReLU, Name: "layer", In: []int{p.Outputs[0]}})
 }
 
-// checkFused appends the kernel next to program p, which contains only o, and checks that one
-// task computes both correctly. It first runs a step with the task, then checks each plan.
+// checkFused checks that one task computes two kernels correctly: o, which is the only kernel
+// of p, and next, which checkFused appends to p. It first runs a step with the task, then each
+// plan.
 func (t *tester) checkFused(o operation, p *plan.Program, next plan.Kernel) (err error) {
 	raw := p.Outputs[0]
 	p.Tensors = append(p.Tensors, p.Tensors[raw])

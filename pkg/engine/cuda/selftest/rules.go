@@ -47,8 +47,8 @@ func newRuleTestLayers() (list []kernels.LayerRange, n int) {
 	}, big + 8520
 }
 
-// measureRuleMismatch compares several steps with optim.Apply64. The third has an infinite
-// gradient, so it must skip the update.
+// measureRuleMismatch compares several steps of the kernels for u with optim.Apply64. The third
+// step has an infinite gradient, so it must skip the update.
 func measureRuleMismatch(p *sandbox, u optim.Update) float64 {
 	list, n := newRuleTestLayers()
 	w := make([]float32, n)

@@ -33,9 +33,9 @@ type Check struct {
 	Name  string `json:"name"`  // "batch_norm training", "conv backward data, every plan"
 	Type  string `json:"type"`  // "fp32", "tf32", "bf16" or "fp16"
 	Shape string `json:"shape"` // shapes of the operands
-	// Error is the greatest absolute difference of an element, relative to the greatest
-	// expected element, unless Name says otherwise. Bound is the greatest Error that
-	// passes.
+	// Error is the greatest absolute difference between an actual and an expected element,
+	// relative to the greatest expected element. Some checks measure something else, which Name
+	// then says. The check passes if Error is at most Bound.
 	Error   float64  `json:"error"`
 	Bound   float64  `json:"bound"`
 	OK      bool     `json:"ok"`
@@ -49,8 +49,8 @@ type Options struct {
 	Precisions []string // a subset of Precisions(); nil: all of them
 	Seed       uint64   // seed of the random data
 	Large      bool     // also use shapes of real networks, whose sums need many blocks
-	// Only selects the checks whose names contain this text; if it is empty, all checks
-	// run. If it is not empty, the check that every kernel ran is left out.
+	// Only selects the checks whose names contain this text. If it is empty, all checks run,
+	// and also the check that every kernel has been launched.
 	Only   string
 	Report func(Check)
 }
@@ -208,7 +208,7 @@ func (t *tester) isForOtherPrecision(name string) bool {
 	return t.low != device.F32 && strings.HasSuffix(name, "_"+kernels.F32.String())
 }
 
-// addCheck sets the verdict of a check, stores the check and reports it.
+// addCheck sets c.OK, stores c and reports it.
 func (t *tester) addCheck(c Check) {
 	c.Type = t.precision
 	c.OK = c.Error <= c.Bound

@@ -16,8 +16,8 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// localAccumulator is a GradSync of one rank that accumulates gradients. It accumulates those
-// of the reference engine on the host.
+// localAccumulator is a GradSync of one rank that accumulates gradients. For the reference
+// engine, it adds them up on the host.
 type localAccumulator struct {
 	part, parts int
 	sums        [][]float64
@@ -27,8 +27,8 @@ func (a *localAccumulator) Capabilities() engine.SyncCapabilities {
 	return engine.SyncCapabilities{Accumulation: &engine.Accumulation{Step: a.part, Steps: a.parts, Done: func() { a.part++ }}}
 }
 
-// ReduceBucket adds bucket i of the gradients of the reference engine, which are float64, to the
-// sums. In the last step of an update, it replaces b by the mean over the update's steps.
+// ReduceBucket adds b, bucket i of the reference engine's float64 gradients, to the sums. In
+// the last step of an update, it replaces b by the mean over the update's steps.
 func (a *localAccumulator) ReduceBucket(i int, b device.Buffer, _ device.Stream) error {
 	if a.part == 1 {
 		if i == len(a.sums) {

@@ -83,8 +83,9 @@ func (t *tester) checkSyncNorms() error {
 	return nil
 }
 
-// compareRanks compares the ranks' results, without graphs (runs[0]) and with (runs[1]), to
-// the results want of the reference engine and to each other.
+// compareRanks compares the results of the ranks with want, the results of the reference
+// engine, and with each other. runs[0] are the ranks' results without CUDA graphs, runs[1] with
+// them.
 func (t *tester) compareRanks(name, shape string, runs [2][]trainingResults, want trainingResults) {
 	plain, n := runs[0], float64(len(runs[0]))
 	t.addCheck(Check{
@@ -109,14 +110,16 @@ func (t *tester) compareRanks(name, shape string, runs [2][]trainingResults, wan
 	t.addCheck(Check{Name: name + ": every rank, with and without a CUDA graph (numbers that differ)", Shape: shape, Error: float64(differ)})
 }
 
-// rankSetup identifies one of several ranks and contains its strategy.
+// rankSetup identifies one of several ranks, and contains the functions with which it
+// synchronizes with the others.
 type rankSetup struct {
 	rank, ranks int
 	sync        engine.GradSync
 	barrier     func() error // waits for the other ranks between steps; nil if there are none
 }
 
-// trainRank runs networkSteps steps with Adam on a rank's part of random batches from seed.
+// trainRank runs networkSteps steps with Adam on random batches from seed, of which rank r gets
+// its part.
 func (t *tester) trainRank(e engine.Engine, g *nn.Graph, p *plan.Program, r rankSetup, seed uint64) (all trainingResults, err error) {
 	x, err := loadWithNaNMemory(e, g, p, seed)
 	if err != nil {
@@ -180,7 +183,7 @@ func setRankInputs(x engine.Executable, seed uint64, r rankSetup) error {
 	return nil
 }
 
-// trainTwoRanks trains two ranks on one GPU, each with an engine, which exchange on the
+// trainTwoRanks trains two ranks on one GPU. Each has its own engine, and they exchange on the
 // host.
 func (t *tester) trainTwoRanks(graph bool, g *nn.Graph, p *plan.Program, seed uint64) ([]trainingResults, error) {
 	groups := collective.InProcess(2)

@@ -39,8 +39,9 @@ func (t *tester) conv3DOperations() []operation {
 	return all
 }
 
-// conv3DGeometry is the geometry of a three-dimensional convolution. Position p of the small
-// map and position q of the window belong to position p·stride + q − pad of the large map.
+// conv3DGeometry is the geometry of a three-dimensional convolution. Its weight at position q
+// of the window connects position p of the small map with position p·stride + q − pad of the
+// large map.
 type conv3DGeometry struct {
 	n, smallC, largeC, taps, stride, pad int
 	small, large                         [3]int

@@ -9,7 +9,7 @@ import (
 )
 
 // CheckNear fails the test if a value of got differs from want by more than tol times the
-// largest magnitude in want. name is for the message.
+// largest magnitude in want. The failure message contains name.
 func CheckNear(t testing.TB, name string, got, want []float64, tol float64) {
 	t.Helper()
 	top := 1e-30
@@ -45,7 +45,8 @@ func SnapshotTensors(t testing.TB, x engine.Executable) map[string][]float64 {
 	return all
 }
 
-// CheckUnchanged fails the test if a persistent tensor of x differs from a Snapshot.
+// CheckUnchanged fails the test if a persistent tensor of x differs from before, a result of
+// SnapshotTensors.
 func CheckUnchanged(t testing.TB, x engine.Executable, before map[string][]float64) {
 	t.Helper()
 	for name, v := range SnapshotTensors(t, x) {

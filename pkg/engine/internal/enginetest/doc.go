@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// EngineUnderTest gives the checks access to an engine under test.
+// EngineUnderTest tells the checks how to open an engine and how to inspect its memory.
 type EngineUnderTest struct {
 	// Open returns an engine in fp32 that is closed at the end of the test. If change is
 	// not nil, it changes the engine's options.

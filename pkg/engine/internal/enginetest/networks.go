@@ -17,7 +17,7 @@ func SmallUNetConfig() model.UNet2DConfig {
 	return model.UNet2DConfig{Base: 5, Depth: 3, InChannels: 2, OutChannels: 1, Height: 24, Width: 16, Bias: true, Norm: "batch"}
 }
 
-// LowerUNet returns the graph and the program of a U-Net.
+// LowerUNet returns the graph and the program of the U-Net with config c.
 func LowerUNet(t testing.TB, c model.UNet2DConfig, batch int, mode nn.Mode, o plan.Options) (*nn.Graph, *plan.Program) {
 	t.Helper()
 	u, err := model.UNet2D(c)
@@ -63,7 +63,7 @@ func SetInitialValues(t testing.TB, x engine.Executable, g *nn.Graph) {
 	}
 }
 
-// SetRandomInputs sets the inputs of x to the result of RandomBatch.
+// SetRandomInputs sets the inputs of x to RandomBatch(x, seed).
 func SetRandomInputs(t testing.TB, x engine.Executable, seed uint64) {
 	t.Helper()
 	image, target := RandomBatch(x, seed)
@@ -75,7 +75,7 @@ func SetRandomInputs(t testing.TB, x engine.Executable, seed uint64) {
 	}
 }
 
-// RandomBatch returns random images, and random masks or classes, for x's inputs.
+// RandomBatch returns random values for x's inputs: images, and masks or classes as targets.
 func RandomBatch(x engine.Executable, seed uint64) (image, target []float32) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p := x.Program()
@@ -91,9 +91,9 @@ func RandomBatch(x engine.Executable, seed uint64) (image, target []float32) {
 	return image, target
 }
 
-// SingleKernelProgram returns a program with a single kernel. Its operands are the inputs
-// a, b, c …, except that operands whose index is in state are states. Its results are the
-// outputs A, B, C ….
+// SingleKernelProgram returns a program with a single kernel. in and out are the shapes of its
+// operands and results. The operands are inputs named a, b, c …, or states if their indexes are
+// in state. The results are outputs named A, B, C ….
 func SingleKernelProgram(op plan.Op, attr plan.Attr, in, out [][]int, state []int) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 1}
 	k := plan.Kernel{Op: op, Name: "layer", Attr: attr}

@@ -15,7 +15,8 @@ type Operation struct {
 	Attr    plan.Attr
 	In, Out [][]int
 	State   []int // indexes of the operands that are states
-	// Fill changes the values of operand i, which are normally distributed; nil: none.
+	// Fill changes v, the normally distributed values of operand i. If Fill is nil, they are
+	// not changed.
 	Fill func(rng *rand.Rand, i int, v []float32)
 }
 
@@ -23,9 +24,10 @@ type Operation struct {
 type OperationHooks struct {
 	FillNaN      func(t testing.TB, x engine.Executable) // see Engine
 	CheckPadding func(x engine.Executable) error         // see Engine
-	// Round rounds feature maps and weights to the engine's precision; nil: fp32.
+	// Round rounds feature maps and weights to the engine's precision. It is nil for fp32.
 	Round func(v []float32)
-	// Scale returns the factor by which the engine multiplies the outputs; nil: 1.
+	// Scale returns the factor by which the engine multiplies the outputs. If Scale is nil, the
+	// factor is 1.
 	Scale func(x engine.Executable) float64
 }
 

@@ -61,7 +61,8 @@ func (e EngineUnderTest) checkParameterSharing(t *testing.T) {
 	}
 }
 
-// checkNameErrors checks that the engine returns errors for unknown names and wrong lengths.
+// checkNameErrors checks that Get, Set and Gradient return errors for unknown names, and Set
+// for wrong lengths.
 func (e EngineUnderTest) checkNameErrors(t *testing.T) {
 	on := e.Open(t, nil)
 	_, p := LowerUNet(t, SmallUNetConfig(), 1, nn.Train, plan.Options{})

@@ -32,10 +32,10 @@ func (s *RecordingSync) ReduceBucket(i int, b device.Buffer, _ device.Stream) er
 	return s.Err
 }
 
-// Wait counts its calls in s.Waits.
+// Wait increments s.Waits.
 func (s *RecordingSync) Wait() error { s.Waits++; return nil }
 
-// Capabilities are none.
+// Capabilities returns no capabilities.
 func (s *RecordingSync) Capabilities() engine.SyncCapabilities { return engine.SyncCapabilities{} }
 
 // NoOpSync is a GradSync that does nothing.
@@ -47,10 +47,11 @@ func (NoOpSync) ReduceBucket(int, device.Buffer, device.Stream) error { return n
 // Wait does nothing.
 func (NoOpSync) Wait() error { return nil }
 
-// Capabilities are none.
+// Capabilities returns no capabilities.
 func (NoOpSync) Capabilities() engine.SyncCapabilities { return engine.SyncCapabilities{} }
 
-// doublingSync doubles every gradient in Wait, as two workers with equal gradients do.
+// doublingSync is a GradSync that doubles every gradient in Wait, as if the buckets were summed
+// over two workers with equal gradients.
 type doublingSync struct{ RecordingSync }
 
 func (s *doublingSync) Wait() error {

@@ -5,9 +5,9 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-// ShouldUseWinograd reports whether to use Winograd's algorithm for a convolution from
-// the map large to the map small, for its transpose, or for one of its gradients. method is
-// engine.Options.Convolution.
+// ShouldUseWinograd reports whether to use Winograd's algorithm for a convolution, its
+// transpose, or one of their gradients. large and small are the convolution's input and output
+// maps. method is engine.Options.Convolution.
 func ShouldUseWinograd(method string, large, small, weights tensor.Operand, stride, pad [3]int) bool {
 	if method == "direct" || stride != [3]int{1, 1, 1} ||
 		(weights.Space != [3]int{1, 3, 3} || pad != [3]int{0, 1, 1}) && (weights.Space != [3]int{3, 3, 3} || pad != [3]int{1, 1, 1}) {
@@ -16,10 +16,10 @@ func ShouldUseWinograd(method string, large, small, weights tensor.Operand, stri
 	return method == "winograd" || isWinogradFaster(large, small, weights)
 }
 
-// ShouldUseBF16 reports whether Rounded or DirectBF16Gradient should compute a convolution
-// from the map large to the map small, its transpose, or one of its gradients. set is nil
-// if the precision is fp32. method is engine.Options.Convolution. winograd reports whether
-// Winograd's algorithm is the alternative.
+// ShouldUseBF16 reports whether DirectBF16 or DirectBF16Gradient should compute a convolution,
+// its transpose, or one of their gradients. large and small are the convolution's input and
+// output maps. set is nil if the precision is fp32. method is engine.Options.Convolution.
+// winograd reports whether Winograd's algorithm is the alternative.
 func ShouldUseBF16(set *kernel.BF16, method string, large, small tensor.Operand, s geometry, winograd bool) bool {
 	if set == nil || !SupportsBF16(s) || min(large.Shape[1], small.Shape[1]) < minBF16Channels {
 		return false
@@ -27,8 +27,8 @@ func ShouldUseBF16(set *kernel.BF16, method string, large, small tensor.Operand,
 	return !winograd || set.Direct && method != "winograd"
 }
 
-// minBF16Channels is the least number of channels for which rounding pays: channels are
-// padded to a multiple of 32.
+// minBF16Channels is the least number of channels for which rounding to bfloat16 saves time,
+// because channels are padded to a multiple of 32.
 const minBF16Channels = 16
 
 // Costs of Winograd's transforms, in units of one multiplication and addition of the matrix
@@ -41,8 +41,8 @@ const (
 	cachedWeightBytes  = 16 << 20 // greatest size of transformed weights that stay in the cache
 )
 
-// isWinogradFaster estimates whether Winograd's algorithm takes less time than the direct
-// one. Its transforms pay off only with enough tiles and enough channels.
+// isWinogradFaster estimates whether Winograd's algorithm takes less time than Direct. Its
+// transforms only pay off with enough tiles and enough channels.
 func isWinogradFaster(large, small, weights tensor.Operand) bool {
 	c, k := large.Shape[1], small.Shape[1]
 	if min(c, k) <= maxUnpaddedChannels {

@@ -9,8 +9,9 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// maxUnpaddedChannels is the greatest number of input channels for which a step of the matrix
-// kernel reads one channel (kernel.GEMM.Flat), so that no padding channels are multiplied.
+// maxUnpaddedChannels is the greatest number of input channels for which Direct uses
+// kernel.GEMM.Flat. That kernel reads one channel per step, so it does not multiply padding
+// channels.
 const maxUnpaddedChannels = 4
 
 // maxPassWeightBytes limits the weights that the matrix kernel reads in one pass over a
@@ -35,8 +36,8 @@ type Direct struct {
 	statistics       *workspace.Statistics // of the output, nil if nobody needs them
 }
 
-// outputPhase is a combination of one phase along each axis, with the tables from which the
-// matrix kernel computes its outputs.
+// outputPhase combines one axisPhase of each axis. It contains the tables for the matrix kernel
+// that computes the outputs of the phase.
 type outputPhase struct {
 	first              int // index of the first output in its plane, in floats
 	slices, rows, cols int
@@ -46,7 +47,8 @@ type outputPhase struct {
 	stepsPerPass       int     // number of steps per pass
 }
 
-// volumeTap is one weight of the window: its shift along each axis, and its index.
+// volumeTap is one weight of a window: its shift along each axis (see axis), and its index in
+// the window.
 type volumeTap struct{ slice, row, col, index int }
 
 // NewDirect prepares the convolution of in with weights; it writes the result to out. bias
@@ -94,7 +96,8 @@ func (c *Direct) channelsPerStep() int {
 	return lanes
 }
 
-// newPhase builds the tables for the given phases along depth, height and width.
+// newPhase builds the tables of the outputPhase that combines the given phases of depth, height
+// and width.
 func (c *Direct) newPhase(pd, ph, pw axisPhase) outputPhase {
 	v, set := &c.blocks, &c.ws.Set.GEMM
 	rowOut := c.out.Space[2]
@@ -133,8 +136,8 @@ func (c *Direct) newPhase(pd, ph, pw axisPhase) outputPhase {
 	return p
 }
 
-// combineTaps returns the taps of a three-dimensional window: every combination of the taps
-// along its axes. kernel is the size of the window.
+// combineTaps combines the taps along depth, height and width to the taps of a
+// three-dimensional window of size kernel.
 func combineTaps(d, h, w []tap, kernel [3]int) (list []volumeTap) {
 	for _, a := range d {
 		for _, b := range h {
@@ -168,7 +171,8 @@ func (c *Direct) EnableStatistics() *workspace.Statistics {
 	return c.statistics
 }
 
-// outputRange returns the first pixel in each plane that p covers, and their number.
+// outputRange returns the range of pixels that p covers in each plane of the output: the index
+// of the first pixel and the number of pixels.
 func (c *Direct) outputRange(p blockRange) (first, pixels int) {
 	if c.blocks.holdWholeImages() {
 		return 0, c.out.PlaneFloats() / lanes
@@ -177,8 +181,8 @@ func (c *Direct) outputRange(p blockRange) (first, pixels int) {
 	return (p.z0*rows + p.q0) * cols, p.slices * p.rows * cols
 }
 
-// computeStatistics computes the statistics of block b, which covers the outputs in p, for
-// output channel blocks [k0, k1). The outputs have just been written and are in the cache.
+// computeStatistics computes the statistics of output channel blocks [k0, k1) over the pixels
+// in p. b is the index of p's block. The outputs have just been written and are in the cache.
 func (c *Direct) computeStatistics(b int, p blockRange, k0, k1 int) {
 	at, pixels := c.outputRange(p)
 	for k := k0; k < k1; k++ {
@@ -223,8 +227,8 @@ func (c *Direct) computeOutputs(w *threads.Worker, lo, hi int) {
 	}
 }
 
-// runPhase computes the outputs of phase f that p covers, for output channel blocks
-// [k, k+wide), from the loaded inputs x.
+// runPhase computes the outputs of phase f in range p, for output channel blocks [k, k+wide). x
+// contains the loaded inputs.
 func (c *Direct) runPhase(w *threads.Worker, f *outputPhase, x []float32, p blockRange, k, wide int) {
 	slices, rows := min(p.slices, f.slices-p.z0), min(p.rows, f.rows-p.q0)
 	if rows <= 0 || slices <= 0 {
@@ -277,9 +281,9 @@ func (c *Direct) prepareWeights(w *threads.Worker, f *outputPhase, k, wide, s, n
 	return dst, next
 }
 
-// packedStrides returns the distances, in floats, between output blocks and between the
-// vectors of a block in packed weights, which are in the order in which the matrix kernel
-// reads them. blocks is the number of output blocks, of blockFloats floats each.
+// packedStrides returns the layout of packed weights as distances in floats: blockStride
+// between output blocks, and vectorStride between the vectors of eight weights within a block.
+// blocks is the number of output blocks, and blockFloats is the size of each.
 func (c *Direct) packedStrides(blockFloats, blocks int) (blockStride, vectorStride int) {
 	if c.ws.Set.GEMM.Interleaved {
 		return lanes, blocks * lanes
@@ -287,7 +291,8 @@ func (c *Direct) packedStrides(blockFloats, blocks int) (blockStride, vectorStri
 	return blockFloats, lanes
 }
 
-// packAllWeights packs the weights of all live taps for output blocks [k, k+wide).
+// packAllWeights packs the weights of output blocks [k, k+wide) for all taps that reach the
+// input.
 func (c *Direct) packAllWeights(dst []float32, k, wide int) {
 	all := c.blocks.channels * c.taps
 	blockStride, vectorStride := c.packedStrides(all*lanes*lanes, wide)

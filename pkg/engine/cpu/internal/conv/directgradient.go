@@ -37,8 +37,8 @@ type DirectGradient struct {
 	runScratch  int  // index in scratch memory of a normalized run of dy's pixels
 }
 
-// tapSet is a set of taps that are inside the input for the same outputs. If the axes
-// are not split at the edges, there is one class with all taps, and blocks have a halo.
+// tapSet is a set of taps that are inside the input for the same outputs. If the axes are not
+// split at the edges, one tapSet has all taps, and blocks have a halo of zeros.
 type tapSet struct {
 	taps  []volumeTap
 	box   [3]axisPhase // the outputs
@@ -46,8 +46,8 @@ type tapSet struct {
 	steps []int32      // one step per output of a block
 }
 
-// NewDirectGradient prepares the gradient dw of the weights of a convolution s with input
-// in. dy is the gradient of its output.
+// NewDirectGradient prepares the computation of dw, the gradient of the weights of convolution
+// s. in is the convolution's input, and dy is the gradient of its output.
 func NewDirectGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s geometry) *DirectGradient {
 	channels := tensor.ChannelBlocks(in.Shape[1])
 	g := &DirectGradient{ws: ws, dy: dy, dw: dw, channels: in.Shape[1], taps: s.tapCount(), flat: in.Shape[1] <= maxUnpaddedChannels}
@@ -80,8 +80,8 @@ func NewDirectGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s geo
 	return g
 }
 
-// buildTapSets divides the taps into classes. isSplitAtEdges reports whether the axes of the
-// input blocks are split at the edges.
+// buildTapSets divides the taps into tapSets. isSplit reports whether the axes of the input
+// blocks are split at the edges.
 func (g *DirectGradient) buildTapSets(s geometry, isSplit bool) {
 	var lists [3][]axisPhase
 	for i, a := range s {
@@ -136,8 +136,8 @@ func (g *DirectGradient) buildKernelTables(c *tapSet) {
 	}
 }
 
-// outputExtent returns the depth, height and width of the outputs to which the weights of
-// class c contribute, in a block with the given numbers of output slices and rows.
+// outputExtent returns the depth, height and width of those outputs of a block to which the
+// weights in c contribute. slices and rows are the size of the block.
 func (g *DirectGradient) outputExtent(c *tapSet, slices, rows int) (d, h, w int) {
 	if g.blocks.d.isSplit { // blocks are whole images
 		return c.box[0].count, c.box[1].count, c.box[2].count
@@ -145,7 +145,7 @@ func (g *DirectGradient) outputExtent(c *tapSet, slices, rows int) (d, h, w int)
 	return min(slices, c.box[0].count), min(rows, c.box[1].count), c.box[2].count
 }
 
-// kernelRows returns the number of rows of the matrix kernel for class c and the given
+// kernelRows returns the number of rows of the matrix kernel for the taps in c and the given
 // number of input channel blocks.
 func (g *DirectGradient) kernelRows(c *tapSet, inputBlocks int) int {
 	if g.flat {
@@ -169,8 +169,8 @@ func (g *DirectGradient) Tasks() []threads.Task {
 	}}, run}
 }
 
-// clearsGradientFirst reports whether a first task zeroes dw and every block of pixels adds
-// to it. Otherwise the sums over the first block overwrite dw.
+// clearsGradientFirst reports whether dw is set to zero before the first block of pixels, so
+// that each block adds to dw. Otherwise the sums over the first block overwrite dw.
 func (g *DirectGradient) clearsGradientFirst() bool { return g.flat || g.hasDeadTaps }
 
 // outputUnitCount returns the number of units that the output channels are divided into. A unit is
@@ -218,15 +218,15 @@ func (g *DirectGradient) computeGroupPart(w *threads.Worker, group, part, from, 
 	}
 }
 
-// pixelRuns are pixels of a channel block of a map: in each of some slices the same number of
-// rows, each a run of adjacent pixels. All numbers are in pixels.
+// pixelRuns describes a box of pixels in a channel block: some slices, with the same number of
+// rows in each slice, and a run of adjacent pixels in each row. All fields are in pixels.
 type pixelRuns struct {
 	at                 int // first pixel in the plane
 	slices, rows, run  int // numbers of slices, of rows in a slice, and of pixels in a row
 	nextSlice, nextRow int // distances
 }
 
-// gradientRuns returns the pixels of dy in range p to which the weights of class c contribute.
+// gradientRuns returns the pixels of dy in range p to which the weights in c contribute.
 func (g *DirectGradient) gradientRuns(c *tapSet, p blockRange) pixelRuns {
 	rows, cols := g.dy.Space[1], g.dy.Space[2]
 	r := pixelRuns{at: ((p.z0+c.box[0].first)*rows+p.q0+c.box[1].first)*cols + c.box[2].first, nextSlice: rows * cols, nextRow: cols}
@@ -240,10 +240,10 @@ func (g *DirectGradient) gradientRuns(c *tapSet, p blockRange) pixelRuns {
 	return r
 }
 
-// loadGradients returns dy at the pixels of tap class c in range p, for the channel blocks
-// [k, k+wide) of the output, in the layout that the matrix kernel needs for weights. next is
-// the parameter wNext of kernel.GEMMFunc in floats, and pixels is the number of pixels. dy is
-// a copy in scratch memory unless it can be read in place.
+// loadGradients returns dy for the pixels in range p to which the weights in c contribute, and
+// for output channel blocks [k, k+wide). The result has the layout of the matrix kernel's
+// weights. It is a copy in scratch memory unless dy can be read in place. next is the argument
+// wNext for kernel.GEMMFunc, in floats instead of bytes. pixels is the number of pixels.
 func (g *DirectGradient) loadGradients(w *threads.Worker, c *tapSet, p blockRange, k, wide int) (dy []float32, next, pixels int) {
 	r, interleaved := g.gradientRuns(c, p), g.ws.Set.GEMM.Interleaved
 	pixels = p.images * r.slices * r.rows * r.run

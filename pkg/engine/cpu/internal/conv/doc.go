@@ -6,7 +6,7 @@
 // matrix kernel ([kernel.GEMMFunc]) multiplies rows that it gathers from the input by a
 // matrix of weights. [Winograd] and [WinogradGradient] transform tiles of outputs, for
 // windows of 3×3 and 3×3×3 with stride 1. [ShouldUseWinograd] chooses between them. With
-// precision bf16, [Rounded] and [DirectBF16Gradient] evaluate the definition from operands
+// precision bf16, [DirectBF16] and [DirectBF16Gradient] evaluate the definition from operands
 // that are rounded to bfloat16; [ShouldUseBF16] chooses them. The constructors build
 // all tables when a program is loaded; the tasks that they return compute.
 //

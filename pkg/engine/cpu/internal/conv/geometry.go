@@ -33,7 +33,7 @@ type axisPhase struct {
 	taps         []tap
 }
 
-// tap is one weight along an axis, see axis.
+// tap is one weight along an axis: its shift (see axis), and its index in the window.
 type tap struct{ shift, index int }
 
 // geometry describes a convolution along depth (1 for images), height and width.
@@ -66,8 +66,8 @@ func newScatterAxis(in, out, kernel, stride, pad int) axis {
 	return a.pruneTaps()
 }
 
-// validOutputs returns the outputs lo ≤ q < hi of phase p for which tap t is inside the
-// input.
+// validOutputs returns the range [lo, hi) of the outputs of phase p for which tap t is inside
+// the input.
 func (a axis) validOutputs(p axisPhase, t tap) (lo, hi int) {
 	if t.shift < 0 {
 		lo = tensor.CeilDiv(-t.shift, a.stepIn)
@@ -98,7 +98,8 @@ func (a axis) pruneTaps() axis {
 	return a
 }
 
-// splitAtEdges divides the phases until all taps are inside the input for all outputs.
+// splitAtEdges divides the phases until each tap of a phase is inside the input for all outputs
+// of the phase.
 func (a axis) splitAtEdges() axis {
 	var parts []axisPhase
 	for _, p := range a.phases {
@@ -125,7 +126,7 @@ func (a axis) splitAtEdges() axis {
 
 func (a axis) allTapsInsideInput() bool { return a.low >= 0 && a.reach <= a.in }
 
-// inputExtent returns the number of inputs on which count successive outputs depend.
+// inputExtent returns the number of inputs that count successive outputs depend on.
 func (a axis) inputExtent(count int) int {
 	if a.isSplit {
 		return max(1, a.reach-a.low) // all of them: blocks are whole images
@@ -159,9 +160,9 @@ func (s geometry) forEachPhase(f func(d, h, w axisPhase)) {
 	}
 }
 
-// estimateCost estimates the work per channel as the number of rows that the matrix kernel
-// computes times their taps. A full tile has maxRows rows. A tile with fewer than minRows
-// rows takes as long as one with minRows.
+// estimateCost estimates the work per channel: the rows that the matrix kernel computes, each
+// times its number of taps. A full tile has maxRows rows. A tile with fewer than minRows rows
+// takes as long as one with minRows.
 func (s geometry) estimateCost(images, maxRows int) (sum int) {
 	const minRows = 4
 	s.forEachPhase(func(d, h, w axisPhase) {
@@ -175,9 +176,9 @@ func (s geometry) estimateCost(images, maxRows int) (sum int) {
 	return sum
 }
 
-// splitAtEdgesIfCheaper returns s.splitAtEdges() if that is cheaper, else s. Splitting helps for
-// small maps, where a large part of the window is outside of the map. rows is the height of
-// a full tile of the matrix kernel.
+// splitAtEdgesIfCheaper returns s.splitAtEdges() if that has a lower cost, else s. Splitting
+// helps for small maps, where much of the window is outside the map. rows is the height of a
+// full tile of the matrix kernel.
 func (s geometry) splitAtEdgesIfCheaper(in tensor.Operand, rows int) geometry {
 	const maxCostRatio = 0.92 // splitting must save at least 8 % of the work
 	if s.allTapsInsideInput() || tensor.ChannelBlocks(in.Shape[1])*in.PlaneFloats() > 4*blockFloats || s.outputCount() > splitPixels {
@@ -190,9 +191,9 @@ func (s geometry) splitAtEdgesIfCheaper(in tensor.Operand, rows int) geometry {
 	return c
 }
 
-// inputBlocks divides the images of an activation into blocks, which are loaded and
-// convolved one by one. If taps reach outside of the input, load copies a block to a
-// worker's scratch memory and adds a halo of zeros. Otherwise blocks are read in place.
+// inputBlocks divides the images of an activation into blocks, which are loaded and convolved
+// one by one. If taps reach outside the input, loadBlock copies a block to a worker's scratch
+// memory and adds a halo of zeros. Otherwise blocks are read in place.
 type inputBlocks struct {
 	in       tensor.Operand
 	kernels  *kernel.Set
@@ -274,7 +275,8 @@ func newInputBlocks(k *kernel.Set, in tensor.Operand, s geometry, maxPixels int,
 	return v
 }
 
-// scratchFloats returns the size of load's copy of a block, 0 if blocks are read in place.
+// scratchFloats returns the number of floats that loadBlock needs for the copy of a block. It
+// returns 0 if blocks are read in place.
 func (v *inputBlocks) scratchFloats() int {
 	if v.direct {
 		return 0
@@ -310,9 +312,9 @@ func (v *inputBlocks) byteOffset(slice, row, col int) int {
 	return (((slice-v.d.low)*v.height+row-v.h.low)*v.width + col - v.w.low) * lanes * 4
 }
 
-// loadBlock returns the inputs of channel blocks [c0, c0+count) for the outputs in p: in place,
-// or a copy in scratch with a halo, which it normalizes if the output of a batch norm is
-// not stored.
+// loadBlock returns channel blocks [c0, c0+count) of the inputs for the outputs in p. The
+// result is either the input's own memory or a copy in scratch with a halo. If the input is a
+// batch norm's output that is not stored, the copy is normalized.
 func (v *inputBlocks) loadBlock(scratch []float32, p blockRange, c0, count int) []float32 {
 	inRow := v.w.in * lanes
 	front, top := p.z0*v.d.stepIn+v.d.low, p.q0*v.h.stepIn+v.h.low
@@ -342,8 +344,8 @@ func (v *inputBlocks) loadBlock(scratch []float32, p blockRange, c0, count int) 
 	return scratch
 }
 
-// loadPlanes is load for blocks of whole planes. Planes are often as small as one pixel, so
-// that looking up each would take longer than copying it.
+// loadPlanes does the work of loadBlock for blocks of whole planes. Planes are often as small
+// as one pixel, so that looking up each plane would take longer than copying it.
 func (v *inputBlocks) loadPlanes(scratch []float32, p blockRange, c0, count int) {
 	for j := range v.in.Pieces {
 		s := &v.in.Pieces[j]

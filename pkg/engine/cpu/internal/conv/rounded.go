@@ -14,14 +14,14 @@ const tileChannels = kernel.BF16Tile
 // kernel.BF16.Multiply: 32 inputs by 32 outputs.
 const stepWeightWords = tileChannels * tileChannels
 
-// DirectBF16 computes a convolution of stride 1 or of windows (see windows), or its transpose, from inputs and weights that
-// are rounded to bfloat16 as they are copied for the matrix products of kernel.BF16. The sums
-// are float32, and so are the outputs.
+// DirectBF16 computes a convolution, or its transpose, from inputs and weights that are rounded
+// to bfloat16 when they are copied for the matrix products of kernel.BF16. Sums and outputs are
+// float32. The convolution must have stride 1 or disjoint windows (see disjointWindows).
 //
-// A first task copies the weights to shared memory. Then the inputs of a block are copied to
-// a worker's scratch memory as rows: one row for each position (see bf16Blocks) and each
-// group of 32 channels. All taps multiply the same rows, shifted. If the inputs are windows, there
-// are rows for each tap; if the outputs are windows, there are sums for each tap.
+// A first task copies the weights to shared memory. Then the inputs of a block are copied to a
+// worker's scratch memory as rows: one row for each position (see bf16Blocks) and each group of
+// 32 channels. All taps multiply the same rows, shifted. If the inputs are disjoint windows,
+// each tap has its own rows; if the outputs are, each tap has its own sums.
 type DirectBF16 struct {
 	outputs    Direct // the output with its statistics, and the groups of output channels
 	blocks     bf16Blocks
@@ -36,7 +36,7 @@ type DirectBF16 struct {
 	sumsAt     int       // index in scratch memory of the sums of a block
 }
 
-// NewDirectBF16 prepares a convolution like NewDirect. See CanRound.
+// NewDirectBF16 prepares a convolution like NewDirect. SupportsBF16 must be true for s.
 func NewDirectBF16(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []float32, s geometry, transposed bool) *DirectBF16 {
 	c := &DirectBF16{weights: weights, transposed: transposed, inG: tensor.CeilDiv(in.Shape[1], tileChannels), outG: tensor.CeilDiv(out.Shape[1], tileChannels)}
 	rows := c.inG
@@ -90,7 +90,7 @@ func NewDirectBF16(ws *workspace.Workspace, in, weights, out tensor.Operand, bia
 	return c
 }
 
-// SupportsBF16 reports whether Rounded and DirectBF16Gradient support geometry s.
+// SupportsBF16 reports whether DirectBF16 and DirectBF16Gradient support geometry s.
 func SupportsBF16(s geometry) bool {
 	if s.hasDisjointWindows() {
 		return true
@@ -103,7 +103,8 @@ func SupportsBF16(s geometry) bool {
 	return true
 }
 
-// EnableStatistics is like Direct.EnableStatistics. It returns nil if the outputs are windows.
+// EnableStatistics is like Direct.EnableStatistics. It returns nil if the outputs are disjoint
+// windows.
 func (c *DirectBF16) EnableStatistics() *workspace.Statistics {
 	if c.tapSteps != nil {
 		return nil
@@ -111,9 +112,9 @@ func (c *DirectBF16) EnableStatistics() *workspace.Statistics {
 	return c.outputs.EnableStatistics()
 }
 
-// Tasks returns two tasks: one packs the weights (an item: 32 input and 32 output
-// channels), one computes the outputs (an item: a group of output channels of one block of
-// pixels).
+// Tasks returns two tasks. An item of the first packs the weights between 32 input and 32
+// output channels. An item of the second computes a group of output channels of one block of
+// pixels.
 func (c *DirectBF16) Tasks() []threads.Task {
 	return []threads.Task{{Items: c.inG * c.outG, Run: c.packWeights}, {Items: c.blocks.count() * c.outputs.groups, Run: c.computeOutputs}}
 }

@@ -5,14 +5,14 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-// bf16Blocks divides the images of an activation into blocks for Rounded and
-// RoundedGradient. The inputs of a block are numbered by position, in one of two orders:
+// bf16Blocks divides the images of an activation into blocks for DirectBF16 and
+// DirectBF16Gradient. The inputs of a block are numbered by position, in one of two orders:
 //
 //   - Image by image, row by row, with a halo of zeros. A tap is then a shift of positions. The
-//     outputs of a block are numbered like the inputs of its first tap, so that a few
-//     positions at the end of each row and image are computed but not used.
-//   - If imagesLast is set, pixel by pixel, and each pixel in 32 images, without a halo. Taps
-//     outside of the map are left out. On small maps this is less work than the first order.
+//     outputs of a block are numbered like the inputs of its first tap, so a few positions at
+//     the end of each row and image are computed but not used.
+//   - If imagesLast is set, pixel by pixel, and within each pixel 32 images, without a halo.
+//     Taps outside the map are left out. On small maps this is less work than the first order.
 type bf16Blocks struct {
 	inputBlocks
 	imagesLast bool
@@ -26,8 +26,8 @@ const (
 	maxBF16BlockBytes     = 1 << 20 // most bytes of a block's rounded inputs
 )
 
-// newBF16Blocks divides in. Each position stores the given number of groups of 32
-// channels.
+// newBF16Blocks divides the images of in. groups is the number of groups of 32 channels that
+// each position stores.
 func newBF16Blocks(k *kernel.Set, in tensor.Operand, s geometry, groups int) bf16Blocks {
 	d, h, w := s[0], s[1], s[2]
 	b := bf16Blocks{inputBlocks: inputBlocks{in: in, kernels: k, d: d, h: h, w: w, channels: tensor.ChannelBlocks(in.Shape[1]), images: 1, slices: 1, rows: 1}}
@@ -70,8 +70,8 @@ func newBF16Blocks(k *kernel.Set, in tensor.Operand, s geometry, groups int) bf1
 	return b
 }
 
-// positionCount counts the positions of a block, with room for a tile that begins at the last
-// one.
+// positionCount returns the number of positions of a block, including room for a tile that
+// begins at the last position.
 func (b *bf16Blocks) positionCount() int {
 	return tensor.RoundUp(b.images*b.size/lanes+tileChannels-1, tileChannels)
 }
@@ -80,8 +80,8 @@ func (b *bf16Blocks) isFull(p blockRange) bool {
 	return p.images == b.images && p.slices == b.slices && p.rows == b.rows
 }
 
-// outputPositionCount differs from positions only if imagesLast is set and the maps of outputs
-// and inputs differ in size.
+// outputPositionCount returns the number of output positions of a block. It differs from
+// positionCount only if imagesLast is set and the output maps and input maps differ in size.
 func (b *bf16Blocks) outputPositionCount() int {
 	if b.imagesLast {
 		return b.d.count * b.h.count * b.w.count * tileChannels
@@ -132,9 +132,9 @@ func (b *bf16Blocks) newPlanes(scratch []float32) (all channelPlanes) {
 	return all
 }
 
-// loadPlanes copies the inputs in p of channel blocks [c, c+4), as far as they exist, and
-// normalizes them if necessary. Positions that no output in p depends on keep their values,
-// or are normalized too. Planes beyond the last channel block keep theirs.
+// loadPlanes copies the inputs in p of channel blocks [c, c+4), or fewer if c+4 is past the
+// last block, and normalizes them if necessary. Positions that no output in p depends on have
+// undefined values afterwards. Planes beyond the last channel block are not changed.
 func (b *bf16Blocks) loadPlanes(to *channelPlanes, p blockRange, c int) {
 	loaded := to[:min(tileChannels/lanes, b.channels-c)]
 	count := b.size / lanes * p.images
@@ -183,8 +183,9 @@ func copyImage(dst, src []float32, pixels int) {
 	}
 }
 
-// packRows rounds the inputs in p of all channel blocks to rows: in dst, all positions of
-// 32 channels, then of the next 32. scratch has room for four planes (see planeFloats).
+// packRows rounds the inputs in p of all channel blocks and writes them to dst as rows: all
+// positions of the first 32 channels, then of the next 32, and so on. scratch has room for four
+// planes (see planeFloats).
 func (b *bf16Blocks) packRows(dst []uint16, scratch []float32, p blockRange) {
 	size := b.positionCount() * tileChannels
 	if !b.imagesLast && !b.holdsUnpaddedMaps() {

@@ -7,13 +7,14 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// DirectBF16Gradient computes the gradient of a convolution's weights from inputs and gradients
-// of outputs that are rounded to bfloat16, with float32 sums. The rows of the products are
-// input channels, the columns output channels, and the steps positions (see bf16Blocks):
-// for each tap the inputs are shifted, and positions without an output have gradient zero.
+// DirectBF16Gradient computes the gradient of a convolution's weights. It rounds the inputs and
+// the gradients of the outputs to bfloat16 and sums their products in float32. In these matrix
+// products, the rows are input channels, the columns are output channels, and the steps are
+// positions (see bf16Blocks). For each tap the inputs are shifted. Positions without an output
+// have gradient zero.
 //
 // How blocks are divided into parts depends only on the shapes. One worker adds up the blocks
-// of a part, and the sums of parts are added in order.
+// of a part, and the sums of the parts are added in order.
 type DirectBF16Gradient struct {
 	ws        *workspace.Workspace
 	dy, dw    tensor.Operand
@@ -30,12 +31,13 @@ type DirectBF16Gradient struct {
 	columnsAt, pairsAt, sumsAt int
 }
 
-// maxPartialSumFloats is the greatest number of floats in the sums of all parts, if there are
-// several parts. There are at most maxGradientParts parts.
+// maxPartialSumFloats is the greatest total size, in floats, of the sums of several parts.
+// There are at most maxGradientParts parts.
 const maxPartialSumFloats = 1 << 20
 
-// NewDirectBF16Gradient prepares the gradient dw of the weights of a convolution s with input
-// in. dy is the gradient of its output. See CanRound.
+// NewDirectBF16Gradient prepares the computation of dw, the gradient of the weights of
+// convolution s. in is the convolution's input, and dy is the gradient of its output.
+// SupportsBF16 must be true for s.
 func NewDirectBF16Gradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s geometry) *DirectBF16Gradient {
 	g := &DirectBF16Gradient{ws: ws, dy: dy, dw: dw, inG: tensor.CeilDiv(in.Shape[1], tileChannels), outG: tensor.CeilDiv(dy.Shape[1], tileChannels)}
 	columns := g.inG // groups of channels, and of taps if the inputs are windows, that have columns
@@ -127,7 +129,8 @@ func (g *DirectBF16Gradient) computePartialSums(w *threads.Worker, lo, hi int) {
 	}
 }
 
-// multiply overwrites sums, instead of adding to them, if accumulate is not set.
+// multiply adds the products of the loaded block to sums, or overwrites sums if accumulate is
+// false.
 func (g *DirectBF16Gradient) multiply(w *threads.Worker, sums []float32, accumulate bool) {
 	columns, pairs := kernel.Uint16View(w.Scratch[g.columnsAt:g.pairsAt]), kernel.Uint16View(w.Scratch[g.pairsAt:g.sumsAt])
 	for i, t := range g.blocks.taps {
@@ -191,9 +194,8 @@ func (g *DirectBF16Gradient) packGradients(scratch []float32, p blockRange, k in
 	b.kernels.BF16.PackPairs(&pairs[0], &planes[0][0], &planes[1][0], &planes[2][0], &planes[3][0], b.outputPositionCount())
 }
 
-// loadGradients copies dy at the outputs in p, of channel blocks [c, c+len(to)), in the
-// order of positions, with zeros at positions without an output, and normalizes it if
-// necessary.
+// loadGradients copies dy at the outputs in p, for channel blocks [c, c+len(to)), in the order
+// of positions. Positions without an output become zero. It normalizes the values if necessary.
 func (b *bf16Blocks) loadGradients(to [][]float32, dy tensor.Operand, p blockRange, c int) {
 	rows, cols := dy.Space[1], dy.Space[2]
 	whole := !b.imagesLast && b.holdWholeImages() && [3]int{b.depth, b.height, b.width} == dy.Space // no halo
@@ -259,7 +261,8 @@ func (g *DirectBF16Gradient) addPartialSums(_ *threads.Worker, lo, hi int) {
 // optimizer reads it only after the gradients of many other layers.
 const minUncachedGradientBytes = 1 << 20
 
-// writeTapGradient copies the sums of group k of 32 output channels at tap t to the gradient.
+// writeTapGradient copies the sums for tap t and the k-th group of 32 output channels to the
+// gradient.
 func (g *DirectBF16Gradient) writeTapGradient(sums []float32, k, t int) {
 	const tile = lanes * lanes
 	inC, all := g.blocks.channels, tensor.ElementCount(g.dw.Space[:])

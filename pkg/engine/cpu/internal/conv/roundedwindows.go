@@ -5,17 +5,18 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-// disjointWindows describes a convolution whose windows divide its input, the large map, without
-// overlap: its stride is the size of the window, and it has no padding. Each pixel of the small
-// map belongs to one window, so that Rounded and DirectBF16Gradient compute each tap as a
-// convolution of one pixel on the small map, in blocks of the small map's positions. For
-// transposed convolutions of 2×2 and stride 2, as in a U-Net, all products are useful.
+// disjointWindows describes a convolution whose windows divide its input, the large map,
+// without overlap: the stride is the size of the window, and there is no padding. Each pixel of
+// the small map belongs to one window. DirectBF16 and DirectBF16Gradient therefore compute each
+// tap as a convolution of one pixel on the small map. For transposed convolutions of 2×2 with
+// stride 2, as in a U-Net, this wastes no products.
 type disjointWindows struct {
 	large tensor.Operand
 	size  [3]int // of a window; zero if the convolution is another one
 }
 
-// newDisjointWindows returns the windows of a convolution from the map large, or of its transpose.
+// newDisjointWindows returns the windows of the convolution s (or of its transpose), whose
+// larger map is large. The result's size is zero if the windows of s are not disjoint.
 func newDisjointWindows(large tensor.Operand, s geometry) (v disjointWindows) {
 	if s.hasDisjointWindows() {
 		v.large = large
@@ -41,7 +42,8 @@ func (s geometry) hasDisjointWindows() bool {
 
 func (v *disjointWindows) exist() bool { return v.size != [3]int{} }
 
-// tapGeometry returns the geometry of one tap on the small map.
+// tapGeometry returns the geometry that each tap has on the small map: a convolution of one
+// pixel.
 func (v *disjointWindows) tapGeometry() (s geometry) {
 	for i := range s {
 		n := v.large.Space[i] / v.size[i]
@@ -50,7 +52,7 @@ func (v *disjointWindows) tapGeometry() (s geometry) {
 	return s
 }
 
-// The shifts of the taps are the pixels of the window.
+// taps returns the taps of a window. The shift of a tap is its pixel in the window.
 func (v *disjointWindows) taps() []volumeTap {
 	var all [3][]tap
 	for i, n := range v.size {
@@ -61,8 +63,9 @@ func (v *disjointWindows) taps() []volumeTap {
 	return combineTaps(all[0], all[1], all[2], v.size)
 }
 
-// forEachRow calls f for each row of the small map in p: position is the row's first one in
-// a block, pixel the index of tap t's pixel in a plane of the large map.
+// forEachRow calls f for each row of the small map in p. position is the position of the row's
+// first pixel in the block. pixel is the index of the pixel that tap t reads for it, in a plane
+// of the large map.
 func (v *disjointWindows) forEachRow(b *inputBlocks, p blockRange, t volumeTap, f func(image, position, pixel int)) {
 	for n := range p.images {
 		for z := range p.slices {
@@ -74,8 +77,9 @@ func (v *disjointWindows) forEachRow(b *inputBlocks, p blockRange, t volumeTap, 
 	}
 }
 
-// loadTapPixels copies the pixels of tap t of the windows in p, of channel blocks [c, c+4) as far as there
-// are so many, in the order of positions, and normalizes them if necessary.
+// loadTapPixels copies the pixels of tap t of the windows in p, in the order of positions, and
+// normalizes them if necessary. It copies channel blocks [c, c+4), or fewer if c+4 is past the
+// last block.
 func (v *disjointWindows) loadTapPixels(b *bf16Blocks, to *channelPlanes, p blockRange, t volumeTap, c int) {
 	step, loaded := v.size[2], to[:min(tileChannels/lanes, b.channels-c)]
 	v.forEachRow(&b.inputBlocks, p, t, func(image, position, pixel int) {

@@ -5,10 +5,10 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-// tiling divides the slices of volumes into tiles, which are numbered image by image and
-// row by row. A two-dimensional map is a volume of one slice. Successive tiles of a slice
-// form a block of tiles. A chunk is one block of tiles in several successive slices; the
-// tiles of a chunk are transformed together. Chunks are numbered block by block.
+// tiling divides the slices of volumes into tiles. A two-dimensional map is a volume of one
+// slice. The tiles of a slice are numbered image by image and row by row; successive tiles form
+// a block. A chunk is one block of tiles in several successive slices, whose tiles are
+// transformed together. Chunks are numbered block by block.
 type tiling struct {
 	depth, h, w int
 	rows, cols  int
@@ -38,14 +38,14 @@ const (
 	volumeTiles   = 8         // tiles per slice of a chunk of a volume, which also keeps neighboring slices
 )
 
-// chooseChunks chooses the sizes of blocks and chunks. tiles is the number of tiles per
-// slice that one worker computes, channels the number of input and output channels
-// together, and rows the number of rows of a full tile of the matrix kernel. The
-// transformed inputs and outputs of a chunk fit into the cache.
+// chooseChunks chooses the sizes of blocks and chunks so that the transformed inputs and
+// outputs of a chunk fit into the cache. tiles is the number of tiles per slice that one worker
+// computes. channels is the number of input channels plus output channels. rows is the number
+// of rows of a full tile of the matrix kernel.
 //
-// channels may depend on the number of workers. The order in which sums over tiles are
-// added does not, because the blocks of a volume do not depend on channels, and a
-// two-dimensional map has only one slice.
+// channels may depend on the number of workers, but the order in which sums over tiles are
+// added does not: the blocks of a volume do not depend on channels, and a two-dimensional map
+// has only one slice.
 func (t *tiling) chooseChunks(tiles, channels, rows int) {
 	most := max(minChunkTiles, maxChunkBytes/(kernel.Points*channels*4))
 	if t.depth == 1 {
@@ -58,7 +58,7 @@ func (t *tiling) chooseChunks(tiles, channels, rows int) {
 	t.slices = tensor.CeilDiv(t.depth, max(1, (t.depth*t.block+most/2)/most)) // the nearest number of chunks
 }
 
-// tileOrigin returns the position of tile i's first pixel.
+// tileOrigin returns the image of tile i, and the row and column of its first pixel.
 func (t *tiling) tileOrigin(i int) (image, top, left int) {
 	return i / (t.rows * t.cols), i / t.cols % t.rows * kernel.TileSide, i % t.cols * kernel.TileSide
 }
@@ -101,17 +101,17 @@ func (t *tiling) forEachTapRun(c tileChunk, f func(z, slices, first, end int)) {
 	}
 }
 
-// pointStrides contains the distances, in floats, in a chunk's transformed tiles. If there
-// are n tiles per slice, point p of tile t, slice s and channel block b is at index p·point
-// + (s·n+t)·tile + b·block.
+// pointStrides describes the layout of a chunk's transformed tiles by distances in floats. If a
+// slice has n tiles, point p of tile t, slice s and channel block b is at index p·point +
+// (s·n+t)·tile + b·block.
 type pointStrides struct{ point, tile, block int }
 
 // pointGapFloats is the number of unused floats after each point. Without them, the
 // distance between points would often be a power of two, at which a cache holds few lines.
 const pointGapFloats = 16
 
-// tileStride returns the distance in floats between tiles, in whole vectors. It avoids
-// powers of two, as pointGapFloats does.
+// tileStride returns the distance between transformed tiles, in floats. It is a multiple of
+// vector and avoids powers of two, like pointGapFloats.
 func tileStride(channels, vector int) int {
 	channels = tensor.RoundUp(channels, vector)
 	if channels%128 == 0 {
@@ -135,10 +135,10 @@ func newGradientTransform(k *kernel.Winograd) tileTransform {
 	return tileTransform{k.Gradient, nil, kernel.TileSide, 0}
 }
 
-// loadInputs writes the transformed inputs of channel blocks [c0, c0+count) on which chunk
-// c depends to v. The first slice in v is slice c.z − haloSlices; slices outside of the
-// volume are not written. If follows is set, v contains the inputs of the previous chunk of
-// the block; slices that both need are moved.
+// loadInputs writes to v the transformed inputs that chunk c depends on, for channel blocks
+// [c0, c0+count). The first slice in v is slice c.z − haloSlices; slices outside the volume are
+// not written. If follows is set, v still contains the inputs of the previous chunk of the
+// block, and loadInputs moves the slices that both chunks need.
 func (t *tiling) loadInputs(k *kernel.Set, o tensor.Operand, c0, count int, c tileChunk, follows bool, v []float32, layout pointStrides, patch, tmp []float32) {
 	slot, held := 0, 2*t.haloSlices()
 	if follows {
@@ -164,8 +164,8 @@ func (t *tiling) transformTiles(k *kernel.Set, s tileTransform, o tensor.Operand
 	}
 }
 
-// transformPiece is transformTiles for channel blocks in one piece of an activation. It
-// copies squares that cross the edge of the map to patch, with zeros outside.
+// transformPiece transforms tiles of channel blocks in one piece of an activation. It copies
+// squares that cross the edge of the map to patch, with zeros outside the map.
 func (t *tiling) transformPiece(k *kernel.Set, s tileTransform, p *tensor.MemoryPiece, c0, count, first, n, z int, v []float32, layout pointStrides, patch, tmp []float32) {
 	row, plane := t.w*lanes, t.volumeFloats()
 	var norm []float32

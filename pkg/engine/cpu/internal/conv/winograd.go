@@ -37,8 +37,8 @@ func (p outputPasses) maxBlocksPerPass() int {
 	return min(p.out, p.unit*tensor.CeilDiv(p.units, p.count))
 }
 
-// groupRange returns the output blocks, in whole units, of group g of the pass [first,
-// end).
+// groupRange divides the output blocks [first, end) of a pass into groups of whole units, and
+// returns the range [k0, k1) of group g.
 func (p outputPasses) groupRange(first, end, g, groups int) (k0, k1 int) {
 	units := tensor.CeilDiv(end-first, p.unit)
 	return first + g*units/groups*p.unit, min(end, first+(g+1)*units/groups*p.unit)
@@ -144,8 +144,8 @@ func (c *Winograd) transformWeights(w *threads.Worker, first, end, lo, hi int) {
 	}
 }
 
-// transformWeightBlocks is for output blocks [out, out+wide) at tap d along the depth.
-// first is the index of block out in the pass.
+// transformWeightBlocks transforms the weights from input block in to output blocks [out,
+// out+wide), at tap d along the depth. first is the index of block out in the pass.
 func (c *Winograd) transformWeightBlocks(w *threads.Worker, first, out, wide, d, in int) {
 	const tile = lanes * lanes
 	k, depth := c.ws.Set, c.tiling.taps
@@ -165,8 +165,9 @@ func (c *Winograd) transformWeightBlocks(w *threads.Worker, first, out, wide, d,
 	}
 }
 
-// weightTile returns 3×3 tiles of 8×8 weights, at tap d along the depth. For a transposed
-// convolution it writes the rotated tiles to scratch.
+// weightTile returns the 3×3 tiles of 8×8 weights from input block in to output block out, at
+// tap d along the depth. For a transposed convolution it writes rotated tiles to scratch and
+// returns them.
 func (c *Winograd) weightTile(scratch []float32, d, in, out int) *float32 {
 	const tile = lanes * lanes
 	depth := c.tiling.taps
@@ -224,8 +225,9 @@ func (c *Winograd) multiply(v, m []float32, part tileChunk, first, k0, k1 int) {
 	}
 }
 
-// writeOutputs transforms the sums m of output blocks [k0, k1) back. Of a tile that crosses
-// the edge of the map, it computes all in patch and copies the part inside.
+// writeOutputs transforms the sums m of output blocks [k0, k1) to outputs. If a tile crosses
+// the edge of the map, writeOutputs computes the whole tile in patch and copies the part inside
+// the map.
 func (c *Winograd) writeOutputs(m, patch, tmp []float32, part tileChunk, k0, k1 int) {
 	t, output := &c.tiling, c.ws.Set.Winograd.Output
 	bias, biasStep := c.ws.Zeros, 0

@@ -37,18 +37,18 @@ type WinogradGradient struct {
 	zAt, patch, tmp int
 }
 
-// A gradient is computed in up to maxGradientParts parts, which several workers can compute
-// at once. The number is halved until each part has at least minPartTiles tiles, so that
-// adding up the parts takes little of the time, and the sums of all parts take at most
-// maxSumFloats.
+// A gradient is computed in up to maxGradientParts parts, so that several workers can compute
+// it. The number of parts is halved until each part has at least minPartTiles tiles, and the
+// sums of all parts take at most maxSumFloats floats. Adding up the parts then takes little of
+// the time.
 const (
 	maxGradientParts = 8
 	minPartTiles     = 192
 	maxSumFloats     = 13 << 18
 )
 
-// NewWinogradGradient prepares the gradient dw of the weights of a convolution with input
-// in. dy is the gradient of its output.
+// NewWinogradGradient prepares the computation of dw, the gradient of a convolution's weights.
+// in is the convolution's input, and dy is the gradient of its output.
 func NewWinogradGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand) *WinogradGradient {
 	g := &WinogradGradient{
 		ws: ws, in: in, dy: dy, dw: dw,
@@ -134,9 +134,9 @@ func (g *WinogradGradient) computePartialSums(w *threads.Worker, pass, end, lo, 
 	}
 }
 
-// multiply adds the products of a chunk to the sums d for input blocks [c0, c1) and output
-// blocks [k0, k1). The sums in d begin with output block k0. If accumulate is not set,
-// multiply overwrites the sums.
+// multiply adds the products of chunk at to the sums d, for input blocks [c0, c1) and output
+// blocks [k0, k1). v and z are the transformed inputs and gradients. The sums in d begin with
+// output block k0. If accumulate is false, multiply overwrites the sums.
 func (g *WinogradGradient) multiply(d, v, z []float32, at tileChunk, c0, c1, k0, k1 int, accumulate bool) {
 	const tile = lanes * lanes
 	set, t := &g.ws.Set.GEMM, &g.tiling
@@ -160,9 +160,9 @@ func (g *WinogradGradient) multiply(d, v, z []float32, at tileChunk, c0, c1, k0,
 	}
 }
 
-// writeOutputs adds the sums of all parts and transforms them to gradients. An item is the
-// tiles of 8×8 weights from one input block to one unit of output blocks at one tap along
-// the depth.
+// writeResults adds the sums of all parts and transforms the totals to gradients. An item
+// consists of the tiles of 8×8 weights from one input block to one unit of output blocks, at
+// one tap along the depth.
 func (g *WinogradGradient) writeResults(w *threads.Worker, pass, end, lo, hi int) {
 	unit, depth := blocksPerWeightUnit(g.ws), g.tiling.taps
 	for i := lo; i < hi; i++ {

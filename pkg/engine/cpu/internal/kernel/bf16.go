@@ -13,25 +13,26 @@ import (
 const BF16Tile = 32
 
 // BF16 contains the inner loops for products of matrices whose elements are rounded to
-// bfloat16, the upper half of a float32 (Intel, BFLOAT16 Hardware Numerics Definition,
-// 2018). The elements are rounded to the nearest bfloat16 number, ties to even. Magnitudes
-// below 2^−126, the least normal number, become zero. Products and sums are float32.
+// bfloat16, the upper half of a float32 (Intel, BFLOAT16 Hardware Numerics Definition, 2018).
+// Elements are rounded to the nearest bfloat16 number, ties to even. Magnitudes below 2^−126,
+// the least normal number, become zero. Products and sums are float32.
 //
-// Three layouts hold rounded elements:
+// Rounded elements are stored in one of three layouts:
 //
 //   - rows: the 32 channels of a pixel are adjacent, 64 bytes.
 //   - columns: the pixels of a channel are adjacent.
-//   - pairs: for two successive rows, each of 32 elements, the elements with the same index
+//   - pairs: for two successive rows of 32 elements each, the elements with the same index
 //     are adjacent: a0 b0 a1 b1 …, 128 bytes.
 //
-// Sources are up to four channel blocks of eight, each with one Block per pixel (or per row
-// of a tile of weights).
+// The source parameters s0 to s3 are up to four channel blocks, each with one Block per pixel
+// (or per row of a tile of weights).
 type BF16 struct {
-	// Direct is set if the products are so fast that convolutions that could use Winograd's
-	// algorithm are faster without it.
+	// Direct is true if these products are so fast that they should also replace Winograd's
+	// algorithm.
 	Direct bool
-	// Slow is set if this processor computes fewer products per second than with the kernels
-	// for fp32. It changes no result: the same instruction set has the same bits everywhere.
+	// Slow is true if this processor computes fewer products per second than with the fp32
+	// kernels. Results do not depend on it: an instruction set computes the same bits on every
+	// processor.
 	Slow bool
 
 	// Multiply computes tiles of 32×32 floats, one below the other: c[i][j] = start + Σ over
@@ -42,25 +43,25 @@ type BF16 struct {
 	// least 1.
 	Multiply func(c *float32, a, b *uint16, steps *int32, nstep, aRow, tiles int, accumulate bool)
 
-	// PackRows rounds n pixels of four channel blocks to the layout of rows. norm is nil, or
-	// the constants for the four blocks with which the pixels are normalized before, as by
-	// Set.Normalize. step is the distance in bytes from a pixel of dst to the next.
+	// PackRows rounds n pixels of four channel blocks to the layout rows. If norm is not nil,
+	// the pixels are first normalized as by Set.Normalize, and norm contains the constants for
+	// the four blocks. step is the distance between the pixels of dst, in bytes.
 	PackRows func(dst *uint16, s0, s1, s2, s3, norm *float32, n, step int)
-	// PackPairs rounds n pixels of four channel blocks to the layout of pairs; n is even.
+	// PackPairs rounds n pixels of four channel blocks to the layout pairs. n must be even.
 	PackPairs func(dst *uint16, s0, s1, s2, s3 *float32, n int)
-	// PackTransposed rounds the columns of four tiles of 8×8 floats to the layout of pairs. Row
-	// j of the result is column j of s0, followed by column j of s1, of s2 and of s3.
+	// PackTransposed rounds the columns of four tiles of 8×8 floats to the layout pairs. Row j
+	// of the result is column j of s0, followed by column j of s1, s2 and s3.
 	PackTransposed func(dst *uint16, s0, s1, s2, s3 *float32)
-	// PackColumns rounds n pixels of one channel block to the layout of columns; n is a
-	// multiple of 32. row is the distance in bytes from a channel of dst to the next.
+	// PackColumns rounds n pixels of one channel block to the layout columns. n must be a
+	// multiple of 32. row is the distance between the channels of dst, in bytes.
 	PackColumns func(dst *uint16, src *float32, n, row int)
-	// Unpack copies n rows of the given number of blocks of eight floats, which are adjacent
-	// in src, to separate channel blocks, and adds bias to each row. srcRow and dstRow are
-	// the distances in bytes of successive rows, and dstBlock is the distance of successive
-	// channel blocks.
+	// Unpack copies n rows from src to separate channel blocks in dst, and adds bias to each
+	// row. A row consists of the given number of adjacent blocks of eight floats. srcRow and
+	// dstRow are the distances between successive rows, and dstBlock is the distance between
+	// successive channel blocks, all in bytes.
 	Unpack func(dst, src, bias *float32, n, srcRow, dstRow, dstBlock, blocks int)
-	// UnpackUncached is Unpack for results that do not fit into the cache and are not read
-	// soon. It writes them past the cache where that is faster.
+	// UnpackUncached is like Unpack, for results that do not fit into the cache and are not
+	// read soon. Where it is faster, it writes to memory without filling the cache.
 	UnpackUncached func(dst, src, bias *float32, n, srcRow, dstRow, dstBlock, blocks int)
 }
 

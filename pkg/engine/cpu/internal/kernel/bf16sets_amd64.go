@@ -14,9 +14,9 @@ func assemblyBF16Sets() []*Set {
 	return list
 }
 
-// newAVX512BF16Set returns the Set for AVX-512 with AVX512_BF16. Compared with fp32, a core of
-// an Intel Xeon computes half as many of these products per second, a core of an AMD EPYC
-// (Zen 4) twice as many; see environment/benchmarks.md.
+// newAVX512BF16Set returns the Set for AVX-512 with AVX512_BF16. An Intel Xeon core computes
+// half as many bfloat16 products per second as fp32 products, an AMD EPYC core (Zen 4) twice as
+// many; see environment/benchmarks.md.
 func newAVX512BF16Set() *Set {
 	k := newAVX512Set()
 	k.Name = "avx512_bf16"

@@ -1,6 +1,7 @@
 package kernel
 
-// Upper limits of a tile for every instruction set: rows, and blocks of eight outputs.
+// Upper limits on the size of a tile, over all instruction sets: its rows, and its blocks of
+// eight outputs.
 const (
 	maxRows   = 12
 	MaxBlocks = 4
@@ -45,8 +46,8 @@ type GEMM struct {
 	Deep, Flat [MaxBlocks + 1][maxRows + 1]GEMMFunc
 }
 
-// NextTileBlocks returns how many of n output blocks the next tile should compute: 1, 2 or
-// 4.
+// NextTileBlocks returns the number of output blocks that the next tile should compute if n
+// blocks remain: 1, 2 or 4.
 func (s *GEMM) NextTileBlocks(n int) int {
 	switch {
 	case n >= 4 && s.Blocks >= 4:
@@ -69,13 +70,14 @@ func NewTileTable(n, rows int, offsets func(i int) (in, out int)) []int32 {
 	return table
 }
 
-// firstSplitTileRows contains the rows of the first of two tiles that compute 5, 7, 9, 10 or 11 rows.
-// No tile has one row, which takes as long as two.
+// firstSplitTileRows is indexed by a number of rows for which there may be no kernel. It
+// contains the rows of the first of the two tiles that compute them together. No tile has one
+// row, because one row takes as long as two.
 var firstSplitTileRows = [maxRows]int{5: 3, 7: 4, 9: 6, 10: 6, 11: 8}
 
-// MultiplyRows calls the matrix kernel for the first n rows of a table that NewTileTable
-// has built with tiles of the given number of rows. The last tile may have fewer rows. If set
-// has no function for their number, two smaller tiles share them, see dividedTiles.
+// MultiplyRows calls the matrix kernel for the first n rows of a table that NewTileTable has
+// built for tiles of the given number of rows. The last tile may have fewer rows. If set has no
+// function for that number of rows, two smaller tiles compute them (see firstSplitTileRows).
 func MultiplyRows(set *[maxRows + 1]GEMMFunc, rows int, x, w, y, bias []float32, table, steps []int32, wNext, yNext, nstep, n int, accumulate bool) {
 	if tiles := n / rows; tiles > 0 {
 		set[rows](dataPointer(x), dataPointer(w), dataPointer(y), dataPointer(bias), dataPointer(table), dataPointer(steps), wNext, yNext, nstep, tiles, accumulate)

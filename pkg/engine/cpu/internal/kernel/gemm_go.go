@@ -13,8 +13,8 @@ func newGoGEMM(rows, blocks int, interleaved bool) GEMM {
 	return s
 }
 
-// newGoGEMMFunc returns the matrix kernel for tiles of tileRows rows (a full tile has
-// fullRows) that reads depth floats per step.
+// newGoGEMMFunc returns the plain Go matrix kernel for tiles of tileRows rows. The kernel reads
+// depth floats per step. fullRows is the number of rows of a full tile.
 func newGoGEMMFunc(tileRows, blocks, depth, fullRows int, interleaved bool) GEMMFunc {
 	return func(x, w, y, bias *float32, rows, steps *int32, wNext, yNext, nstep, tiles int, accumulate bool) {
 		width := 2 * fullRows
@@ -61,8 +61,8 @@ func offsetsPerStep(depth int) int {
 	return 2
 }
 
-// computeBlock computes one row of one block. Separate variables keep the sums in
-// registers.
+// computeBlock computes one block of eight outputs of one row. It uses separate variables so
+// that the compiler keeps the sums in registers.
 func computeBlock(to, start *Block, x, w *float32, steps []int32, depth int, lay weightLayout) {
 	a, b, c, d := start[0], start[1], start[2], start[3]
 	e, f, g, h := start[4], start[5], start[6], start[7]

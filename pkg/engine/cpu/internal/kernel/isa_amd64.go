@@ -31,8 +31,8 @@ func newAVX2Set() *Set {
 	}
 }
 
-// newAVX512Set returns the Set for AVX-512 (F, VL, BW and DQ). It uses the AVX2 functions
-// for pooling, boxes, Transpose and Spread.
+// newAVX512Set returns the Set for AVX-512 (F, VL, BW and DQ). For pooling, boxes, Transpose
+// and Spread it uses the AVX2 functions.
 func newAVX512Set() *Set {
 	k := newAVX2Set()
 	k.Name, k.Vector = "avx512", 2*Lanes

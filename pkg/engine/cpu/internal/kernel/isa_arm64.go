@@ -3,7 +3,8 @@ package kernel
 // assemblySets returns the Set for NEON, which every arm64 processor that Go supports has.
 func assemblySets() []*Set { return []*Set{newNEONSet()} }
 
-// The NEON Set has the tiles and the order of summation of AVX2.
+// newNEONSet returns the Set for NEON. Its tiles and its order of summation are the same as for
+// AVX2.
 func newNEONSet() *Set {
 	return &Set{
 		Name: "neon", Vector: Lanes, GEMM: GEMM{Rows: 6, Blocks: 2, Deep: gemmDeepNEON(), Flat: gemmFlatNEON()}, Transpose: transposeNEON, Spread: spreadNEON,

@@ -16,8 +16,8 @@ func NewAlignedFloats(n int) []float32 {
 	return s[skip : skip+n : skip+n]
 }
 
-// Lanes is the number of channels in a block, and the number of float32 values in a vector
-// register of AVX2. Two registers of NEON hold as many.
+// Lanes is the number of channels in a block. It is also the number of float32 values in a
+// vector register of AVX2, or in two registers of NEON.
 const Lanes = 8
 
 // Block contains eight channels of a pixel, or eight weights.

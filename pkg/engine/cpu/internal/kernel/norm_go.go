@@ -76,7 +76,8 @@ func goCopyBox(x, y *float32, b PixelBox) {
 	})
 }
 
-// newNormalizeBox builds Set.NormalizeBox from Set.Normalize, where no assembly has it.
+// newNormalizeBox builds Set.NormalizeBox from Set.Normalize, for instruction sets without an
+// assembly version.
 func newNormalizeBox(normalize func(x, y, p *float32, pixels int)) func(x, y, p *float32, b PixelBox) {
 	return func(x, y, p *float32, b PixelBox) {
 		b.forEachRow(func(plane, from, to int) {

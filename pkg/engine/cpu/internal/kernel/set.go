@@ -1,8 +1,8 @@
 package kernel
 
-// Set contains the inner loops for one instruction set. If a function has a parameter
-// pixels, its pointers point to that number of blocks of eight channels. Sums over pixels
-// or floats are computed separately for each of the eight lanes.
+// Set contains the inner loops for one instruction set. If a function has a parameter pixels,
+// its pointers point to that number of blocks of eight channels. Functions that compute sums
+// keep eight separate sums, one per lane.
 type Set struct {
 	Name     string
 	Vector   int // floats of a vector of the transforms: 8 (two registers of NEON) or 16
@@ -40,7 +40,7 @@ type Set struct {
 	// index of each maximum in its window to index, one byte per channel. If elements are
 	// equal, the first one is the maximum.
 	MaxPool func(x, y, p *float32, index *byte, count, kh, kw, row, step int)
-	// MaxPoolGrad adds dy to those elements of dx that index selects, see MaxPool.
+	// MaxPoolGrad adds each element of dy to the element of dx that index selects, see MaxPool.
 	MaxPoolGrad func(index *byte, dy, dx *float32, count, kh, kw, row, step int)
 
 	// The following functions process n floats, a multiple of eight.
@@ -63,7 +63,7 @@ type Set struct {
 	// BCEGrad computes dz = scale·(1/(1+e^−z) − t).
 	BCE     func(z, t, out *float32, n int)
 	BCEGrad func(z, t, dz, scale *float32, n int)
-	// Exp computes y = e^−|x|, but e^−87 where |x| is greater than 87.
+	// Exp computes y = e^−|x|. Where |x| is greater than 87, y = e^−87.
 	Exp func(x, y *float32, n int)
 	// Adam performs one step of Adam. The constants c are weight decay, β1, 1−β1, β2, 1−β2,
 	// 1/√(1−β2^t), ε and lr/(1−β1^t), where t is the number of the step.

@@ -28,9 +28,8 @@ type Winograd struct {
 	// point p to u + p·ld. WeightGradient transforms sums of products in this layout back
 	// to a tile of weight gradients.
 	Weights, WeightGradient func(from, to, tmp *float32, ld int)
-	// WeightPair and WeightGradientPair do the same for two tiles of weights; next is the
-	// distance between the tiles. They interleave the points of both tiles in vectors of
-	// sixteen floats; row is the distance between these vectors. Both functions are nil
-	// unless GEMM.Interleaved is set.
+	// WeightPair and WeightGradientPair are like Weights and WeightGradient, for two tiles of
+	// weights that are next bytes apart. They interleave the points of both tiles in vectors of
+	// sixteen floats, row bytes apart. Both functions are nil unless GEMM.Interleaved is set.
 	WeightPair, WeightGradientPair func(from, to, tmp *float32, next, ld, row int)
 }

@@ -1,7 +1,7 @@
 package kernel
 
-// matrixProductFunc multiplies up to six vectors by one of the constant matrices of Winograd's
-// transforms, which Lavin and Gray call Bᵀ, A and G.
+// matrixProductFunc multiplies a constant matrix of Winograd's transforms by up to six vectors.
+// Lavin and Gray call these matrices Bᵀ, A and G.
 type matrixProductFunc func(d, to *[6]Block)
 
 func newGoWinograd() Winograd {
@@ -11,8 +11,8 @@ func newGoWinograd() Winograd {
 	}
 }
 
-// transformSquare transforms n×n vectors to m×m vectors: it multiplies the columns, and
-// then the rows, by a matrix. load and store return addresses.
+// transformSquare transforms n×n vectors to m×m vectors: it applies multiply first to the
+// columns and then to the rows. load and store return the addresses of the elements.
 func transformSquare(n, m int, multiply matrixProductFunc, load, store func(i, j int) *Block) {
 	var half [6][6]Block // [column][row]
 	var d, to [6]Block
@@ -108,7 +108,7 @@ func goWinogradWeightGradientPair(d, dw, _ *float32, next, ld, row int) {
 	}
 }
 
-// multiplyByBT multiplies by Bᵀ, for inputs.
+// multiplyByBT multiplies by Bᵀ, which transforms inputs.
 func multiplyByBT(d, to *[6]Block) {
 	for l := range Lanes {
 		d0, d1, d2, d3, d4, d5 := d[0][l], d[1][l], d[2][l], d[3][l], d[4][l], d[5][l]
@@ -121,7 +121,7 @@ func multiplyByBT(d, to *[6]Block) {
 	}
 }
 
-// multiplyByA multiplies by A, for gradients of outputs.
+// multiplyByA multiplies by A, which transforms gradients of outputs.
 func multiplyByA(d, to *[6]Block) {
 	for l := range Lanes {
 		d0, d1, d2, d3 := d[0][l], d[1][l], d[2][l], d[3][l]
@@ -133,7 +133,7 @@ func multiplyByA(d, to *[6]Block) {
 	}
 }
 
-// multiplyByAT multiplies by Aᵀ, for outputs.
+// multiplyByAT multiplies by Aᵀ, which transforms sums of products to outputs.
 func multiplyByAT(d, to *[6]Block) {
 	for l := range Lanes {
 		p, q, r, t := d[1][l]+d[2][l], d[1][l]-d[2][l], d[3][l]+d[4][l], d[3][l]-d[4][l]
@@ -144,7 +144,7 @@ func multiplyByAT(d, to *[6]Block) {
 	}
 }
 
-// multiplyByG multiplies by G, for weights.
+// multiplyByG multiplies by G, which transforms weights.
 func multiplyByG(d, to *[6]Block) {
 	for l := range Lanes {
 		d0, d1, d2 := d[0][l], d[1][l], d[2][l]
@@ -156,7 +156,7 @@ func multiplyByG(d, to *[6]Block) {
 	}
 }
 
-// multiplyByGT multiplies by Gᵀ, for gradients of weights.
+// multiplyByGT multiplies by Gᵀ, which transforms sums of products to gradients of weights.
 func multiplyByGT(d, to *[6]Block) {
 	for l := range Lanes {
 		p, q, r, t := d[1][l]+d[2][l], d[2][l]-d[1][l], d[3][l]+d[4][l], d[3][l]-d[4][l]

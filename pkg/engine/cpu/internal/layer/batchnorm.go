@@ -11,10 +11,10 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// buildBatchNorm uses, in training, the statistics of the batch: s if the previous
-// operation computes them, else its own. Otherwise it uses running or saved statistics. If
-// the output is not stored, the tasks only compute the constants with which its readers
-// normalize the input.
+// buildBatchNorm builds a batch norm. In training it uses the statistics of the batch: s if the
+// previous operation computes them, otherwise it computes its own. Outside training it uses
+// running or saved statistics. If the output is not stored, the tasks only compute the
+// constants with which the readers of the output normalize the input.
 func (x *Builder) buildBatchNorm(c Operation, s *workspace.Statistics) ([]threads.Task, error) {
 	in, gamma, beta, mean, variance, y := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Inputs[4], c.Outputs[0]
 	if err := checkNormOperands(c, y, []tensor.Operand{gamma, beta, mean, variance}); err != nil {
@@ -55,9 +55,9 @@ func (x *Builder) buildBatchNorm(c Operation, s *workspace.Statistics) ([]thread
 	})), nil
 }
 
-// newStatisticsTasks returns the tasks that compute the statistics of a batch norm's input,
-// unless the previous operation computes s. They write the saved mean and 1/√(var+ε), the
-// running statistics, and the constants norm with which the output is computed.
+// newStatisticsTasks returns the tasks that compute the statistics of a batch norm's input; if
+// s is not nil, the previous operation computes them. The tasks then write the saved mean and
+// 1/√(var+ε), the running statistics, and the constants norm for Set.Normalize.
 func (x *Builder) newStatisticsTasks(c Operation, s *workspace.Statistics, cut planeChunks, norm []float32) []threads.Task {
 	in := c.Inputs[0]
 	own := s == nil
@@ -100,9 +100,10 @@ func (x *Builder) newStatisticsTasks(c Operation, s *workspace.Statistics, cut p
 	}}}, x.newReductionTasks(m)...)
 }
 
-// normReduction computes results of a batch norm, or of its gradient, from sums over parts of the
-// pixels. merge writes the total sums of a channel block to Workspace.Moments, and finish reads
-// them. If sync is set, exchange adds the sums of the other workers in between.
+// normReduction computes the results of a batch norm, or of its gradient, from sums over parts
+// of the pixels. merge adds up the sums of a channel block and writes the totals to
+// Workspace.Moments; finish reads them. If sync is set, exchange is called in between and adds
+// the sums of the other workers.
 type normReduction struct {
 	layer    string
 	sync     bool
@@ -264,8 +265,8 @@ func (x *Builder) buildBatchNormGradient(c Operation) ([]threads.Task, error) {
 	return all, nil
 }
 
-// newGradientReduction computes dγ and dβ from the sums of the chunks, and from them the
-// constants params of kernel.Set.NormGrad.
+// newGradientReduction computes dγ and dβ from the sums over chunks. From dγ and dβ it computes
+// params, the constants for kernel.Set.NormGrad.
 func (x *Builder) newGradientReduction(c Operation, cut planeChunks, params []float32) normReduction {
 	gamma, mean, inv, dgamma, dbeta := c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Outputs[1], c.Outputs[2]
 	channels, all := c.Inputs[0].Shape[1], cut.channels*lanes

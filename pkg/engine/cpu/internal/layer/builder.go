@@ -9,21 +9,22 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Builder turns the operations of a program into tasks. Its methods build* check the shapes
-// of an operation and return its tasks; Tasks selects the method.
+// Builder turns the operations of a program into tasks. BuildTasks selects one of the methods
+// build*, which checks the shapes of an operation and returns its tasks.
 type Builder struct {
 	*workspace.Workspace
 	norms       *SyncNormState
 	convolution string
 	statistics  *workspace.Statistics // of the output of the previous operation; nil if it computes none
 	pixelLoss   *pixelLoss            // of the forward pass, whose sums the gradient needs; nil if there is none
-	// Numbers of convolutions, fully connected layers and their gradients: all, and those
-	// whose operands are rounded to bfloat16.
+	// products counts the convolutions, fully connected layers and their gradients, and rounded
+	// those among them whose operands are rounded to bfloat16.
 	products, rounded int
 }
 
-// CountBF16Operations returns how many convolutions, fully connected layers and their gradients
-// round their operands to bfloat16, and how many there are.
+// CountBF16Operations counts the convolutions, fully connected layers and their gradients:
+// rounded is the number of those that round their operands to bfloat16, and all is their total
+// number.
 func (x *Builder) CountBF16Operations() (rounded, all int) { return x.rounded, x.products }
 
 // SyncNormState is the state that the synchronized batch norms of an executable share.
@@ -33,13 +34,14 @@ type SyncNormState struct {
 	OnWait     func(start time.Time) // called when an exchange that began at start has ended
 }
 
-// NewBuilder returns a Builder whose tasks use the memory of w. convolution is
-// engine.Options.Convolution.
+// NewBuilder returns a Builder whose tasks use the memory of w. n is shared by all synchronized
+// batch norms. convolution is engine.Options.Convolution.
 func NewBuilder(w *workspace.Workspace, n *SyncNormState, convolution string) *Builder {
 	return &Builder{Workspace: w, norms: n, convolution: convolution}
 }
 
-// BuildTasks checks and builds operation c. Call it in the order of the program.
+// BuildTasks checks operation c and returns its tasks. Call it for the operations in the order
+// of the program.
 func (x *Builder) BuildTasks(c Operation) ([]threads.Task, error) {
 	statistics := x.statistics // of c.Inputs[0]
 	x.statistics = nil

@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Operation is an operation of a program with its operands.
+// Operation is a kernel of a program with its operands and with decisions on how to compute it.
 type Operation struct {
 	plan.Kernel
 	Inputs, Outputs []tensor.Operand
@@ -18,8 +18,8 @@ type Operation struct {
 	// is added to its output instead of overwriting it. A sum is not computed, because such
 	// a gradient has already been added to its other operand.
 	Fused bool
-	// NeedsStatistics is set if the next operation is a batch norm in training that
-	// normalizes the output.
+	// NeedsStatistics is true if the next operation is a batch norm in training whose input is
+	// this operation's output.
 	NeedsStatistics bool
 	// Norm receives the constants of a batch norm whose output is not stored; readers of
 	// the output normalize the input with them. Norm is nil if the output is stored.
@@ -43,9 +43,9 @@ func (c Operation) errorf(format string, args ...any) error {
 	return fmt.Errorf("kernel %s %q with shapes %s → %s: %s", c.Op, c.Name, list(c.Inputs), list(c.Outputs), fmt.Sprintf(format, args...))
 }
 
-// attributePerAxis returns an attribute's values v for depth, height and width; axes that shape
-// lacks get the value missing. ok reports whether v has one value ≥ minimum for each
-// spatial dimension of shape.
+// attributePerAxis expands the values v of an attribute to depth, height and width; an axis
+// that shape does not have gets the value missing. ok reports whether v has one value for each
+// spatial dimension of shape, all at least minimum.
 func attributePerAxis(v, shape []int, minimum, missing int) (all [3]int, ok bool) {
 	n := len(shape) - 2
 	if len(v) != n || n < 1 || n > 3 || slices.Min(v) < minimum {

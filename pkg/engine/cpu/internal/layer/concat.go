@@ -5,8 +5,9 @@ import (
 	"lockstep/pkg/engine/cpu/internal/threads"
 )
 
-// copyChannels copies count channels, from srcFirst on in image src, to dst from dstFirst
-// on. pixels is the size of a plane. The other channels of dst keep their values.
+// copyChannels copies count channels between the images src and dst, from channel srcFirst of
+// src to channel dstFirst of dst. pixels is the number of pixels of a plane. The other channels
+// of dst keep their values.
 func copyChannels(dst, src []float32, dstFirst, srcFirst, count, pixels int) {
 	for done := 0; done < count; {
 		d, s := (dstFirst+done)%lanes, (srcFirst+done)%lanes

@@ -60,7 +60,8 @@ func (x *Builder) buildDiceBCE(c Operation) ([]threads.Task, error) {
 	}}}, nil
 }
 
-// computeProbabilities returns run i in a worker's scratch memory, with p = σ(logits).
+// computeProbabilities returns the logits and targets of run i and the probabilities p =
+// σ(logits). All three are in the worker's scratch memory.
 func (d *diceLoss) computeProbabilities(w *threads.Worker, i int) (logits, targets, p []float32) {
 	logits, targets, p = w.Scratch[:maxRunElements], w.Scratch[maxRunElements:2*maxRunElements], w.Scratch[2*maxRunElements:runScratchFloats]
 	one := w.Scratch[runScratchFloats:]

@@ -14,9 +14,9 @@ import (
 // expTermFactor is the factor 14 in the term |e^{14y}−e^{14t}| of the loss.
 const expTermFactor = 14
 
-// buildL1 builds the mean absolute difference plus a weighted term on the exponentials of
-// channel 0, or its gradient. Padding adds nothing to the loss, because it is 0 in both
-// operands.
+// buildL1 builds the L1 loss or its gradient. The loss is the mean absolute difference plus a
+// weighted term on the exponentials of channel 0. Padding adds nothing to it, because padding
+// is 0 in both operands.
 func (x *Builder) buildL1(c Operation) ([]threads.Task, error) {
 	y, t := c.Inputs[0], c.Inputs[1]
 	if !slices.Equal(y.Logical, t.Logical) || y.Layout != t.Layout || y.Layout == tensor.WeightLayout {

@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// buildLinear computes a fully connected layer, or one of its gradients, as a convolution
-// of maps of one pixel, whose channels are the features.
+// buildLinear builds a fully connected layer or one of its gradients. It treats each sample as
+// a map of one pixel, whose channels are the features, and computes a convolution.
 func (x *Builder) buildLinear(c Operation) ([]threads.Task, error) {
 	var in, weights, out, bias tensor.Operand
 	bias.ID = -1

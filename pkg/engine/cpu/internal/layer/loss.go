@@ -30,11 +30,12 @@ func newElementRuns(o tensor.Operand) elementRuns {
 	return e
 }
 
-// runScratchFloats is the number of floats of a worker's scratch memory that a run needs:
-// for logits, targets, and the gradients of the logits.
+// runScratchFloats is the size of the scratch memory that a worker needs for one run, in
+// floats: for logits, for targets, and for probabilities or gradients.
 const runScratchFloats = 3 * maxRunElements
 
-// gatherRun copies run i of o to dst, and fills the rest of its last vector with fill.
+// gatherRun copies run i of o to dst, and fills dst up to a multiple of eight elements with the
+// value fill.
 func (e *elementRuns) gatherRun(dst []float32, o tensor.Operand, i int, fill float32) {
 	r := e.runs[i]
 	at := r.offset
@@ -47,11 +48,12 @@ func (e *elementRuns) gatherRun(dst []float32, o tensor.Operand, i int, fill flo
 	}
 }
 
-// zeroLossLogit is a logit so low that the binary cross-entropy with the target 0 is 0.
+// zeroLossLogit is a logit that adds nothing to a loss: for the target 0, its binary
+// cross-entropy is 0.
 const zeroLossLogit = -1000
 
-// buildBCE is for the mean binary cross-entropy of logits z and targets t, max(z,0) − z·t +
-// log(1+e^−|z|), which never overflows. Each run is summed in float32, in eight lanes; the
+// buildBCE builds the mean binary cross-entropy of logits z and targets t. The formula max(z,0)
+// − z·t + log(1+e^−|z|) never overflows. Each run is summed in float32, in eight lanes; the
 // sums of all runs are added in float64.
 func (x *Builder) buildBCE(c Operation) ([]threads.Task, error) {
 	z, t, loss := c.Inputs[0], c.Inputs[1], c.Outputs[0]

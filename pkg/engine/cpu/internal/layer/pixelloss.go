@@ -25,8 +25,8 @@ type pixelLoss struct {
 	slopes    [][][2]float64 // see setDiceDerivatives
 }
 
-// pixelSums contains sums over the pixels of a run, for a class. p is the softmax, and y is 1
-// where the target is the class, else 0.
+// pixelSums contains sums over the pixels of a run for one class. p is the softmax probability
+// of the class. y is 1 where the class is the target, else 0.
 type pixelSums struct {
 	entropy float64 // Σ −y·log p, without the logarithm of factor
 	factor  float64 // Π 1/p_m over the pixels with y = 1, where m is the class with the greatest logit
@@ -82,7 +82,8 @@ func (x *Builder) buildPixelLoss(c Operation) ([]threads.Task, error) {
 	return []threads.Task{add, slopes, write}, nil
 }
 
-// newPixelLoss also reserves scratch memory.
+// newPixelLoss returns a pixelLoss of logits z and targets t, and reserves its scratch memory
+// in w.
 func newPixelLoss(w *workspace.Workspace, z, t tensor.Operand, a plan.Attr) *pixelLoss {
 	l := &pixelLoss{ws: w, z: z, t: t, attr: a, classes: z.Logical[1], area: z.Shape[2] * z.Shape[3]}
 	l.runPixels = max(1, maxRunElements/l.classes)
@@ -104,8 +105,8 @@ func (l *pixelLoss) pixelRange(i int) (sample, lo, hi int) {
 	return i / l.perSample, lo, min(l.area, lo+l.runPixels)
 }
 
-// logitIndex returns the index in z of the logit of class 0 of a pixel. The next pixel's is
-// lanes after it, and that of each next eight classes is blockFloats after it.
+// logitIndex returns the index in z of a pixel's logit for class 0. The next pixel's logit is
+// lanes elements after it. The logit for class 8 is blockFloats elements after it.
 func (l *pixelLoss) logitIndex(sample, pixel int) int {
 	return (sample*tensor.ChannelBlocks(l.classes)*l.area + pixel) * lanes
 }
@@ -147,14 +148,13 @@ func (l *pixelLoss) computeExponentials(w *threads.Worker, i int) (d, e []float3
 	return d[:n], e[:n]
 }
 
-// sumElementRuns computes the sums of runs [lo, hi).
+// sumPixelRuns computes the sums of runs [lo, hi).
 func (l *pixelLoss) sumPixelRuns(w *threads.Worker, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		l.sumPixelRun(w, i)
 	}
 }
 
-// sumPixelRun computes the sums of run i.
 func (l *pixelLoss) sumPixelRun(w *threads.Worker, i int) {
 	const large = 1e200
 	sums := l.sums[i]
@@ -189,7 +189,6 @@ func (l *pixelLoss) sumPixelRun(w *threads.Worker, i int) {
 	}
 }
 
-// sumFloats returns the sum of v.
 func sumFloats(v []float32) (sum float32) {
 	for _, f := range v {
 		sum += f
@@ -216,11 +215,12 @@ func (l *pixelLoss) diceCoefficient(sample, class int) (numerator, denominator f
 	return numerator, denominator
 }
 
-// pixelCount and maps return the numbers of terms in the means of cross-entropy and Dice loss.
+// pixelCount returns the number of terms in the mean of the cross-entropy, and mapCount in the
+// mean of the Dice loss.
 func (l *pixelLoss) pixelCount() float64 { return float64(l.z.Shape[0] * l.area) }
 func (l *pixelLoss) mapCount() float64   { return float64(l.z.Shape[0] * l.classes) }
 
-// totalLoss returns the loss over all runs.
+// totalLoss returns the loss, computed from the sums of all runs.
 func (l *pixelLoss) totalLoss() float64 {
 	entropy, lost := 0.0, 0.0
 	for _, run := range l.sums {
@@ -237,9 +237,9 @@ func (l *pixelLoss) totalLoss() float64 {
 	return l.attr.DiceWeight*lost/l.mapCount() + (1-l.attr.DiceWeight)*entropy/l.pixelCount()
 }
 
-// setDiceDerivatives sets the derivatives of the loss with respect to the probability p of each class
-// at a pixel of a sample: slopes[sample][class][1] if the pixel has that class, and
-// slopes[sample][class][0] if it does not.
+// setDiceDerivatives sets slopes[sample]: the derivatives of the Dice loss with respect to the
+// probability of each class at a pixel. slopes[sample][class][1] is for pixels of that class,
+// slopes[sample][class][0] for all other pixels.
 func (l *pixelLoss) setDiceDerivatives(sample int, dloss float64) {
 	for k := range l.classes {
 		numerator, denominator := l.diceCoefficient(sample, k)
@@ -248,7 +248,8 @@ func (l *pixelLoss) setDiceDerivatives(sample int, dloss float64) {
 	}
 }
 
-// writeGradient writes the part of the gradient dz that belongs to run i.
+// writeGradient writes the elements of the gradient dz for the pixels of run i. dloss is the
+// gradient of the loss.
 func (l *pixelLoss) writeGradient(w *threads.Worker, i int, dloss float64, dz []float32) {
 	_, e := l.computeExponentials(w, i)
 	sample, lo, hi := l.pixelRange(i)
@@ -279,8 +280,9 @@ func (l *pixelLoss) writeGradient(w *threads.Worker, i int, dloss float64, dz []
 	}
 }
 
-// computeLogitGradients replaces the exponentials of a pixel in row by the gradient of its logits.
-// scale is the derivative with respect to its cross-entropy, and slopes are those of setDiceDerivatives.
+// computeLogitGradients replaces row, the exponentials of one pixel, by the gradient of the
+// pixel's logits. scale is the derivative of the loss with respect to the pixel's
+// cross-entropy. slopes contains the derivatives from setDiceDerivatives.
 func computeLogitGradients(row []float32, class int, scale float64, slopes [][2]float64) {
 	total, mean := 0.0, 0.0
 	for k, v := range row {

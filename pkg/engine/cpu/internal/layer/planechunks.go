@@ -6,8 +6,8 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-// planeChunks divides the pixels of an activation: the plane of each channel block and
-// image is divided into chunks of workspace.MaxChunkPixels pixels.
+// planeChunks divides each plane of an activation (one channel block of one image) into chunks
+// of workspace.MaxChunkPixels pixels.
 type planeChunks struct {
 	images   int
 	channels int // in blocks
@@ -22,7 +22,8 @@ func newPlaneChunks(o tensor.Operand) planeChunks {
 
 func (c planeChunks) count() int { return c.images * c.channels * c.perPlane }
 
-// first is the index of the chunk's first float in its plane.
+// chunkAt describes chunk i: its image, its channel block, the index of its first float in the
+// plane, and its number of pixels.
 func (c planeChunks) chunkAt(i int) (image, channel, first, pixels int) {
 	plane, q := i/c.perPlane, i%c.perPlane*workspace.MaxChunkPixels
 	return plane / c.channels, plane % c.channels, q * lanes, min(workspace.MaxChunkPixels, c.pixels-q)
@@ -43,10 +44,10 @@ func (c planeChunks) forEachChunk(lo, hi int, f func(i int)) {
 // cache.
 const maxChannelGroupFloats = 32 * 1024
 
-// newChannelTask returns a task whose items are the channel blocks, if these keep all threads
-// about equally busy. It calls f for groups of successive channel blocks [lo, hi): of small maps
-// several, because a plane is too little memory to read at once. ok is false if there are too
-// few channel blocks for the threads.
+// newChannelTask returns a task whose items are the channel blocks. It calls f for groups of
+// successive channel blocks [lo, hi). For small maps a group has several blocks, because a
+// single plane is too little memory to read at once. ok is false if there are too few channel
+// blocks to keep all threads about equally busy.
 func (c planeChunks) newChannelTask(threadCount int, f func(lo, hi int)) (t threads.Task, ok bool) {
 	group := max(1, maxChannelGroupFloats/(c.images*c.pixels*lanes))
 	return threads.Task{Items: c.channels, Run: func(_ *threads.Worker, lo, hi int) {
@@ -81,8 +82,8 @@ func (c planeChunks) newChunkTask(f func(i int)) threads.Task {
 	}}
 }
 
-// sumChunkPairs returns, for each lane of a channel block, the totals of the two sums that
-// parts contains for each chunk.
+// sumChunkPairs adds up the two sums that parts contains for each chunk of a channel block. It
+// returns the totals a and b for each lane.
 func sumChunkPairs(cut planeChunks, channel int, parts []float32) (a, b [lanes]float64) {
 	cut.forEachChunk(channel, channel+1, func(i int) {
 		pair := parts[i*2*lanes:][:2*lanes]

@@ -52,8 +52,8 @@ func (x *Builder) buildPointwise(c Operation) ([]threads.Task, error) {
 	}}}, nil
 }
 
-// buildPlanewiseAdd returns the task that adds activations plane by plane, if at least one of
-// them is a slice of a larger activation and has no memory of its own.
+// buildPlanewiseAdd returns a task that adds two activations plane by plane. It is needed if
+// one of them is a slice of a larger activation and has no memory of its own.
 func (x *Builder) buildPlanewiseAdd(c Operation) []threads.Task {
 	a, b, y := c.Inputs[0], c.Inputs[1], c.Outputs[0]
 	channels := tensor.ChannelBlocks(y.Shape[1])
@@ -67,8 +67,8 @@ func (x *Builder) buildPlanewiseAdd(c Operation) []threads.Task {
 	}}}
 }
 
-// buildTanh computes tanh(x) = 2·(σ(2x) − 1/2) with kernel.Set.BCEGrad, whose σ is the
-// logistic function.
+// buildTanh computes tanh(x) = 2·(σ(2x) − 1/2), where σ is the logistic function.
+// kernel.Set.BCEGrad computes σ.
 func (x *Builder) buildTanh(a, y []float32, n int) []threads.Task {
 	halves, two := kernel.NewAlignedFloats(workspace.TaskItemFloats), float32(2)
 	for i := range halves {

@@ -135,10 +135,10 @@ func (p *maxPooling) computeMaxima(w *threads.Worker, plane, row int, y []float3
 	p.ws.Set.MaxPool(&w.Scratch[0], &y[0], &p.ws.Identity[0], index, cols, p.window[0]*kh, kw, p.width*lanes*4, step)
 }
 
-// forEachInputRow calls f for each row of inputs that the windows of an output row cover.
-// band is the part of scratch for the row. offset is the index of the row's first float in
-// the plane of the input, or −1 if the row is padding. Pixels [first, first+pixels) of band
-// are for the pixels of the row, the others for padding.
+// forEachInputRow calls f for each row of inputs that the windows of an output row cover. band
+// is the part of scratch for that input row. offset is the index of the row's first float in
+// the input's plane, or −1 if the row is padding. Pixels [first, first+pixels) of band are for
+// the pixels of the row; the others are padding.
 func (p *maxPooling) forEachInputRow(row int, scratch []float32, f func(band []float32, offset, first, pixels int)) {
 	d, h, w := p.in.Space[0], p.in.Space[1], p.in.Space[2]
 	z0, y0 := row/p.y.Space[1]*p.stride[0]-p.pad[0], row%p.y.Space[1]*p.stride[1]-p.pad[1]
@@ -174,8 +174,8 @@ func (p *maxPooling) writeGradient(plane int) {
 	clear(dx[cleared*inRow : height*inRow])
 }
 
-// writeGradientInScratch is for windows with three dimensions or padding. It computes a row
-// of windows in scratch memory and adds it to dx.
+// writeGradientInScratch computes one plane of dx, for windows with three dimensions or
+// padding. It computes each row of windows in scratch memory and adds it to dx.
 func (p *maxPooling) writeGradientInScratch(w *threads.Worker, plane int) {
 	channels, rows, cols := tensor.ChannelBlocks(p.in.Shape[1]), p.y.Space[0]*p.y.Space[1], p.y.Space[2]
 	dx, _ := p.dx.Block(plane/channels, plane%channels)

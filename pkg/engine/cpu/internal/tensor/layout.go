@@ -8,7 +8,7 @@ const AlignmentFloats = kernel.CacheLineBytes / 4
 // Layout is the order of a tensor's elements in memory.
 type Layout uint8
 
-// The documentation of package cpu describes the layouts.
+// Layouts of tensors; see the documentation of package cpu.
 const (
 	VectorLayout     Layout = iota // [n], padded to a multiple of eight
 	ActivationLayout               // [n,c,…] as [n][⌈c/8⌉][…][8]
@@ -35,7 +35,8 @@ func To4D(shape []int) []int {
 	return shape
 }
 
-// SpatialSize returns depth, height and width of a shape, 1 for an axis that it lacks.
+// SpatialSize returns the depth, height and width of a shape. A dimension that the shape does
+// not have is 1.
 func SpatialSize(shape []int) (s [3]int) {
 	s = [3]int{1, 1, 1}
 	if n := len(shape) - 2; n > 0 {

@@ -57,8 +57,8 @@ func (o *Operand) PlaneFloats() int { return o.Shape[2] * o.Shape[3] * lanes }
 // IsSinglePiece reports whether o is one piece of memory that readers need not normalize.
 func (o Operand) IsSinglePiece() bool { return len(o.Pieces) == 1 && o.Pieces[0].Norm == nil }
 
-// Block returns the memory of channel block c of image n, beginning with its first pixel,
-// and the constants to normalize it, which are nil if it needs none.
+// Block returns the memory of channel block c of image n, beginning with its first pixel. norm
+// contains the constants with which the reader must normalize it, or is nil.
 func (o *Operand) Block(n, c int) (data, norm []float32) {
 	for i := range o.Pieces {
 		p := &o.Pieces[i]

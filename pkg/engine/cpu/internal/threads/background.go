@@ -2,11 +2,11 @@ package threads
 
 import "sync/atomic"
 
-// BackgroundWork is work in pieces that the goroutines of a group compute while they wait for each
-// other, for example the optimizer's update during the backward pass. The pieces are claimed in
-// order, and may be computed at the same time. A Background belongs to one group.
+// BackgroundWork is work that the goroutines of a group do while they wait for each other, for
+// example the optimizer's update during the backward pass. It consists of pieces, which are
+// claimed in order and may be computed concurrently. A BackgroundWork belongs to one group.
 type BackgroundWork struct {
-	// Run computes a piece. worker is the number of the goroutine.
+	// Run computes one piece. worker is the number of the goroutine that calls it.
 	Run func(worker, piece int)
 
 	first, rest int                         // pieces that FinishBackground computes
@@ -35,15 +35,16 @@ func (b *BackgroundWork) runNextPiece(worker int) bool {
 	}
 }
 
-// StartBackground makes b, in place of an earlier Background, the work that the group's
-// goroutines do while they wait, from the first call of Allow until FinishBackground.
+// StartBackground gives the group work b, which its goroutines do while they wait, until
+// FinishBackground. It replaces earlier work. Initially no pieces are allowed; see AllowPieces.
 func (g *Group) StartBackground(b *BackgroundWork) {
 	b.allowed.Store(0) // before next, so that no goroutine claims a piece in between
 	b.next.Store(0)
 	g.background.Store(b)
 }
 
-// FinishBackground computes the unclaimed pieces up to n, and returns when all n are done.
+// FinishBackground computes the pieces below n that nobody has claimed, and returns when all n
+// pieces are done.
 func (g *Group) FinishBackground(b *BackgroundWork, n int, workers []Worker) {
 	g.background.CompareAndSwap(b, nil)
 	b.first = int(b.next.Swap(int64(n)))

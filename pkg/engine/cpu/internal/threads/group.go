@@ -20,14 +20,13 @@ type Worker struct {
 	Number  int // from 0
 }
 
-// Group runs tasks on a fixed number of goroutines, one of which is the caller's. The
-// others are called helpers.
+// Group runs tasks on a fixed number of goroutines: the caller's goroutine and helpers.
 //
-// The goroutines form a tree with the caller at the root, in which goroutine i has the
-// children fanOut·i+1 to fanOut·i+fanOut. Each one starts its children before it computes its
-// own part, and waits for them afterwards. So no goroutine starts more than fanOut others or
-// shares a counter with more than fanOut others: with 64 threads a task starts in 15 steps,
-// where a loop over all helpers would take 63. Only the caller locks mu, once per task.
+// The goroutines form a tree with the caller at the root. Goroutine i has the children
+// fanOut·i+1 to fanOut·i+fanOut. Each goroutine starts its children, computes its own part, and
+// waits for its children. So no goroutine starts more than fanOut others, or shares a counter
+// with more than fanOut others. With 64 threads a task starts in 15 steps, where a loop over
+// all helpers would take 63. Only the caller locks mu, once per task.
 type Group struct {
 	mu               sync.Mutex                     // one task at a time, also when two executables run at once
 	Size             int                            // number of goroutines
@@ -58,8 +57,8 @@ type goroutineNode struct {
 	_        [cacheLineBytes]byte
 }
 
-// sharedTask is a task of which goroutine i computes items i·Items/parts to
-// (i+1)·Items/parts.
+// sharedTask is a task that is divided into parts, one per goroutine. Goroutine i computes
+// items i·Items/parts to (i+1)·Items/parts, exclusive.
 type sharedTask struct {
 	Task
 	workers []Worker

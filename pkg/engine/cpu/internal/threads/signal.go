@@ -20,9 +20,9 @@ const (
 	sleeping // not sent, and the owner sleeps
 )
 
-// Limits of the time for which a goroutine polls. It is doubled after a signal that came in time
-// and halved after one that did not, so that little time is wasted where other programs use the
-// processor and signals come late.
+// Limits of the time for which a goroutine polls. The time is doubled if the signal arrived
+// during polling and halved if it did not, so that polling wastes little time if signals come
+// late because other programs use the processor.
 const (
 	minPoll = 2 * time.Microsecond
 	maxPoll = 64 * time.Microsecond
@@ -36,7 +36,8 @@ func (s *signal) init(polls bool) {
 	}
 }
 
-// send ends the owner's current or next call of wait, which must come before the next send.
+// send ends the owner's current or next call of wait. The owner must call wait before send is
+// called again.
 func (s *signal) send() {
 	if s.state.Swap(sent) == sleeping {
 		s.wake <- struct{}{}

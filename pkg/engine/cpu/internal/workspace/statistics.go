@@ -21,9 +21,9 @@ func (s *Statistics) PartOffset(part, channel int) int {
 // Size returns the number of floats in Workspace.Partial that all parts need.
 func (s *Statistics) Size() int { return len(s.Pixels) * s.Channels * kernel.DeviationFloats }
 
-// BeginPart initializes the sums of a part for a channel block. pixels contains the pixels of
-// the part, of which Begin reads the first one. Begin returns the sums, to which the caller
-// adds with kernel.Set.Deviations.
+// BeginPart initializes the sums for one part and one channel block and returns them. The
+// caller adds to them with kernel.Set.Deviations. pixels contains the pixels of the part, of
+// which BeginPart reads only the first.
 func (s *Statistics) BeginPart(to []float32, part, channel int, pixels []float32) []float32 {
 	to = to[s.PartOffset(part, channel):][:kernel.DeviationFloats]
 	copy(to, pixels[:kernel.Lanes])
@@ -31,9 +31,10 @@ func (s *Statistics) BeginPart(to []float32, part, channel int, pixels []float32
 	return to
 }
 
-// MergeParts returns the means of the channels of a channel block, and the sums m2 of squared
-// differences from the means, over all parts (Chan, Golub and LeVeque, Updating Formulae
-// and a Pairwise Algorithm for Computing Sample Variances, 1979, equation 2.1).
+// MergeParts combines the sums of all parts for one channel block. It returns the mean of each
+// channel and the sum m2 of squared differences from that mean (Chan, Golub and LeVeque,
+// Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979, equation
+// 2.1).
 func (s *Statistics) MergeParts(from []float32, channel int) (mean, m2 [kernel.Lanes]float64) {
 	var n float64
 	for part, pixels := range s.Pixels {

@@ -66,5 +66,5 @@ func (w *Workspace) Bytes() int64 {
 	return 4*int64(len(w.Shared)+len(w.Partial)+len(w.Zeros)+len(w.Identity)) + 8*int64(len(w.Moments))
 }
 
-// Release lets the garbage collector free the memory.
+// Release drops the workspace's memory, so that the garbage collector can free it.
 func (w *Workspace) Release() { w.Shared, w.Partial, w.Moments = nil, nil, nil }

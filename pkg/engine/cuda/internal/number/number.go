@@ -24,7 +24,8 @@ func Decode(typ device.ElementType, src []byte) []float32 {
 	return dst
 }
 
-// Encode is the inverse of Decode.
+// Encode converts values to elements of type typ, little-endian as in GPU memory. It is the
+// inverse of Decode.
 func Encode(typ device.ElementType, src []float32) []byte {
 	dst := make([]byte, 0, len(src)*typ.Size())
 	for _, f := range src {

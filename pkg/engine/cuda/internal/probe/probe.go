@@ -54,13 +54,14 @@ type PlanResult struct {
 	Fused   bool     // its graph contains more than the convolution
 	Kernels []string // names of the engine's own kernels that ran before and after it
 	Result  []float64
-	// FurtherOutputs contains the plan's other outputs by name: mean and invstd of the batch
-	// norm after the convolution, or dgamma, dbeta and dx of the batch norm before it.
+	// FurtherOutputs contains the plan's other outputs by name: mean and invstd if the plan
+	// also computes the statistics for a batch norm, or dgamma, dbeta and dx if it computes
+	// sums for the gradient of a batch norm.
 	FurtherOutputs map[string][]float64
 	Err            error // why the plan failed; Result is nil then
 }
 
-// PlanSummary describes all plans that one call of RunPlans ran.
+// PlanSummary describes the plans that a call of RunPlans has run.
 type PlanSummary struct {
 	NoPlan  error // why cuDNN has no plan at all, or nil
 	Missing error // why some graphs have no plan, or nil

@@ -15,12 +15,12 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// BatchSize is the batch size of the networks of NewClassifier and NewVolumeNetwork.
+// BatchSize is the batch size of the networks of NewClassifier and New3DNetwork.
 const BatchSize = 3
 
-// UNetConfigs returns the configurations of three small U-Nets: one with biases, channel
-// counts that are not multiples of 8, and maps smaller than a tile; one with the usual
-// options; and one without batch norms.
+// UNetConfigs returns the configurations of three small U-Nets. The first has biases, channel
+// counts that are not multiples of 8, and maps smaller than a tile. The second has the usual
+// options. The third has no batch norms.
 func UNetConfigs() []model.UNet2DConfig {
 	return []model.UNet2DConfig{
 		{Base: 5, Depth: 3, InChannels: 2, OutChannels: 1, Height: 24, Width: 16, Bias: true, Norm: "batch"},

@@ -26,9 +26,9 @@ var hostSource string
 //go:embed simulate.h
 var simulatorSource string
 
-// compilerFlags are the options of g++. Undefined behavior traps, which needs no runtime
-// library of g++. Contraction is off, so the only fused multiply-adds are those in the
-// source.
+// compilerFlags are the options of g++. Undefined behavior traps instead of using a runtime
+// library. Contraction is off, so that fused multiply-adds occur only where the source has
+// them.
 var compilerFlags = []string{
 	"-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing",
 	"-ffp-contract=off", "-U_FORTIFY_SOURCE",
@@ -36,8 +36,8 @@ var compilerFlags = []string{
 	"-fsanitize-undefined-trap-on-error",
 }
 
-// buildLibrary loads source as a shared library, compiled with g++ and extraFlags unless it
-// is in the user's cache folder.
+// buildLibrary compiles source with g++ and extraFlags to a shared library and loads it. If the
+// library is in the user's cache folder, it is not compiled again.
 func buildLibrary(ctx context.Context, source string, list []kernels.Kernel, extraFlags ...string) (*kernelLibrary, error) {
 	compiler, err := exec.LookPath("g++")
 	if err != nil {

@@ -32,7 +32,8 @@ const maxThreadsPerBlock = 1024
 
 // Simulator runs kernels on the host, one at a time. Several goroutines may use it.
 type Simulator struct {
-	// Reversed makes blocks and threads run from the last to the first.
+	// Reversed makes blocks and threads run from the last to the first, to find results that
+	// depend on their order.
 	Reversed bool
 
 	kernels map[string]kernels.Kernel
@@ -54,7 +55,8 @@ func Open(ctx context.Context, types ...kernels.ElementType) (*Simulator, error)
 	return s, nil
 }
 
-// OpenShared opens one simulator of all kernels, which all calls return.
+// OpenShared returns a simulator with the kernels for all element types. All calls return the
+// same simulator.
 var OpenShared = sync.OnceValues(func() (*Simulator, error) { return Open(context.Background()) })
 
 // Launch runs the kernel launch l and waits for its end.
@@ -95,8 +97,7 @@ func (s *Simulator) Run(name string, grid, block [3]uint32, shared uint32, args 
 	return s.library.run(name, grid, block, shared, args, s.Reversed)
 }
 
-// ParamSizes returns the sizes of a kernel's parameters in bytes, as the compiler sees
-// them.
+// ParamSizes returns the size of each parameter of a kernel in bytes, as the compiler sees it.
 func (s *Simulator) ParamSizes(name string) ([]int, error) {
 	sizes := make([]uint32, 64)
 	n := s.library.paramSizes(name, &sizes[0], int32(len(sizes)))

@@ -19,7 +19,7 @@ const (
 )
 
 // Memory is memory between two guard pages. It ends as close to the upper guard page as its
-// alignment allows, and is filled with NaN at first.
+// alignment allows. Initially all its bytes are 0xff, so its elements are NaN.
 type Memory struct {
 	mapping, data []byte
 }
