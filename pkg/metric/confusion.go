@@ -5,18 +5,18 @@ import (
 	"math"
 )
 
-// Confusion counts the pixels of a segmentation into several classes by their true and their
-// predicted class. Counts of different batches or ranks can be added.
+// Confusion counts the pixels of a segmentation into several classes by true class and predicted
+// class. Counts of different batches or ranks can be added.
 //
-// A class that no target has is absent: its scores are NaN, and the means leave it out. The
-// scores of the other classes are defined without smoothing, so nothing is added to their
-// numerators and denominators, unlike those of Counts.
+// A class that no target has is absent: its scores are NaN, and the means leave it out. Unlike
+// the scores of Counts, the scores of the other classes are not smoothed: nothing is added to
+// numerators and denominators.
 type Confusion struct {
 	Classes int
 	Counts  []int64 // [Classes, Classes]: the true class, then the predicted one
 }
 
-// NewConfusion returns the counts of no pixels of the given number of classes.
+// NewConfusion returns a Confusion for the given number of classes, without any pixels.
 func NewConfusion(classes int) *Confusion {
 	return &Confusion{Classes: classes, Counts: make([]int64, classes*classes)}
 }
@@ -111,8 +111,8 @@ func (c *Confusion) MeanScores() (iou, dice float64) {
 }
 
 // ConstantScores returns the mean scores that can be reached without training, by predicting the
-// most frequent class everywhere. Its IoU is its share of the pixels, and that of the other
-// classes is 0.
+// most frequent class everywhere. The IoU of this class is its share of the pixels, and the IoU
+// of every other class is 0.
 func (c *Confusion) ConstantScores() (iou, dice float64) {
 	constant, best := NewConfusion(c.Classes), 0
 	for k := range c.Classes {

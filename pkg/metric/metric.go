@@ -19,7 +19,7 @@ type Counts struct {
 	TN int64 // true negatives: background, predicted background
 }
 
-// Ignored is the value of a target's pixel that is not counted; see data.Ignored.
+// Ignored is the target of pixels that are not counted. It equals data.Ignored.
 const Ignored = 255
 
 // scoreSmoothing is added to the numerators and denominators of IoU and Dice, so that they
@@ -34,7 +34,7 @@ func CountLogits(z, t []float32) Counts {
 	return c
 }
 
-// AddLogits adds the counts that CountLogits returns for z and t.
+// AddLogits adds CountLogits(z, t) to c.
 func (c *Counts) AddLogits(z, t []float32) {
 	if len(z) != len(t) {
 		// This is a programming error, like an index out of range.

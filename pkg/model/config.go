@@ -27,13 +27,13 @@ type Config struct {
 	// cross-entropy is 1 − Dice.
 	Dice float64 `yaml:"dice" json:"dice,omitempty"`
 
-	// Classes is the number of classes. ResNets: 0 means 10. unet2d: number of classes of a
-	// pixel, 2 to 255, where the mask contains the index of each pixel's class; 0 means one
-	// logit per channel of the mask, which contains 0 and 1.
+	// Classes is the number of classes. For ResNets, 0 means 10. For unet2d, it is the number of
+	// classes of a pixel, 2 to 255, and the mask contains the index of each pixel's class; 0 means
+	// that the mask contains 0 and 1, and that there is one logit per channel of the mask.
 	Classes int `yaml:"classes" json:"classes,omitempty"`
 	// ClassWeights contains the weight of each class in the cross-entropy of a unet2d with
-	// Classes: 0 or more, and not all 0. Empty means 1 each. A weight does not change the
-	// number by which the sum over the pixels is divided; see nn.PixelCrossEntropy.
+	// Classes: 0 or more, and not all 0. Empty means 1 for each. The loss is divided by the number
+	// of pixels whatever the weights are; see nn.PixelCrossEntropy.
 	ClassWeights []float64 `yaml:"class_weights,omitempty" json:"class_weights,omitempty"`
 
 	Stem           string  `yaml:"stem" json:"stem,omitempty"`                       // ResNets: "imagenet" or "cifar"; empty: imagenet
@@ -122,7 +122,7 @@ type configField struct {
 	set  bool
 }
 
-// fields leaves out kind and weights, which apply to all kinds.
+// fields lists the fields of c except kind and weights, which apply to all kinds.
 func (c Config) fields() []configField {
 	return []configField{
 		{"base", c.Base != 0},
@@ -170,7 +170,8 @@ func (c Config) Validate() error {
 	return err
 }
 
-// Network returns the network for the given shapes of one sample, without the batch.
+// Network returns the network that c describes, for samples of the given shapes. The shapes do
+// not include the batch.
 func (c Config) Network(image, target []int) (Network, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -244,8 +245,8 @@ const (
 	unet3DDepth = 6
 )
 
-// newResNetBuilder returns networkKind.build for the version of ResNet that newNetwork
-// makes. validate checks its configuration; blocks is the default of Config.Blocks.
+// newResNetBuilder returns networkKind.build for one version of ResNet. newNetwork creates the
+// network, validate checks its configuration, and blocks is the default of Config.Blocks.
 func newResNetBuilder(newNetwork func(ResNetConfig) (*ResNet, error), validate func(ResNetConfig) error, blocks ...int) func(Config, []int, []int) (func() (Network, error), error) {
 	return func(c Config, image, target []int) (func() (Network, error), error) {
 		if len(image) != 3 || !slices.Equal(target, []int{1}) {

@@ -121,8 +121,8 @@ func Named(name string) (Network, error) {
 	return c.Network(image, target)
 }
 
-// NamedConfig returns the config of the network with the given name and its published
-// shapes of one sample, so that the caller can change some of the config's fields.
+// NamedConfig returns the config of the network with the given name, and the published shapes of
+// one sample. The caller may change fields of the config.
 func NamedConfig(name string) (c Config, image, target []int, err error) {
 	for _, k := range namedNetworks() {
 		if k.name == name {

@@ -19,10 +19,10 @@ type Naming string
 const (
 	// NamesLockstep is the naming of checkpoints: layer.weight [out,in,kernel…].
 	NamesLockstep Naming = "lockstep"
-	// NamesPyTorch is the naming of the state_dict of a PyTorch model with the same
-	// modules. It equals NamesLockstep, because Lockstep uses PyTorch's layouts, and
-	// torchvision's names in resnet50. The prefix "module.", which DistributedDataParallel
-	// adds, and the counters num_batches_tracked are ignored.
+	// NamesPyTorch is the naming of the state_dict of a PyTorch model with the same modules. Names
+	// and layouts are the same as in NamesLockstep; resnet50 uses torchvision's names. The prefix
+	// "module.", which DistributedDataParallel adds, and the counters num_batches_tracked are
+	// ignored.
 	NamesPyTorch Naming = "pytorch"
 	// NamesKeras is the naming of Keras' variables: layer/kernel:0 [kernel…,in,out],
 	// layer/gamma:0, layer/moving_mean:0. A path before the layer and the suffix ":0" are
@@ -41,9 +41,8 @@ func (n Naming) Validate() error {
 	return nil
 }
 
-// NamingOf guesses the naming of a file's tensors: Keras' if a name ends in kernel, gamma
-// or moving_mean, else PyTorch's if it finds PyTorch's prefix or counters, else
-// Lockstep's.
+// NamingOf guesses the naming of a file's tensors: Keras if a name ends in kernel, gamma or
+// moving_mean, otherwise PyTorch if it finds PyTorch's prefix or counters, otherwise Lockstep.
 func NamingOf(f *weights.File) Naming {
 	for _, t := range f.Tensors {
 		path, _, _ := strings.Cut(t.Name, ":")
@@ -65,7 +64,8 @@ type variableNames struct {
 	shape           []int
 }
 
-// kerasVariableName returns Keras' name for a part, such as "kernel" for "weight", or "".
+// kerasVariableName returns Keras' name for a layer's variable, such as "kernel" for "weight", or
+// "" if Keras has none.
 func kerasVariableName(layerKind, part string) string {
 	if layerKind == "BatchNorm" {
 		return map[string]string{"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}[part]
@@ -73,7 +73,8 @@ func kerasVariableName(layerKind, part string) string {
 	return map[string]string{"weight": "kernel", "bias": "bias"}[part]
 }
 
-// listVariables also reports whether net has a Flatten layer.
+// listVariables returns the names of the parameters and running statistics of net. flattens
+// reports whether net has a Flatten layer.
 func listVariables(net Network) (all []variableNames, flattens bool, err error) {
 	g, err := net.Graph(1, nn.Eval)
 	if err != nil {
@@ -288,7 +289,7 @@ func permutationToKeras(dims int) []int {
 	return append(axes, 1, 0)
 }
 
-// permutationFromKeras returns the inverse of the permutation axesToKeras.
+// permutationFromKeras returns the inverse of permutationToKeras.
 func permutationFromKeras(dims int) []int {
 	axes := make([]int, dims)
 	for i, a := range permutationToKeras(dims) {

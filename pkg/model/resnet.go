@@ -114,7 +114,7 @@ func ResNetV2(c ResNetConfig) (*ResNet, error) {
 	return newResNet(c, true)
 }
 
-// validateV2 is Validate for ResNetV2.
+// validateV2 is Validate for ResNetV2, which needs at least two blocks per stage.
 func (c ResNetConfig) validateV2() error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -193,7 +193,7 @@ func (r *ResNet) TargetShape() []int { return []int{1} }
 // running statistics, two per channel of a batch norm.
 func (r *ResNet) Parameters() int { return r.parameters }
 
-// Graph builds the network.
+// Graph builds the network for the given batch size.
 func (r *ResNet) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 	if batch < 1 {
 		return nil, fmt.Errorf("build %s: invalid batch %d: use at least 1", r.Name(), batch)
@@ -254,8 +254,8 @@ func (r *ResNet) addTorchvisionLayers(g *nn.Graph, x *gorgonia.Node) *gorgonia.N
 	return g.Linear("fc", g.GlobalAvgPool(x), nn.Dense{Out: c.Classes, Bias: true})
 }
 
-// The constants of batch norms in Keras' ResNets. Keras' momentum of 0.99 is the weight of the
-// previous value.
+// Constants of the batch norms in Keras' ResNets. Keras specifies a momentum of 0.99, which is
+// the weight of the previous value; kerasMomentum is the weight of the batch.
 const (
 	kerasEpsilon  = 1.001e-5
 	kerasMomentum = 0.01

@@ -71,7 +71,7 @@ type SpecLoss struct {
 	Dice      float64 `yaml:"dice,omitempty" json:"dice,omitempty"`             // of DiceBCE and PixelCrossEntropy: the part of soft Dice, in [0,1]
 	Smoothing float64 `yaml:"smoothing,omitempty" json:"smoothing,omitempty"`   // of labels, in [0,1)
 	ExpWeight float64 `yaml:"exp_weight,omitempty" json:"exp_weight,omitempty"` // of the second term of L1
-	// ClassWeights contains the weight of each class in PixelCrossEntropy; empty: 1 each.
+	// ClassWeights contains the weight of each class in PixelCrossEntropy. Empty means 1 for each.
 	ClassWeights []float64 `yaml:"class_weights,omitempty,flow" json:"class_weights,omitempty"`
 }
 
@@ -81,7 +81,7 @@ type LayerNames []string
 // UnmarshalYAML accepts one name or a list.
 func (v *LayerNames) UnmarshalYAML(n *yaml.Node) error { return decodeOneOrMore((*[]string)(v), n) }
 
-// MarshalYAML writes a list of one name as the name.
+// MarshalYAML encodes a list that contains a single name as just the name.
 func (v LayerNames) MarshalYAML() (any, error) { return unwrapSingle(v), nil }
 
 // Sizes contains one number per spatial dimension: in YAML one number for all, or a list.
@@ -281,7 +281,7 @@ func (s *Spec) Network(image, target []int) (Network, error) {
 	})
 }
 
-// buildLayers returns the logits, or nil after an error.
+// buildLayers adds the layers of s to g. It returns the logits, or nil after an error.
 func (s *Spec) buildLayers(g *nn.Graph, image *gorgonia.Node, w *layerConnections) *gorgonia.Node {
 	made := make([]*gorgonia.Node, len(s.Layers))
 	for _, i := range w.order {

@@ -24,7 +24,8 @@ type layerConnections struct {
 // imageIndex represents the network's image in layerConnections.reads.
 const imageIndex = -1
 
-// connectLayers validates s, except for the shapes of layers.
+// connectLayers validates s, except for the shapes of layers, and determines which layers each
+// layer reads.
 func (s *Spec) connectLayers() (*layerConnections, error) {
 	if s == nil {
 		return nil, errors.New("no spec was given")
@@ -59,7 +60,8 @@ func (s *Spec) connectLayers() (*layerConnections, error) {
 	return w, s.checkAllLayersUsed(w)
 }
 
-// exampleInputs returns an example of the key "in" for error messages.
+// exampleInputs returns an example of the key "in" for a layer with the given number of inputs.
+// Error messages contain it.
 func exampleInputs(inputs int) string {
 	if inputs == 2 {
 		return "[a, b]"
@@ -159,7 +161,7 @@ type layerField struct {
 	set  bool
 }
 
-// fields leaves out the fields that all kinds use.
+// fields lists the fields of l except for those that all kinds of layers use.
 func (l SpecLayer) fields() []layerField {
 	return []layerField{
 		{"out", l.Out != 0},

@@ -15,7 +15,7 @@ func Inits() []string {
 	return []string{"pytorch", "glorot_uniform", "kaiming_normal", "kaiming_fan_out", "normal SIGMA", "constant VALUE"}
 }
 
-// namedSchemes returns the initializers without a number.
+// namedSchemes returns the initializers that are specified by a name alone, without a number.
 func namedSchemes() map[string]nn.Scheme {
 	return map[string]nn.Scheme{
 		"pytorch":         func(fanIn, _ int) nn.Initializer { return nn.KaimingUniform(fanIn) },
@@ -47,7 +47,7 @@ func parseInit(text string) (nn.Scheme, error) {
 	return nil, fmt.Errorf("unknown init %q: use one of %s", text, strings.Join(Inits(), ", "))
 }
 
-// mustParseInit is parseInit for a valid text.
+// mustParseInit is parseInit for a text that is known to be valid.
 func mustParseInit(text string) nn.Scheme {
 	s, err := parseInit(text)
 	if err != nil {
@@ -87,7 +87,8 @@ func findInitNames(init nn.Initializer, fanIn, fanOut int) ([]string, error) {
 	return nil, fmt.Errorf("a spec cannot express the initial values: use one of the initializers %s", strings.Join(Inits(), ", "))
 }
 
-// formatScheme returns, for example, "normal 0.02", without rounding errors in the number.
+// formatScheme formats an initializer with a number, such as "normal 0.02". It removes rounding
+// errors from the number.
 func formatScheme(word string, value float64) string {
 	short, err := strconv.ParseFloat(strconv.FormatFloat(value, 'g', 12, 64), 64)
 	if err != nil {

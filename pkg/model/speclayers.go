@@ -92,7 +92,7 @@ func findLayerKind(name string) (specLayerKind, bool) {
 	return all[i], true
 }
 
-// LayerKinds returns the names of the kinds of layers of a spec.
+// LayerKinds returns the names of the kinds of layers that a spec can contain.
 func LayerKinds() []string {
 	var names []string
 	for _, k := range specLayerKinds() {
@@ -111,7 +111,7 @@ func (l SpecLayer) toConvolution() nn.Convolution {
 	}
 }
 
-// setGraphLoss computes l from logits and g's second input, the target.
+// setGraphLoss sets the loss of g to l, computed from logits and the target, g's second input.
 func (l *SpecLoss) setGraphLoss(g *nn.Graph, logits *gorgonia.Node) {
 	target := g.Inputs()[1].Node
 	switch l.Kind {

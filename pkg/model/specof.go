@@ -74,7 +74,8 @@ type specConverter struct {
 	initials  []initializerCandidates
 }
 
-// initializerCandidates contains possible names of the initializer of a weight or bias.
+// initializerCandidates contains the names that a spec may use for the initializer of a weight or
+// bias.
 type initializerCandidates struct {
 	layer int
 	bias  bool
@@ -166,7 +167,8 @@ func (w *specConverter) convertLayer(n *gorgonia.Node, c nn.OperationInfo) (Spec
 	return l, nil
 }
 
-// recordInits records possible names of the initializers of l, whose inputs are operands.
+// recordInits records the possible names of the initializers of l. operands are the inputs of the
+// layer's operation.
 func (w *specConverter) recordInits(l *SpecLayer, operands []*gorgonia.Node) error {
 	bias := len(operands) > 2
 	l.Bias = &bias
@@ -189,7 +191,8 @@ func (w *specConverter) recordInits(l *SpecLayer, operands []*gorgonia.Node) err
 	return nil
 }
 
-// convertLoss returns nil without an error if the loss is the task's default.
+// convertLoss converts the loss n, whose operation c describes. It returns nil without an error
+// if the loss is the task's default.
 func (w *specConverter) convertLoss(n *gorgonia.Node, c nn.OperationInfo, task Task) (*SpecLoss, error) {
 	kinds := map[nn.Kind]string{nn.KindBCEWithLogits: lossBCE, nn.KindDiceBCE: lossDice, nn.KindSoftmaxCrossEntropy: lossSoftmax, nn.KindPixelCrossEntropy: lossPixel, nn.KindL1: lossL1}
 	l := &SpecLoss{Kind: kinds[c.Kind], Dice: c.Attr.DiceWeight, Smoothing: c.Attr.Smoothing, ExpWeight: c.Attr.ExpWeight, ClassWeights: c.Attr.ClassWeights}

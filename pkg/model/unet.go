@@ -22,9 +22,9 @@ type UNet2DConfig struct {
 	// DiceWeight is the weight of soft Dice in the loss, in [0,1]. The weight of the
 	// cross-entropy is 1 − DiceWeight. See nn.DiceBCE and nn.PixelCrossEntropy.
 	DiceWeight float64
-	// Softmax is set if each pixel has one of OutChannels classes, 2 to 255. The target then
-	// has one channel with the index of the class, or IgnoredTarget. ClassWeights contains the
-	// weight of each class in the cross-entropy; nil: 1 each.
+	// Softmax is set if each pixel has one of OutChannels classes, 2 to 255. The target then has
+	// one channel with the index of the class, or IgnoredTarget. ClassWeights contains the weight
+	// of each class in the cross-entropy; nil means 1 for each.
 	Softmax      bool
 	ClassWeights []float64
 }

@@ -109,10 +109,10 @@ func (u *UNet3DNetwork) TargetShape() []int {
 // Parameters returns the number of trainable elements.
 func (u *UNet3DNetwork) Parameters() int { return u.parameters }
 
-// channelsAtLevel counts levels from 0.
+// channelsAtLevel returns the number of channels at a level, counted from 0.
 func (c UNet3DConfig) channelsAtLevel(level int) int { return c.Base << min(level, 3) }
 
-// Graph builds the network.
+// Graph builds the network for the given batch size.
 func (u *UNet3DNetwork) Graph(batch int, mode nn.Mode) (*nn.Graph, error) {
 	if batch < 1 {
 		return nil, fmt.Errorf("build %s: invalid batch %d: use at least 1", u.Name(), batch)

@@ -163,7 +163,8 @@ func removeNilNodes(in ...*gorgonia.Node) []*gorgonia.Node {
 	return out
 }
 
-// mustOperationInfoOf requires a node of this package's operations.
+// mustOperationInfoOf returns the OperationInfo of n, which must be the result of one of this
+// package's operations.
 func mustOperationInfoOf(n *gorgonia.Node) OperationInfo {
 	c, _ := OperationInfoOf(n)
 	return c

@@ -50,8 +50,9 @@ func squareConvolution(out, kernel, stride, pad int, bias bool) Convolution {
 	return Convolution{Out: out, Kernel: []int{kernel}, Stride: []int{stride}, Pad: []int{pad}, Bias: bias}
 }
 
-// addConvolution adds a layer whose operation apply adds to the graph. The weight has the
-// shape [out,in,kernel…], or [in,out,kernel…] if transposed is set.
+// addConvolution adds a layer with a weight and, if c.Bias is set, a bias. apply adds the layer's
+// operation to the graph. The weight has the shape [out,in,kernel…], or [in,out,kernel…] if
+// transposed is set.
 func (g *Graph) addConvolution(name, kind string, x *gorgonia.Node, c Convolution, apply func(x, w, b *gorgonia.Node, stride, pad []int) (*gorgonia.Node, error), transposed bool) *gorgonia.Node {
 	in, ok := g.checkLayerInput(name, x, imageOrVolume, c.Out)
 	if !ok {
@@ -169,7 +170,7 @@ func (g *Graph) MaxPool(x *gorgonia.Node, p Pool) *gorgonia.Node {
 	return g.addLayerWithoutParameters(appendDimSuffix("MaxPool", x), func() (*gorgonia.Node, error) { return MaxPool(x, p) })
 }
 
-// MaxPool2D adds a layer that computes the maximum over kernel×kernel windows at distance
+// MaxPool2D adds a layer that computes the maximum over kernel×kernel windows with the given
 // stride.
 func (g *Graph) MaxPool2D(x *gorgonia.Node, kernel, stride int) *gorgonia.Node {
 	return g.MaxPool(x, Pool{Kernel: []int{kernel}, Stride: []int{stride}})
@@ -253,9 +254,8 @@ func (g *Graph) checkLayerInput(name string, x *gorgonia.Node, dims, out int) (i
 	return 0, false
 }
 
-// addLayerWithoutParameters adds a layer whose operation apply adds to the graph. The
-// layer's name is its kind with the number of earlier layers of that kind, such as
-// "relu.0".
+// addLayerWithoutParameters adds a layer; apply adds its operation to the graph. The layer's name
+// consists of its kind and the number of earlier layers of that kind, such as "relu.0".
 func (g *Graph) addLayerWithoutParameters(kind string, apply func() (*gorgonia.Node, error)) *gorgonia.Node {
 	if g.err != nil {
 		return nil
@@ -270,7 +270,8 @@ func (g *Graph) addLayerWithoutParameters(kind string, apply func() (*gorgonia.N
 	return g.addLayer(fmt.Sprintf("%s.%d", layerNamePrefix(kind), count), kind, y, err, 0)
 }
 
-// appendDimSuffix appends the number of spatial dimensions to kind, as in MaxPool2D.
+// appendDimSuffix appends the number of spatial dimensions of x to kind: "MaxPool" becomes
+// "MaxPool2D".
 func appendDimSuffix(kind string, x *gorgonia.Node) string {
 	if x == nil || x.Dims() < 3 {
 		return kind
@@ -278,9 +279,9 @@ func appendDimSuffix(kind string, x *gorgonia.Node) string {
 	return fmt.Sprintf("%s%dD", kind, x.Dims()-2)
 }
 
-// addLayer adds a layer to g.layers, stores its name in the operation of y, its output, and
-// returns y. If err, the error of adding the operation, is not nil, addLayer passes it to
-// Fail and returns nil.
+// addLayer adds a layer with the output y to g.layers, stores the layer's name in the operation
+// of y, and returns y. If err is not nil, the operation could not be added; addLayer then passes
+// err to Fail and returns nil.
 func (g *Graph) addLayer(name, kind string, y *gorgonia.Node, err error, parameters int) *gorgonia.Node {
 	if err != nil {
 		g.Fail(fmt.Errorf("layer %q: %w", name, err))

@@ -122,8 +122,8 @@ func PixelCrossEntropy(z, t *gorgonia.Node, o PixelLoss) (*gorgonia.Node, error)
 	return newLoss(KindPixelCrossEntropy, KindPixelCrossEntropyBackward, Attr{ClassWeights: slices.Clone(o.ClassWeights), Ignore: o.Ignore, DiceWeight: o.DiceWeight}, z, t)
 }
 
-// CheckClassWeights returns an error if w is not nil and does not contain one finite weight
-// per class, of which none is negative and one is positive.
+// CheckClassWeights returns an error unless w is nil or contains one finite weight per class. No
+// weight may be negative, and at least one must be positive.
 func CheckClassWeights(w []float64, classes int) error {
 	if w == nil {
 		return nil

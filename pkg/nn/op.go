@@ -76,8 +76,8 @@ type Attr struct {
 	Smoothing           float64 // softmax cross-entropy: label smoothing
 	ExpWeight           float64 // l1: weight of the term on e^{14x}
 	DiceWeight          float64 // dice bce, pixel cross-entropy: weight of the Dice term
-	// ClassWeights contains the weight of each class; nil: 1 each. Ignore is the target of
-	// pixels that do not count. Both belong to the pixel cross-entropy.
+	// ClassWeights contains the weight of each class; nil means 1 for each. Ignore is the target
+	// of pixels that do not count. Only the pixel cross-entropy uses these two.
 	ClassWeights []float64
 	Ignore       int
 	// Result is the index of the result that a node represents, if the operation has
@@ -86,8 +86,8 @@ type Attr struct {
 	Result int
 }
 
-// OperationInfo describes a node of this package's operations, for code that lowers a
-// graph.
+// OperationInfo describes the operation of a node, if this package defines it. Code that lowers a
+// graph uses it.
 type OperationInfo struct {
 	Kind  Kind
 	Attr  Attr
@@ -97,9 +97,9 @@ type OperationInfo struct {
 	Of int64
 }
 
-// OperationInfoOf returns the OperationInfo that describes n. It returns false if n is not the
-// result of one of this package's operations, but an input, a constant or the result of one of
-// gorgonia's operations.
+// OperationInfoOf describes the operation that computes n. It returns false if this package does
+// not define that operation: n is an input, a constant or the result of one of gorgonia's
+// operations.
 func OperationInfoOf(n *gorgonia.Node) (OperationInfo, bool) {
 	if n == nil {
 		return OperationInfo{}, false

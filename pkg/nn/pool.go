@@ -35,7 +35,7 @@ func MaxPool(x *gorgonia.Node, p Pool) (*gorgonia.Node, error) {
 	return addOperation(o, x)
 }
 
-// MaxPool2D returns the maximum over kernel×kernel windows at distance stride, without
+// MaxPool2D returns the maximum over kernel×kernel windows with the given stride, without
 // padding.
 func MaxPool2D(x *gorgonia.Node, kernel, stride int) (*gorgonia.Node, error) {
 	return MaxPool(x, Pool{Kernel: []int{kernel}, Stride: []int{stride}})

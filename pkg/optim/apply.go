@@ -8,7 +8,7 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// Update rules of the optimizers (Config.Name, Update.Rule).
+// Update rules: the values of Config.Name and Update.Rule.
 const (
 	RuleAdam  = "adam"
 	RuleSGD   = "sgd"
@@ -133,7 +133,8 @@ type tensor[T float] struct {
 	vector bool
 }
 
-// applyUpdate implements the functions Apply*. sum is over all workers; nil: one worker.
+// applyUpdate implements Apply64, Apply32 and their sharded variants. sum replaces v by its sums
+// over all workers; nil means that there is only one worker.
 func applyUpdate[T float](u Update, list []tensor[T], sum func(v []float64) error) error {
 	if err := u.Validate(); err != nil {
 		return fmt.Errorf("apply optimizer step: %w", err)
@@ -208,7 +209,7 @@ func sumSquares[T float](v []T) float64 {
 // clipEpsilon, added to the norm, keeps the quotient finite if all gradients are 0.
 const clipEpsilon = 1e-6
 
-// clipGradients is Clip32 for any type; squares is the sum of the squares of all gradients.
+// clipGradients is Clip32 for any float type. squares is the sum of the squares of all gradients.
 func clipGradients[T float](clip, squares float64, gradients [][]T) float64 {
 	norm := math.Sqrt(squares)
 	if f := T(clip / (norm + clipEpsilon)); f < 1 {

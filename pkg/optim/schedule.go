@@ -21,7 +21,7 @@ const (
 	AnnealCosineSC21 = "cosine-sc21" // the cosine of the SC21 tutorial on deep learning at scale; see At
 )
 
-// Learning rates at which a warm-up starts.
+// Values of Schedule.WarmupFrom: the learning rates at which a warm-up starts.
 const (
 	WarmupFromZero     = "zero"     // the rate increases from 0 at every step
 	WarmupFromUnscaled = "unscaled" // the rate increases from the rate of the config at every epoch; see At
@@ -144,7 +144,7 @@ type TrainingRun struct {
 	Epochs        int
 }
 
-// batchFactor returns N, see the rules for scaling.
+// batchFactor returns N, the factor in the rules for scaling.
 func (s Schedule) batchFactor(r TrainingRun) float64 {
 	if s.BaseBatch > 0 {
 		return float64(r.GlobalBatch) / float64(s.BaseBatch)

@@ -2,8 +2,8 @@
 // implement the same Update for their own tensors.
 package optim
 
-// Update describes one optimizer step, without weights, gradients and slots. First the
-// gradients are clipped, then the update rule is applied.
+// Update describes one optimizer step, except for the weights, gradients and slots. The step
+// first clips the gradients and then applies the update rule.
 type Update struct {
 	Rule         string  // RuleSGD, RuleAdam, RuleAdamW, RuleLARS or RuleLAMB
 	LearningRate float64 // learning rate of this step

@@ -102,7 +102,8 @@ func extractChecksums(metadata map[string]string) (sums map[string]string, err e
 	return sums, nil
 }
 
-// verifyTensorChecksum compares a tensor's checksum with the one in sums.
+// verifyTensorChecksum returns an error if the checksum of a tensor differs from its checksum in
+// sums.
 func verifyTensorChecksum(name string, e tensorEntry, data []byte, sums map[string]string) error {
 	h := newTensorChecksum(name, e.DType, e.Shape)
 	_, _ = h.Write(data[(*e.Offsets)[0]:(*e.Offsets)[1]])

@@ -14,7 +14,8 @@ type valueDecoder struct {
 	f64   func(b []byte) (v float64, exact bool)
 }
 
-// valueDecoders returns the formats of the data types that Read supports, by name.
+// valueDecoders returns the decoders of the data types that Read supports, by the name of the
+// type.
 func valueDecoders() map[string]valueDecoder {
 	le := binary.LittleEndian
 	signed := func(width int64, read func(b []byte) int64) valueDecoder {

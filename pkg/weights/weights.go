@@ -77,7 +77,7 @@ func (t Tensor) bytesPerValue() int {
 	return 4
 }
 
-// validate checks the name, and the number of values against the shape.
+// validate checks the name of t, and that the number of values matches the shape.
 func (t Tensor) validate() error {
 	if t.Name == "" || t.Name == metadataKey {
 		return fmt.Errorf("invalid tensor name %q", t.Name)
@@ -95,7 +95,8 @@ func (t Tensor) validate() error {
 	return nil
 }
 
-// valueCount returns an error for a negative dimension or a product that is too large.
+// valueCount returns the number of values in a tensor of the given shape. It returns an error if
+// a dimension is negative or the number is too large.
 func valueCount(shape []int) (int64, error) {
 	n := int64(1)
 	for _, d := range shape {

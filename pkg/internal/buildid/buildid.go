@@ -10,8 +10,8 @@
 //	}
 package buildid
 
-// Dev is the ID of a binary that kernels/build did not link, such as the result of a plain "go
-// build" or a test binary.
+// Dev is the ID of a binary that was not built with kernels/build, such as a test binary or the
+// result of a plain "go build".
 const Dev = "dev"
 
 // ID is the build ID of the running binary: 16 hexadecimal digits of a hash over go.mod, go.sum

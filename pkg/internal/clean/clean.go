@@ -14,7 +14,7 @@ import (
 // syntax, such as \n, \x1b or \u202e.
 func EscapeText(s string) string { return escapeExcept(s, "") }
 
-// EscapeMultiline is like Text, but for text of several lines: it keeps line ends and tabs.
+// EscapeMultiline is like EscapeText, but keeps line ends and tabs.
 func EscapeMultiline(s string) string { return escapeExcept(s, "\n\t") }
 
 func escapeExcept(s, kept string) string {

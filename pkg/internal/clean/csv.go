@@ -7,16 +7,18 @@ import (
 	"strings"
 )
 
-// CSVWriter writes CSV in which no cell is a formula for a spreadsheet; see [Cell].
+// CSVWriter writes CSV files that are safe to open in a spreadsheet: no cell is run as a formula.
+// See [FormatCell].
 type CSVWriter struct {
 	*csv.Writer
 	cells []string
 }
 
-// NewCSVWriter returns a writer to w. The caller must call Flush after the last line.
+// NewCSVWriter returns a CSVWriter that writes to w. The caller must call Flush after the last
+// row.
 func NewCSVWriter(w io.Writer) *CSVWriter { return &CSVWriter{Writer: csv.NewWriter(w)} }
 
-// Write writes a line.
+// Write writes one row. It passes each cell through [FormatCell].
 func (w *CSVWriter) Write(cells []string) error {
 	w.cells = w.cells[:0]
 	for _, cell := range cells {
@@ -25,10 +27,10 @@ func (w *CSVWriter) Write(cells []string) error {
 	return w.Writer.Write(w.cells)
 }
 
-// FormatCell returns a cell of a CSV file for text. A spreadsheet would run a text such as
-// =HYPERLINK(…), so Cell puts an apostrophe before a text that begins like a formula. It
-// also does so if the text begins with apostrophes and then like a formula, so that
-// [ParseCell] can return text.
+// FormatCell returns text as a cell of a CSV file. A spreadsheet would run a text such as
+// =HYPERLINK(…), so FormatCell puts an apostrophe before a text that begins like a formula. It
+// also adds one before apostrophes that are followed by a formula, so that [ParseCell] can
+// restore every text.
 func FormatCell(text string) string {
 	if beginsLikeFormula(strings.TrimLeft(text, "'")) {
 		return "'" + text
@@ -36,7 +38,7 @@ func FormatCell(text string) string {
 	return text
 }
 
-// ParseCell returns the text for which [Cell] returns cell.
+// ParseCell is the inverse of [FormatCell]: it returns the original text of cell.
 func ParseCell(cell string) string {
 	if text, ok := strings.CutPrefix(cell, "'"); ok && beginsLikeFormula(strings.TrimLeft(text, "'")) {
 		return text
@@ -44,8 +46,8 @@ func ParseCell(cell string) string {
 	return cell
 }
 
-// FormatNumber formats v for a cell, so that parsing the text returns v. Infinity has no plus sign, which
-// would begin a formula.
+// FormatNumber formats v with enough digits to parse the same value back. Infinity has no plus
+// sign, because a spreadsheet could take it for the start of a formula.
 func FormatNumber(v float64) string {
 	return strings.TrimPrefix(strconv.FormatFloat(v, 'g', -1, 64), "+")
 }

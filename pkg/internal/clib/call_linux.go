@@ -30,9 +30,9 @@ func Call(fn uintptr, args ...uintptr) uintptr {
 // or addresses. The pointer is never freed. A process can create about two thousand.
 func NewCallback(fn any) uintptr { return purego.NewCallback(fn) }
 
-// dlopen opens a library by its path or its plain soname. The error wraps fs.ErrNotExist if the loader
-// finds no such file. Otherwise it is the loader's own text: if path needs a library that is missing, the
-// text of the GNU C library names that library, not path.
+// dlopen opens a library by its path or its plain soname. The error wraps fs.ErrNotExist if the
+// loader finds no such file. Otherwise it is the loader's message. If the library needs another
+// one that is missing, the message of the GNU C library names the missing library, not path.
 func dlopen(path string) (uintptr, error) {
 	runtime.LockOSThread() // the loader keeps the text of the last error for each thread
 	defer runtime.UnlockOSThread()

@@ -6,10 +6,11 @@ import (
 	"strings"
 )
 
-// ErrUnsupported is wrapped by errors of Open on systems where calling C needs cgo.
+// ErrUnsupported reports that C libraries cannot be called on this system without cgo. Errors of
+// Search.Open wrap it.
 var ErrUnsupported = errors.New("calling C libraries works on linux/amd64 and linux/arm64 only")
 
-// NotFoundError reports that a library was not found or that no file of it can be loaded, and lists
+// NotFoundError reports that no file of a library was found, or that none can be loaded. It lists
 // the places that were searched.
 type NotFoundError struct {
 	Library  LibraryName
@@ -19,13 +20,13 @@ type NotFoundError struct {
 	Broken   []UnloadableFile // files that were found, but cannot be loaded
 }
 
-// UnloadableFile is a file of a library that the loader cannot load.
+// UnloadableFile is a library file that was found but cannot be loaded.
 type UnloadableFile struct {
 	Path   string // the plain file name if it is not known where the loader found the file
 	Reason string // the loader's own words
 }
 
-// String returns the path and the reason, in which the loader may name the path too.
+// String returns the path and the reason. It omits the path if the reason already begins with it.
 func (b UnloadableFile) String() string {
 	if strings.HasPrefix(b.Reason, b.Path+":") {
 		return b.Reason
@@ -40,7 +41,8 @@ func (b UnloadableFile) advice() string {
 	return "install a version that fits this machine"
 }
 
-// SearchPlace is one source of folders that was searched, such as an environment variable.
+// SearchPlace describes where a library was searched: the folders from one source, such as an
+// environment variable.
 type SearchPlace struct {
 	Source  string   `json:"source"`  // "LOCKSTEP_CUDA_PATH", "the loader's path", …
 	Folders []string `json:"folders"` // folders that exist and were searched
@@ -70,7 +72,8 @@ func (e *NotFoundError) Error() string {
 	return b.String()
 }
 
-// Describe returns what is wrong, in words that follow the library's name, and what to do.
+// Describe returns the problem, as words that follow the library's name, and what the user can do
+// about it.
 func (e *NotFoundError) Describe() (problem, advice string) {
 	if len(e.Broken) == 0 {
 		return fmt.Sprintf("not found (%s)", strings.Join(e.Sonames, " or ")), e.Advice

@@ -2,11 +2,11 @@ package clib
 
 import "strings"
 
-// LibraryName is the name of a library.
+// LibraryName is the name of a C library in messages, such as "cuDNN".
 type LibraryName string
 
-// The libraries of GPU runs, in the order in which they must be opened: cuDNN's run-time compiled engines
-// need NVRTC, and its matrix engines need cuBLASLt.
+// The libraries that GPU runs use, in the order in which they must be opened. cuDNN's run-time
+// compiled engines need NVRTC, and its matrix engines need cuBLASLt.
 const (
 	CUDA      LibraryName = "CUDA driver"
 	NVJitLink LibraryName = "nvJitLink"
@@ -20,7 +20,7 @@ const (
 	CUPTI     LibraryName = "CUPTI"
 )
 
-// The implementations of MPI, which processes that mpirun has started use.
+// The implementations of MPI. Processes that mpirun has started use one of them.
 const (
 	OpenMPI LibraryName = "Open MPI"
 	MPICH   LibraryName = "MPICH"
@@ -40,7 +40,7 @@ const (
 	toolkitAdvice = "it comes with the CUDA toolkit and with PyTorch's CUDA wheels (pip install %s): install it, load the cluster's module, or name its folder in LOCKSTEP_CUDA_PATH"
 )
 
-// librarySpec returns no sonames for an unknown name.
+// librarySpec describes how to find library n. The result has no sonames if n is unknown.
 func librarySpec(n LibraryName) searchSpec {
 	wheel := func(name string) string { return strings.Replace(toolkitAdvice, "%s", name, 1) }
 	switch n {

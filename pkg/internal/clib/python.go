@@ -47,8 +47,8 @@ func findSitePackages(ctx context.Context) ([]string, error) {
 	return dirs, nil
 }
 
-// findPythonFolders returns the site-packages folders of VIRTUAL_ENV and of python3. If no
-// library is found in them, note explains why.
+// findPythonFolders returns the site-packages folders of VIRTUAL_ENV and of python3. note is what
+// to report if these folders do not contain a library.
 func (s *Search) findPythonFolders() (dirs []string, note string) {
 	note = "they contain no CUDA libraries"
 	if venv := s.env.Getenv("VIRTUAL_ENV"); venv != "" {

@@ -70,8 +70,8 @@ func NewSearch(env Environment) *Search {
 }
 
 // PreferCUDA sets the major CUDA version that the driver supports. Open then tries libraries of
-// this or an older version in all places before newer libraries, whose code the driver
-// rejects. Libraries that are already open stay open.
+// this version or older in all places before newer ones, because the driver rejects the code of
+// newer libraries. Libraries that are already open stay open.
 func (s *Search) PreferCUDA(major int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,8 +136,9 @@ func (s *Search) openLocked(n LibraryName) (*Library, error) {
 	return o.lib, o.err
 }
 
-// openCompanions opens the files in l's folder that match pattern. l opens them later by their
-// plain names; the loader does not search l's folder, but uses files that are already open.
+// openCompanions opens the files in l's folder whose names match pattern. l opens these files
+// later by their plain names. The loader would not find them in l's folder, but it uses files
+// that are already open.
 func (s *Search) openCompanions(l *Library, pattern string) {
 	if !filepath.IsAbs(l.Path) {
 		return // the loader has not reported l's path
@@ -192,8 +193,8 @@ func (s *Search) findLibrary(n LibraryName, sp searchSpec) (*Library, error) {
 	return nil, &NotFoundError{Library: n, Sonames: sp.sonames, Searched: slices.Clone(places), Advice: sp.advice, Broken: broken}
 }
 
-// findLoaderFile returns the path of the file in LD_LIBRARY_PATH that the loader opens for a plain
-// soname. It returns name if there is none, or if name is a path.
+// findLoaderFile returns the path of the file in LD_LIBRARY_PATH that the loader opens for the
+// soname name. It returns name if there is no such file, or if name is already a path.
 func (s *Search) findLoaderFile(name string) string {
 	if filepath.IsAbs(name) {
 		return name
@@ -207,7 +208,8 @@ func (s *Search) findLoaderFile(name string) string {
 	return name
 }
 
-// findInPlace returns nil if no soname can be opened in the place.
+// findInPlace calls try for the files of the sonames in place, and returns the first library that
+// can be opened, or nil.
 func findInPlace(place SearchPlace, sonames []string, try func(path string) *Library) *Library {
 	for _, soname := range sonames {
 		if place.Source == loaderSource {
@@ -229,10 +231,10 @@ func findInPlace(place SearchPlace, sonames []string, try func(path string) *Lib
 	return nil
 }
 
-// moveCUDNNFirst moves the place that contains cuDNN before all others except PathVariable.
-// cuDNN needs libraries of the CUDA version that it was built for, which are installed with
-// it. The loader's path may contain another version: a cluster's module for CUDA 12, for
-// example, while PyTorch is built for CUDA 13.
+// moveCUDNNFirst moves the place that contains cuDNN before all others except PathVariable. cuDNN
+// needs libraries of the CUDA version that it was built for, which are installed next to it. The
+// loader's path may contain another version. For example, a cluster's module may provide CUDA 12
+// while PyTorch is built for CUDA 13.
 func (s *Search) moveCUDNNFirst(places []SearchPlace) []SearchPlace {
 	has := func(dir string) bool {
 		_, err := os.Stat(filepath.Join(dir, librarySpec(CUDNN).sonames[0]))
@@ -254,10 +256,10 @@ func (s *Search) moveCUDNNFirst(places []SearchPlace) []SearchPlace {
 	return places
 }
 
-// loaderSource is the source of the place that the dynamic loader itself searches.
+// loaderSource is the SearchPlace.Source of the folders that the dynamic loader itself searches.
 const loaderSource = "the loader's path"
 
-// findPlaces determines the places to search, in order, when it is called first.
+// findPlaces returns the places to search, in order. It determines them in its first call.
 func (s *Search) findPlaces() []SearchPlace {
 	if s.places != nil {
 		return s.places
@@ -298,7 +300,8 @@ func (s *Search) systemPlaces() []SearchPlace {
 	return []SearchPlace{loader, newSearchPlace("system folders", "none exists", s.env.System)}
 }
 
-// newSearchPlace keeps the existing folders of dirs. If none exists, Note is note.
+// newSearchPlace returns a place with the folders in dirs that exist. If none exists, note is the
+// place's Note.
 func newSearchPlace(source, note string, dirs []string) SearchPlace {
 	p := SearchPlace{Source: source}
 	for _, dir := range dirs {
@@ -334,8 +337,8 @@ func systemFolders() []string {
 	}
 }
 
-// wheelFolders returns the folders of NVIDIA's wheels and of PyTorch; first the wheels for
-// CUDA 13, then older layouts.
+// wheelFolders returns the library folders of NVIDIA's Python wheels and of PyTorch. The folders
+// of wheels for CUDA 13 come first, then older layouts.
 func wheelFolders(sitePackages []string) []string {
 	var dirs []string
 	for _, sp := range sitePackages {

@@ -2,16 +2,16 @@ package clib
 
 import "slices"
 
-// VersionCheck describes how to check the version of a library with function table T. The
-// zero VersionCheck accepts every version.
+// VersionCheck describes how to check the version of a library whose function table has type T.
+// The zero VersionCheck accepts every version.
 type VersionCheck[T any] struct {
 	Symbol string         // the C function that returns the version
 	Check  func(*T) error // returns an error if the version is not supported
 }
 
-// LoadFunctionTable opens library n and returns its table of functions, which bind creates. bind gets the
-// path of the library's file, and calls need for the address of each C function. The error is
-// a *NotFoundError, a *VersionError or a *SymbolError.
+// LoadFunctionTable opens library n and returns the table of its functions. bind creates the
+// table: it gets the path of the library's file, and calls need for the address of each C
+// function. The error is a *NotFoundError, a *VersionError or a *SymbolError.
 func LoadFunctionTable[T any](s *Search, n LibraryName, bind func(path string, need func(symbol string) uintptr) *T, version VersionCheck[T]) (*T, error) {
 	lib, err := s.Open(n)
 	if err != nil {
@@ -47,7 +47,8 @@ type symbolResolver struct {
 	missing []string
 }
 
-// lookUp returns 0 if the library lacks the function.
+// lookUp returns the address of symbol. If the library lacks it, lookUp returns 0 and adds it to
+// b.missing.
 func (b *symbolResolver) lookUp(symbol string) uintptr {
 	p, err := b.lib.Symbol(symbol)
 	if err != nil && !slices.Contains(b.missing, symbol) {

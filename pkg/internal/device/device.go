@@ -33,10 +33,9 @@ func (t ElementType) String() string {
 	return [...]string{"host", "fp32", "fp16", "bf16", "fp64"}[t%5]
 }
 
-// Buffer is a contiguous array of floating-point numbers in host memory or in GPU memory.
-// In host memory exactly one of F32 and F64 is set. A collective works in place, because
-// the slice is not copied. In GPU memory, which Go code must not access, Pointer, Type and Elements
-// are set.
+// Buffer is a contiguous array of floating-point numbers in host memory or in GPU memory. In host
+// memory, exactly one of F32 and F64 is set, and collectives change its elements in place. In GPU
+// memory, which Go code must not access, Pointer, Type and Elements are set.
 type Buffer struct {
 	F32 []float32
 	F64 []float64
@@ -85,7 +84,8 @@ func (b Buffer) Slice(lo, hi int) Buffer {
 	return Buffer{F32: b.F32[lo:hi]}
 }
 
-// Stream orders work on a device. The zero Stream is the host: a buffer that is passed with
-// it is already valid. With any other Stream, a GPU's CUstream, a buffer becomes valid in
-// stream order, and all further work on it must be queued in the same stream.
+// Stream orders work on a device. The zero Stream is the host: buffers that are passed with it
+// are already valid. Any other Stream is a CUstream of a GPU. A buffer that is passed with it
+// becomes valid in stream order, and all further work on the buffer must be enqueued in the same
+// stream.
 type Stream struct{ Handle uintptr }

@@ -34,7 +34,8 @@ func pluralize(noun string) string {
 // JoinAnd joins words with commas and "and": "1", "1 and 2", "1, 2 and 4".
 func JoinAnd(words []string) string { return join(words, " and ") }
 
-// JoinFirstFew is List of at most the first four words, and the number of the others: "a, b, c, d and 7 more".
+// JoinFirstFew is like JoinAnd, but replaces the words after the fourth by their number: "a, b,
+// c, d and 7 more".
 func JoinFirstFew(words []string) string {
 	const most = 4
 	if n := len(words) - most; n > 0 {
@@ -53,7 +54,7 @@ func join(words []string, conjunction string) string {
 	return strings.Join(words[:len(words)-1], ", ") + conjunction + words[len(words)-1]
 }
 
-// QuoteNames joins names in quotes with commas: `"ddp", "ring"`.
+// QuoteNames puts names in quotes and joins them with commas: `"ddp", "ring"`.
 func QuoteNames(names []string) string {
 	out := make([]string, len(names))
 	for i, n := range names {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// exponentThreshold is the absolute value below which Number may write an exponent.
+// exponentThreshold is the absolute value below which FormatNumber may write an exponent.
 const exponentThreshold = 1e-2
 
 // FormatNumber formats a number with about four digits: "194.2", "0.0126", "1.2e-05".
@@ -63,8 +63,8 @@ func FormatInterval(low, high float64) string {
 	return fmt.Sprintf("[%s, %s]", strconv.FormatFloat(low, 'f', d, 64), strconv.FormatFloat(high, 'f', d, 64))
 }
 
-// FormatPercent formats a fraction in percent, with at most one decimal: Percent(0.95) is "95 %" and
-// Percent(0.975) is "97.5 %".
+// FormatPercent formats a fraction in percent with at most one decimal: 0.95 as "95 %", 0.975 as
+// "97.5 %".
 func FormatPercent(share float64) string {
 	text := strconv.FormatFloat(100*share, 'f', 1, 64)
 	return strings.TrimSuffix(text, ".0") + " %"
@@ -78,7 +78,7 @@ func FormatPValue(p float64) string {
 	return fmt.Sprintf("%.2g", p)
 }
 
-// FormatPValueWithOperator is PValue for use after the letter p: "= 0.032", "< 0.0001".
+// FormatPValueWithOperator is FormatPValue for use after the letter p: "= 0.032", "< 0.0001".
 func FormatPValueWithOperator(p float64) string {
 	if text := FormatPValue(p); text[0] == '<' {
 		return text

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lock acquires the write lock of f. held reports that another open file description has a
-// lock. The error is errors.ErrUnsupported if the file system has no such locks.
+// Lock acquires the write lock of f. held is true if it could not, because another open file
+// description has a lock. The error is errors.ErrUnsupported if the file system has no such
+// locks.
 func Lock(f *os.File) (held bool, err error) {
 	l := newLock(unix.F_WRLCK)
 	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &l)
@@ -29,7 +30,8 @@ func IsLocked(f *os.File) (held bool, err error) {
 
 func newLock(kind int16) unix.Flock_t { return unix.Flock_t{Type: kind, Whence: io.SeekStart} }
 
-// wrapLockError adds f's path, and returns errors.ErrUnsupported where there are no locks.
+// wrapLockError adds f's path to err. It returns errors.ErrUnsupported if err means that the file
+// system has no locks, and nil if err is nil.
 func wrapLockError(f *os.File, err error) error {
 	// NFS without a lock daemon returns ENOLCK. Lustre that is mounted without -o flock
 	// returns ENOSYS.

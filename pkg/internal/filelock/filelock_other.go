@@ -7,8 +7,7 @@ import (
 	"os"
 )
 
-// Lock returns errors.ErrUnsupported: there are open file description locks only on
-// Linux.
+// Lock returns errors.ErrUnsupported, because only Linux has open file description locks.
 func Lock(*os.File) (held bool, err error) { return false, errors.ErrUnsupported }
 
 // IsLocked returns errors.ErrUnsupported, as Lock does.

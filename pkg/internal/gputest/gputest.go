@@ -20,8 +20,8 @@ import (
 // EngineOpener starts an engine for the worker with the given local rank.
 type EngineOpener func(o engine.Options, localRank int) (engine.Engine, error)
 
-// NewSharedOpener returns an Opener for engines of workers that share one simulated GPU. It
-// skips the test if the machine has no C++ compiler.
+// NewSharedOpener returns an EngineOpener for workers that share one simulated GPU. It skips the
+// test if the machine has no C++ compiler.
 func NewSharedOpener(t *testing.T) EngineOpener {
 	t.Helper()
 	prepareKernels(t)
@@ -29,9 +29,9 @@ func NewSharedOpener(t *testing.T) EngineOpener {
 	return func(o engine.Options, localRank int) (engine.Engine, error) { return openEngine(m, o, localRank) }
 }
 
-// NewPerWorkerOpener returns an Opener for workers in separate processes, each with a
-// separate simulated machine with n GPUs. If n is 1, all workers use GPU 0, otherwise
-// different GPUs. It skips the test if the machine has no C++ compiler.
+// NewPerWorkerOpener returns an EngineOpener for workers in separate processes. Each worker has
+// its own simulated machine with n GPUs. If n is 1, every worker uses GPU 0; otherwise, each uses
+// a different GPU. NewPerWorkerOpener skips the test if the machine has no C++ compiler.
 func NewPerWorkerOpener(t *testing.T, n int) EngineOpener {
 	t.Helper()
 	prepareKernels(t)
@@ -49,8 +49,8 @@ func openEngine(m *clibtest.Machine, o engine.Options, localRank int) (engine.En
 	return cuda.NewWithLibraries(s, os.Getenv, o, localRank)
 }
 
-// prepareKernels compiles the kernels and disables the tuning cache. It skips the test if
-// it cannot compile, or under -short.
+// prepareKernels compiles the kernels for the CPU and disables the tuning cache. It skips the
+// test under -short, or if there is no C++ compiler.
 func prepareKernels(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

@@ -26,13 +26,13 @@ type Network struct {
 	// bottom, both), which takes four times as long.
 	Flips bool
 	// MemoryBytes limits the memory of the network's values, in addition to the image and its
-	// logits. An image that needs more is cut into windows. 0: DefaultMemoryBytes.
+	// logits. An image that needs more is cut into windows. 0 means DefaultMemoryBytes.
 	MemoryBytes int64
-	// Progress is called after each window of an image; nil: not.
+	// If not nil, Progress is called after each window of an image.
 	Progress func(done, total int)
 
-	// Field is the receptive field of the network, and Bounded reports whether it is bounded. FindReceptiveField
-	// sets them; nil before.
+	// Field is the network's receptive field, and Bounded reports whether the field is bounded.
+	// Field is nil until FindReceptiveField sets both.
 	Field   *plan.ReceptiveField
 	Bounded bool
 
@@ -63,10 +63,10 @@ func (n *Network) Classify(ctx context.Context, values []float32, shape []int) (
 	return logits, n.averageFlips(values, size, func(v, sum []float32) error { return n.runProgram(ctx, v, sum) }, logits, [2]int{1, 1})
 }
 
-// Segment returns the logits [K,H,W] of the pixels of an image of shape [C,H,W]. The image is padded
-// by reflection at the bottom and right to a multiple of the network's step. If the network needs
-// more memory than MemoryBytes for the whole image, it is applied to overlapping windows, with the
-// same logits to 1e-5.
+// Segment returns the logits [K,H,W] for the pixels of an image of shape [C,H,W]. It pads the
+// image by reflection at the bottom and right, to a multiple of the network's step. If the whole
+// image needs more memory than MemoryBytes, Segment applies the network to overlapping windows,
+// which gives the same logits to 1e-5.
 func (n *Network) Segment(ctx context.Context, values []float32, shape []int) ([]float32, error) {
 	channels, h, w := shape[0], shape[1], shape[2]
 	if err := n.FindReceptiveField(channels); err != nil {
@@ -118,7 +118,7 @@ func (n *Network) Segment(ctx context.Context, values []float32, shape []int) ([
 	return logits, nil
 }
 
-// countOutputs returns the number of values of the network's output.
+// countOutputs returns the number of logits that p computes.
 func countOutputs(p *plan.Program) int {
 	return p.Tensors[p.FindTensor(plan.Output, model.LogitsOutput)].Elements()
 }
@@ -131,9 +131,9 @@ func (n *Network) passesPerPixel() int {
 	return 1
 }
 
-// averageFlips calls apply, which computes logits, for the image v of the given size, and, if
-// n.Flips is set, for its mirror images. It writes the mean of the logits, which have the size
-// outSize, to logits.
+// averageFlips calls apply, which computes logits, for the image v of the given size. If n.Flips
+// is set, it also calls apply for the mirror images of v. It writes the mean of the results to
+// logits; outSize is their height and width.
 func (n *Network) averageFlips(v []float32, size [2]int, apply func(v, logits []float32) error, logits []float32, outSize [2]int) error {
 	if !n.Flips {
 		return apply(v, logits)
@@ -178,9 +178,10 @@ func mirrorPlanes(v []float32, size [2]int, vertical, horizontal bool) {
 // maxProbeSide limits the size of the images that FindReceptiveField tries, in pixels.
 const maxProbeSide = 1 << 12
 
-// FindReceptiveField sets n.Field, unless it is known, for images of the given number of channels, from the
-// network's plan for the smallest square image that the network divides evenly. If the field is not
-// bounded, its Step is 1, because the network is applied to whole images, which are not padded.
+// FindReceptiveField sets n.Field and n.Bounded for images with the given number of channels,
+// unless n.Field is already set. It uses the network's program for the smallest square image that
+// the network can process. If the receptive field is not bounded, its Step is 1, because the
+// network is then applied to whole images, which are not padded.
 func (n *Network) FindReceptiveField(channels int) (err error) {
 	built := n.Field != nil
 	for side := 1; side <= maxProbeSide && n.Field == nil; side *= 2 {
@@ -203,7 +204,8 @@ func (n *Network) FindReceptiveField(channels int) (err error) {
 	return nil
 }
 
-// loadLargestWindow loads the program for the largest window of an image that MemoryBytes allows.
+// loadLargestWindow loads the program for the largest window of an image that fits into
+// MemoryBytes, and returns the window.
 func (n *Network) loadLargestWindow(channels int, size [2]int, f plan.ReceptiveField) (window [2]int, err error) {
 	limit := cmp.Or(n.MemoryBytes, DefaultMemoryBytes)
 	program := func(w [2]int) (*plan.Program, error) {
@@ -227,7 +229,7 @@ func (n *Network) loadLargestWindow(channels int, size [2]int, f plan.ReceptiveF
 	return window, n.loadProgram(q, []int{channels, window[0], window[1]})
 }
 
-// loadProgram loads the program for images of the given shape, unless it is loaded.
+// loadProgram loads the program for images of the given shape, unless it is already loaded.
 func (n *Network) loadProgram(program *plan.Program, shape []int) (err error) {
 	if n.exe != nil {
 		loaded := n.exe.Program()

@@ -7,13 +7,14 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// windowSpan is a window along one dimension, in pixels: it begins at start, and its output is kept
-// from the pixel keep to the pixel end, which is exclusive.
+// windowSpan is a window along one dimension, in pixels. The window begins at start. Its output
+// is kept from pixel keep to pixel end, excluding end.
 type windowSpan struct{ start, keep, end int }
 
-// divideIntoWindows divides size pixels into windows of the given number of pixels. halo is how far a window
-// must exceed the kept part, except at the border of the image. If all arguments are multiples of
-// the network's step, so are the results. A window that would exceed the image is shifted inwards.
+// divideIntoWindows divides size pixels into overlapping windows of the given length. Except at
+// the border of the image, a window extends halo pixels beyond the part that is kept. A window
+// that would extend beyond the image is shifted inwards. If all arguments are multiples of the
+// network's step, so are the results.
 func divideIntoWindows(size, window, halo int) []windowSpan {
 	if window >= size {
 		return []windowSpan{{0, 0, size}}
@@ -60,8 +61,8 @@ func padImage(v []float32, channels, h, w, height, width int) []float32 {
 	return out
 }
 
-// copyRegion copies a part of the given size of every plane. from and to are the row and
-// column of its first pixel.
+// copyRegion copies a region of the given size from each plane of src to dst. from and to are the
+// row and column of the region's first pixel in src and in dst.
 func copyRegion(dst []float32, dstSize, to [2]int, src []float32, srcSize, from [2]int, size [2]int) {
 	for c := range len(src) / (srcSize[0] * srcSize[1]) {
 		for y := range size[0] {
@@ -70,14 +71,17 @@ func copyRegion(dst []float32, dstSize, to [2]int, src []float32, srcSize, from 
 	}
 }
 
-// minimizeWindow returns the smallest window that divides size pixels into as many windows.
+// minimizeWindow returns the smallest window with which size pixels need no more windows than
+// with window.
 func minimizeWindow(size, window int, f plan.ReceptiveField) int {
 	n := len(divideIntoWindows(size, window, f.Halo()))
 	return roundUp((size+2*f.Halo()*(n-1)+n-1)/n, f.Step)
 }
 
-// chooseWindow returns a window, in rows and columns, as large as limit bytes of program
-// memory allow: the whole image if possible. The size of the image is a multiple of f.Step.
+// chooseWindow returns the rows and columns of a window whose program needs at most limit bytes.
+// The window is the whole image if possible, otherwise about as large as limit allows. memory
+// returns the bytes that the program for a window needs. size, the size of the image, is a
+// multiple of f.Step.
 func chooseWindow(size [2]int, f plan.ReceptiveField, limit int64, memory func(window [2]int) (int64, error)) ([2]int, error) {
 	least := 2*f.Halo() + f.Step
 	window := size

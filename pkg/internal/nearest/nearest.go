@@ -3,8 +3,8 @@ package nearest
 
 import "fmt"
 
-// Hint returns " (did you mean x?)", where x is the known name with the smallest edit
-// distance to name. It returns "" if each distance is more than half the length of name.
+// Hint returns " (did you mean x?)", where x is the known name with the smallest edit distance to
+// name. It returns "" if this distance is more than half the length of name.
 func Hint(name string, known []string) string {
 	nearest := FindName(name, known, len(name)/2)
 	if nearest == "" {
@@ -13,7 +13,8 @@ func Hint(name string, known []string) string {
 	return fmt.Sprintf(" (did you mean %s?)", nearest)
 }
 
-// FindName returns the known name nearest to name, or "" if all are more than edits away.
+// FindName returns the known name with the smallest edit distance to name, or "" if this distance
+// is more than edits.
 func FindName(name string, known []string, edits int) string {
 	smallest, nearest := edits+1, ""
 	for _, k := range known {

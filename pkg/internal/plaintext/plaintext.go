@@ -12,16 +12,16 @@ import (
 	"golang.org/x/text/transform"
 )
 
-// unmarkedBytes is the number of bytes at the beginning of a text by which UTF-16 without a
-// byte-order mark is detected. A text in UTF-16 that is shorter than minUnmarkedBytes is not.
+// UTF-16 without a byte-order mark is detected from the first unmarkedBytes bytes of a text. A
+// text of less than minUnmarkedBytes bytes is not recognized as UTF-16.
 const (
 	unmarkedBytes    = 64
 	minUnmarkedBytes = 8
 )
 
-// DetectEncoding returns the encoding that the byte-order mark at the start of head
-// identifies, or UTF-16 if head begins with ASCII characters in two bytes each, or "" for
-// any other text.
+// DetectEncoding returns the encoding of a text that begins with head. It recognizes byte-order
+// marks, and UTF-16 without a mark if head consists of ASCII characters of two bytes each. For
+// any other text it returns "".
 func DetectEncoding(head []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte("\xef\xbb\xbf")):
@@ -38,8 +38,9 @@ func DetectEncoding(head []byte) string {
 	return ""
 }
 
-// isUnmarkedUTF16 reports whether the first characters of head are ASCII characters in UTF-16,
-// whose byte at the index first is the character and the other one is zero.
+// isUnmarkedUTF16 reports whether head begins with ASCII characters in UTF-16. One byte of each
+// pair is the character and the other one is zero; first is the index of the character in its
+// pair.
 func isUnmarkedUTF16(head []byte, first int) bool {
 	head = head[:min(len(head), unmarkedBytes)]
 	if len(head) < minUnmarkedBytes {

@@ -2,8 +2,8 @@ package plan
 
 import "sort"
 
-// BufferLifetime is the size of a buffer, in any unit, and its lifetime from step First to
-// step Last inclusive.
+// BufferLifetime describes a buffer: its size, in any unit, and the steps First to Last,
+// inclusive, in which it is in use.
 type BufferLifetime struct{ Size, First, Last int }
 
 // LayOutArena assigns each buffer an offset in one arena so that buffers with overlapping

@@ -32,10 +32,10 @@ func (p *Program) ClassCount(id int) int {
 	return p.Tensors[k.In[0]].Shape[1]
 }
 
-// CheckClassIndexes returns an error if the tensor with the given ID is an input of class indexes
-// and a value in v is neither a class index, an integer from 0 to the number of classes − 1,
-// nor the Attr.Ignore of an OpPixelCrossEntropy. Engines call it before they set an input,
-// so that their kernels need no bounds checks.
+// CheckClassIndexes checks v, the values of the tensor with the given ID, if the tensor is an
+// input of class indexes. Each value must be an integer from 0 to the number of classes − 1.
+// OpPixelCrossEntropy also allows Attr.Ignore. Engines call CheckClassIndexes before they set an
+// input, so that their kernels need no bounds checks.
 func CheckClassIndexes[T float32 | float64](p *Program, id int, v []T) error {
 	k, ok := p.findClassLoss(id)
 	if !ok {

@@ -8,27 +8,27 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// Stage is a part of a program that was cut into the stages of a pipeline: some consecutive
-// layers, with a separate program for each pass. A tensor that one of these programs computes
-// and another one reads is an output of the first and an input of the second.
+// Stage is one stage of a pipeline: consecutive layers of a program, with a separate program for
+// each pass. A tensor that one of these programs computes and another one reads is an output of
+// the former and an input of the latter.
 type Stage struct {
 	Forward, Backward *Program
 	Layers            [2]int // the stage consists of layers Layers[0] to Layers[1]−1
 	FLOPs             int64  // floating-point operations of both passes, see Program.FLOPs
-	// Activations[s] lists the tensors of the whole program that stage s computes in its
-	// forward pass and that this stage reads in either pass, by ID and in ascending order.
+	// Activations[s] lists the IDs, in ascending order, of the tensors in the whole program that
+	// stage s computes in its forward pass and that this stage reads in either pass.
 	Activations [][]int
 	// Gradients[s] lists the tensors that stage s computes in its backward pass and that
 	// this stage reads in its own backward pass.
 	Gradients [][]int
 }
 
-// StageInputName returns the name of the input by which the program of a stage gets the tensor
-// with the given ID in the whole program, if another program computes it.
+// StageInputName returns the name of a stage program's input for a tensor that another program
+// computes. id is the ID of the tensor in the whole program.
 func StageInputName(id int) string { return fmt.Sprintf("#%d", id) }
 
-// StageOutputName returns the name of the output by which the program of a stage returns the
-// tensor of p, the whole program, with the given ID.
+// StageOutputName returns the name of a stage program's output for the tensor with the given ID
+// in p, the whole program.
 func (p *Program) StageOutputName(id int) string {
 	if t := p.Tensors[id]; t.Role == Output {
 		return t.Name
@@ -37,10 +37,10 @@ func (p *Program) StageOutputName(id int) string {
 }
 
 // CutIntoStages divides p, a program with a backward pass, into the given number of stages of
-// consecutive layers. A layer begins with a convolution or a linear layer. Among all
-// divisions, it chooses one whose largest number of operations (FLOPs) of a stage is least.
-// Kernels without FLOPs, such as batch norms, and the messages between stages count as free.
-// The stages' programs together have the kernels of p, each once.
+// consecutive layers. A layer begins with a convolution or a linear layer. The division minimizes
+// the number of operations (FLOPs) of the most expensive stage. Kernels without FLOPs, such as
+// batch norms, and messages between stages count as free. Each kernel of p is in exactly one
+// program of one stage.
 func CutIntoStages(p *Program, stages int) ([]Stage, error) {
 	c := stageCutter{whole: p, layerOf: make([]int, len(p.Kernels)), producer: make([]int, len(p.Tensors))}
 	if err := c.findLayers(); err != nil {
@@ -83,10 +83,10 @@ type stageCutter struct {
 	flops    []int64 // by layer, of both passes
 }
 
-// findLayers assigns every kernel to a layer. Kernels without FLOPs, such as a batch norm,
-// belong to the layer before them. A kernel of the backward pass belongs to the layer whose
-// parameters or activations it reads, or, if it reads only gradients, to the first layer of
-// those that compute them.
+// findLayers assigns every kernel to a layer. Kernels without FLOPs, such as a batch norm, belong
+// to the layer before them. A kernel of the backward pass belongs to the layer whose parameters
+// or activations it reads. If it reads only gradients, it belongs to the first of the layers that
+// compute these gradients.
 func (c *stageCutter) findLayers() error {
 	p := c.whole
 	if len(p.Kernels) == p.Forward {
@@ -139,8 +139,8 @@ func (c *stageCutter) findLayers() error {
 	return nil
 }
 
-// layerOfBackwardKernel returns the layer of kernel at. layerOfTensor has the layers of
-// parameters and forward results.
+// layerOfBackwardKernel returns the layer of the backward kernel with index at. layerOfTensor
+// contains the layers of parameters and forward results by tensor ID.
 func (c *stageCutter) layerOfBackwardKernel(at int, layerOfTensor []int) (int, error) {
 	p, k := c.whole, c.whole.Kernels[at]
 	layer, first := -1, math.MaxInt // first: the first layer of those that compute the gradients which k reads
@@ -173,8 +173,9 @@ func (c *stageCutter) layerOfBackwardKernel(at int, layerOfTensor []int) (int, e
 	return layer, nil
 }
 
-// balanceStages divides layers into stages of at least one layer so that the largest cost of a
-// stage is least. It returns the number of layers up to the end of each stage.
+// balanceStages divides layers with the given costs into stages of at least one layer, so that
+// the cost of the most expensive stage is minimal. For each stage, it returns the number of
+// layers up to the end of the stage.
 func balanceStages(cost []int64, stages int) []int {
 	n := len(cost)
 	sums := make([]int64, n+1)
@@ -298,7 +299,8 @@ func (c *stageCutter) newPassProgram(stage int, backward bool) *Program {
 	return p
 }
 
-// remapIDs maps the tensor IDs in list by ids; −1, an absent tensor, remains.
+// remapIDs replaces each tensor ID in list by ids[ID]. It keeps −1, which stands for an absent
+// tensor.
 func remapIDs(list, ids []int) []int {
 	out := make([]int, len(list))
 	for i, id := range list {

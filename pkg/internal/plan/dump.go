@@ -34,10 +34,10 @@ func (p *Program) FLOPs(k Kernel) int64 {
 	return 2 * int64(p.Tensors[w].Elements()) * int64(s.Elements()/s.Shape[1])
 }
 
-// StepFLOPs returns the sum of FLOPs over one step of p. Kernels that Recompute repeats
-// count once, and algorithms with fewer operations, such as Winograd's, count like the
-// direct algorithm. So rates based on StepFLOPs are comparable between engines and
-// settings.
+// StepFLOPs returns the sum of FLOPs over the kernels of one step of p. Kernels that
+// AddRecomputation repeats count once, and algorithms with fewer operations, such as Winograd's,
+// count like the direct algorithm. Rates based on StepFLOPs are therefore comparable between
+// engines and settings.
 func (p *Program) StepFLOPs() (n int64) {
 	for _, k := range p.Kernels {
 		if !k.Recomputed {
@@ -47,8 +47,9 @@ func (p *Program) StepFLOPs() (n int64) {
 	return n
 }
 
-// String lists the kernels for people to read, one per line, with the tensors that each
-// writes and reads. Each bucket is listed below the kernel that makes it ready.
+// String lists the kernels in readable form, one per line, with the tensors that each kernel
+// writes and reads. It lists each bucket below the kernel that computes the bucket's last
+// gradient.
 func (p *Program) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -80,7 +81,7 @@ func (p *Program) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// tensorLabel returns the name of a tensor for String, "-" if id is negative.
+// tensorLabel returns the name of a tensor for String, or "-" if id is negative.
 func (p *Program) tensorLabel(id int, withShape bool) string {
 	if id < 0 {
 		return "-"
@@ -104,7 +105,7 @@ func (p *Program) tensorLabel(id int, withShape bool) string {
 	return s
 }
 
-// String lists the attributes that are set, in parentheses; "" if there are none.
+// String lists the attributes that are set, in parentheses. It returns "" if none is set.
 func (a Attr) String() string {
 	var s []string
 	for _, v := range []struct {

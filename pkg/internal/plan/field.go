@@ -2,27 +2,27 @@ package plan
 
 import "slices"
 
-// ReceptiveField describes which part of its input a network reads for one part of its output, in pixels
-// (or voxels), for images that are larger than the field.
+// ReceptiveField describes the part of its input that a network reads for one part of its output,
+// in pixels or voxels. It applies to images that are larger than the receptive field.
 type ReceptiveField struct {
-	// Step is the largest product of strides in the network, 2^depth for a U-Net. A window of an image gives the same
-	// output as the image, except near the window's border, only if the window begins and ends
-	// at multiples of Step.
+	// Step is the largest product of strides in the network, such as 2^depth for a U-Net. A window
+	// of an image gives the same output as the image, except near the window's border, only if the
+	// window begins and ends at multiples of Step.
 	Step int
-	// Reach is the largest distance from an output to an input that it depends on, or to the
-	// padding of a layer that would be another value in a larger image. It holds for a part of
-	// the output that begins and ends at multiples of Step.
+	// Reach is the largest distance between an output and an input on which the output depends.
+	// Padding also counts as an input if it would have another value in a larger image. Reach
+	// applies to a part of the output that begins and ends at multiples of Step.
 	Reach int
 }
 
-// Halo returns Reach, rounded up to a multiple of Step: how far a window must exceed the part of
-// the output that is wanted from it.
+// Halo returns how far a window must extend beyond the part of its output that is used: Reach,
+// rounded up to a multiple of Step.
 func (f ReceptiveField) Halo() int { return (f.Reach + f.Step - 1) / f.Step * f.Step }
 
-// ReceptiveField returns the field of the output with respect to the input, over all spatial
-// dimensions. ok is false if the field is not bounded, as after a global pooling or a linear
-// layer, or if the output or a layer between does not divide the input evenly, as convolutions
-// without padding.
+// ReceptiveField returns the receptive field of an output with respect to an input, over all
+// spatial dimensions. ok is false if the field is not bounded, as after global pooling or a
+// linear layer. ok is also false if the size of the input is not a multiple of the size of the
+// output or of a layer between them, as with convolutions without padding.
 func (p *Program) ReceptiveField(input, output string) (f ReceptiveField, ok bool) {
 	in, out := p.FindTensor(Input, input), p.FindTensor(Output, output)
 	if in < 0 || out < 0 || len(p.Tensors[in].Shape) < 3 || len(p.Tensors[out].Shape) != len(p.Tensors[in].Shape) {
@@ -62,17 +62,18 @@ func (p *Program) ReceptiveField(input, output string) (f ReceptiveField, ok boo
 	return f, true
 }
 
-// boundaryReach describes, for one dimension, which elements of a tensor the outputs on one side of a
-// boundary read beyond it: the outputs after it read `before` elements before it, and the outputs
-// before it read `after` elements after it.
+// boundaryReach describes how far outputs read across a boundary in a tensor, along one
+// dimension. Outputs after the boundary read `before` elements before it. Outputs before the
+// boundary read `after` elements after it.
 type boundaryReach struct{ before, after int }
 
 func (b boundaryReach) union(c boundaryReach) boundaryReach {
 	return boundaryReach{max(b.before, c.before), max(b.after, c.after)}
 }
 
-// inputBoundaryReach returns the activations that k reads, and their boundary in spatial dimension d,
-// given the boundary of k's output. ok is false if the field of k is not bounded.
+// inputBoundaryReach returns the boundaryReach of the inputs of k in spatial dimension d, given
+// b, the boundaryReach of its output. sources are the activations that k reads. ok is false if
+// the receptive field of k is not bounded.
 func (p *Program) inputBoundaryReach(k Kernel, d int, b boundaryReach) (in boundaryReach, sources []int, ok bool) {
 	size := func(id int) int { return p.Tensors[id].Shape[2+d] }
 	number := func(v []int, otherwise int) int {
@@ -116,7 +117,7 @@ func (p *Program) inputBoundaryReach(k Kernel, d int, b boundaryReach) (in bound
 	return b, nil, false
 }
 
-// floorDivide requires a positive b.
+// floorDivide returns a/b, rounded down. b must be positive.
 func floorDivide(a, b int) int {
 	if a < 0 {
 		return -((b - 1 - a) / b)

@@ -28,7 +28,8 @@ const (
 	DefaultFirstBucketBytes = 1 << 20
 )
 
-// withDefaults replaces bucket sizes of 0. It returns an error for negative sizes.
+// withDefaults replaces bucket sizes of 0 with the defaults. It returns an error for negative
+// sizes.
 func (o Options) withDefaults() (Options, error) {
 	if o.BucketBytes < 0 || o.FirstBucketBytes < 0 {
 		return o, fmt.Errorf("invalid bucket sizes %d and %d: they must not be negative", o.BucketBytes, o.FirstBucketBytes)
@@ -107,8 +108,8 @@ type pendingKernel struct {
 	in, out  []tensorKey // node is nil for an absent value
 	backward bool
 	// forwardNode is the ID of a node of the forward pass. The kernel computes this node, or
-	// part of the gradient of its operation. rank orders the kernels of the same node, see
-	// schedule.
+	// part of the gradient of its operation. rank orders the kernels with the same forwardNode;
+	// see schedule.
 	forwardNode int64
 	rank        int
 }
@@ -159,7 +160,8 @@ func (l *lowering) collectNodes() error {
 	return nil
 }
 
-// addReachable adds all nodes reachable from roots to l.nodes and seen.
+// addReachable adds the nodes that are reachable from roots to l.nodes and to seen. It skips
+// nodes in seen.
 func (l *lowering) addReachable(roots []*gorgonia.Node, seen map[*gorgonia.Node]bool) {
 	todo := slices.Clone(roots)
 	for len(todo) > 0 {
@@ -177,7 +179,7 @@ func (l *lowering) addReachable(roots []*gorgonia.Node, seen map[*gorgonia.Node]
 	}
 }
 
-// constantValue returns false if n is not a constant.
+// constantValue returns the value of n. ok is false if n is not a constant.
 func constantValue(n *gorgonia.Node) (v float64, ok bool) {
 	c, ok := n.Op().(interface{ Value() gorgonia.Value })
 	if !ok {

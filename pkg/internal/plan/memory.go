@@ -2,9 +2,9 @@ package plan
 
 import "lockstep/pkg/internal/device"
 
-// Memory is the memory that a program needs, in bytes, for elements of float32 or the
-// 16-bit types that ConvertToMixedPrecision chose. It does not include the padding and workspace of
-// an engine.
+// Memory contains the numbers of bytes that a program needs for its tensors. Elements are
+// float32, or the 16-bit types that ConvertToMixedPrecision chose. The padding and workspace of
+// an engine are not included.
 type Memory struct {
 	// Activations is the size of the arena for all tensors that live within a step:
 	// activations, their gradients, and outputs.

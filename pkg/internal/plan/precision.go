@@ -8,9 +8,9 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// LossScaleInput is the name of an additional input of programs for fp16. The gradient of the
-// loss, and thereby every parameter's gradient, is multiplied by this number, so that small
-// gradients do not underflow in fp16.
+// LossScaleInput is the name of an input that ConvertToMixedPrecision adds to fp16 programs. The
+// gradient of the loss, and thereby every parameter's gradient, is multiplied by this input, so
+// that small gradients do not underflow in fp16.
 const LossScaleInput = "loss_scale"
 
 // ConvertToMixedPrecision returns a copy of p that stores activations and their gradients in the
@@ -27,7 +27,7 @@ const LossScaleInput = "loss_scale"
 //
 // Other logits are rounded, as in PyTorch's autocast; losses compute with them in fp32.
 //
-// In fp16 the gradient of the loss is multiplied by the input LossScale.
+// In fp16 the gradient of the loss is multiplied by the input LossScaleInput.
 //
 // Micikevicius et al., Mixed Precision Training, 2018, arXiv:1710.03740, section 3.
 func ConvertToMixedPrecision(p *Program, low device.ElementType) (*Program, error) {
@@ -116,7 +116,8 @@ func isLossOp(op Op) bool {
 	return false
 }
 
-// isReadByLossesOnly reports whether only losses and their gradients read id, as prediction.
+// isReadByLossesOnly reports whether tensor id is read only by losses and their gradients, as
+// their prediction.
 func (m *precisionConverter) isReadByLossesOnly(id int) bool {
 	for _, k := range m.Kernels {
 		if slices.Contains(k.In, id) && !(isLossOp(k.Op) && k.In[0] == id && k.In[1] != id) {
@@ -126,12 +127,13 @@ func (m *precisionConverter) isReadByLossesOnly(id int) bool {
 	return true
 }
 
-// matchSegmentationHead reports whether k is the head of a segmentation network, and returns
-// the ID of the gradient of its logits, or −1 if there is no backward pass. A head is a
-// convolution with a window of 1 and one output channel, whose result is read only by a
-// binary cross-entropy, with or without a Dice term. A GPU library would pad the single
-// channel to eight. The engine has separate kernels for heads, which multiply by the fp32
-// weights and keep the logits and their gradient in fp32.
+// matchSegmentationHead reports whether k is the head of a segmentation network: a convolution
+// with a window of 1 and one output channel whose result is read only by a binary cross-entropy,
+// with or without a Dice term. gradient is the ID of the gradient of the head's logits, or −1 if
+// there is no backward pass.
+//
+// A GPU library would pad the single channel to eight. The engine therefore has separate kernels
+// for heads, which multiply by the fp32 weights and keep the logits and their gradient in fp32.
 func (m *precisionConverter) matchSegmentationHead(k Kernel) (gradient int, ok bool) {
 	gradient = -1
 	z := k.Out[0]
@@ -160,7 +162,8 @@ func (m *precisionConverter) matchSegmentationHead(k Kernel) (gradient int, ok b
 	return gradient, gradient < 0 || m.Tensors[gradient].Role == Activation
 }
 
-// isSingle1x1Filter reports whether w is one filter with window 1, stride 1, no padding.
+// isSingle1x1Filter reports whether tensor w is a single filter with window 1, and a specifies
+// stride 1 and no padding.
 func (m *precisionConverter) isSingle1x1Filter(w int, a Attr) bool {
 	t := m.Tensors[w]
 	if t.Shape[0] != 1 || t.Elements() != t.Shape[1] {
@@ -174,8 +177,8 @@ func (m *precisionConverter) isSingle1x1Filter(w int, a Attr) bool {
 	return true
 }
 
-// addWeightCasts adds, before the first kernel that multiplies by a weight, a kernel that
-// rounds it to the low type for all such kernels.
+// addWeightCasts adds kernels that round weights to the low type. Each weight is rounded once,
+// before the first of the kernels that multiply by it.
 func (m *precisionConverter) addWeightCasts() {
 	masters := map[int]bool{} // weights of heads
 	for _, at := range m.heads {
@@ -210,7 +213,8 @@ func (m *precisionConverter) addWeightCasts() {
 	m.Kernels, m.Forward = kernels, forward
 }
 
-// weightInputIndex returns which input of op contains weights, −1 if there is none.
+// weightInputIndex returns the index of the input of op that contains weights, or −1 if there is
+// none.
 func weightInputIndex(op Op) int {
 	switch op {
 	case OpConv, OpConvTranspose, OpLinear:
@@ -221,7 +225,7 @@ func weightInputIndex(op Op) int {
 	return -1
 }
 
-// addLossScale replaces the constant 1, the gradient of the loss, by the input LossScale.
+// addLossScale replaces the constant 1, the gradient of the loss, with the input LossScaleInput.
 func (m *precisionConverter) addLossScale() error {
 	if m.Forward == len(m.Kernels) {
 		return nil

@@ -123,7 +123,7 @@ const (
 	// OpSoftmaxCrossEntropy: z [n,k], t [n,1] → a scalar (shape [1]), the mean over n of
 	// −Σ_j q_j·log softmax(z)_j. q is Attr.Smoothing/k for each class, plus
 	// 1−Attr.Smoothing for class t. t is an Input that contains class indexes: see
-	// Program.CheckClasses.
+	// CheckClassIndexes.
 	OpSoftmaxCrossEntropy Op = "softmax_cross_entropy"
 	// OpSoftmaxCrossEntropyBackward: z, t, dloss [1] → dz = dloss·(softmax(z)−q)/n.
 	OpSoftmaxCrossEntropyBackward Op = "softmax_cross_entropy_backward"
@@ -137,7 +137,7 @@ const (
 	OpDiceBCEBackward Op = "dice_bce_backward"
 	// OpPixelCrossEntropy: z [n,k,…], t [n,1,…] → a scalar (shape [1]), Attr.DiceWeight·D +
 	// (1−Attr.DiceWeight)·C. t is an Input that contains class indexes or Attr.Ignore: see
-	// Program.CheckClasses. C is Σ w_t·(log Σ_j e^{z_j} − z_t) over the pixels whose t is a
+	// CheckClassIndexes. C is Σ w_t·(log Σ_j e^{z_j} − z_t) over the pixels whose t is a
 	// class, w = Attr.ClassWeights, divided by n·(positions of one sample), which includes
 	// all pixels. D is the mean over n and k of 1 − (2Σpy+1)/(Σp+Σy+1) with p = softmax(z),
 	// y = 1 where t is class k, else 0, and sums over the pixels of one sample whose t is a
@@ -168,7 +168,7 @@ type Attr struct {
 	Offset   int     // first channel of a slice
 	Training bool    // batch norm: use the batch's statistics, not the running ones
 	Sync     bool    // batch norm: use the statistics of all workers' batches
-	Saved    bool    // batch norm: use saved statistics, when it is recomputed (see Recompute)
+	Saved    bool    // batch norm: use saved statistics, when it is recomputed (see AddRecomputation)
 	ReLU     bool    // batch norm: the ReLU after it is fused
 	Epsilon  float64 // batch norm: added to the variance
 	Momentum float64 // batch norm: weight of the batch in the running statistics
@@ -186,7 +186,7 @@ type Attr struct {
 // TensorRole describes the origin and the lifetime of a tensor's values.
 type TensorRole uint8
 
-// The roles.
+// The roles of tensors.
 const (
 	Activation TensorRole = iota // in the arena, from the kernel that writes it to its last reader
 	Input                        // set by the caller before each step
@@ -204,8 +204,7 @@ type Tensor struct {
 	Role  TensorRole
 	Value float64 // of a Constant
 	// Stored is the 16-bit type to which ConvertToMixedPrecision rounds each element when it is
-	// written. The zero Type means that elements have the precision in which the engine
-	// computes.
+	// written. The zero value means that elements have the precision in which the engine computes.
 	Stored device.ElementType
 	// First and Last are the indexes of the first and last kernel that read or write the
 	// tensor, or −1 if there are none.

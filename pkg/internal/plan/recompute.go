@@ -13,7 +13,7 @@ import (
 // Memory Cost, 2016, arXiv:1604.06174). The last segment, whose gradients are computed
 // first, keeps all of its activations.
 //
-// Recompute tries a few dozen splits and chooses the one that needs the least memory for
+// AddRecomputation tries a few dozen splits and chooses the one that needs the least memory for
 // activations. It returns p itself if no split needs less, or if p has no backward pass. It
 // does not change p.
 //
@@ -24,7 +24,7 @@ import (
 // together. A synchronized batch norm that runs again uses the saved statistics, so that
 // workers do not exchange them again.
 //
-// Call Recompute before MixedPrecision.
+// Call AddRecomputation before ConvertToMixedPrecision.
 func AddRecomputation(p *Program) (*Program, error) {
 	r := newRecomputePlanner(p)
 	best := p
@@ -77,9 +77,9 @@ func (r *recomputePlanner) isRecomputable(id int) bool {
 	return id >= 0 && r.producer[id] >= 0 && r.Tensors[id].Role == Activation && len(r.Tensors[id].Shape) > 1
 }
 
-// listCandidateCuts returns the lists of cuts to try. A cut is the kernel before which the
-// forward pass is split. A segment keeps about 1/2, 1/2.8, 1/4, … of the memory of all
-// activations.
+// listCandidateCuts returns lists of cuts to try. A cut is the index of the kernel before which
+// the forward pass is split. The lists differ in how much of the memory of all activations a
+// segment keeps: about 1/2, 1/2.8, 1/4, …
 func (r *recomputePlanner) listCandidateCuts() (list [][]int) {
 	if r.Forward == len(r.Program.Kernels) {
 		return nil
@@ -104,9 +104,9 @@ func (r *recomputePlanner) listCandidateCuts() (list [][]int) {
 	return list
 }
 
-// crossingBytes returns the bytes of activations that a cut before each forward kernel must
-// keep for later segments, or −1 where a cut is not allowed: before the first kernel, and
-// between a batch norm and the kernel before it.
+// crossingBytes returns, for each forward kernel, the bytes of activations that later segments
+// need if the forward pass is cut before this kernel. The value is −1 where a cut is not allowed:
+// before the first kernel, and between a batch norm and the kernel before it.
 func (r *recomputePlanner) crossingBytes() []int {
 	bytes := make([]int, r.Forward)
 	for id, t := range r.Tensors {
@@ -124,10 +124,10 @@ func (r *recomputePlanner) crossingBytes() []int {
 	return bytes
 }
 
-// chooseCuts chooses cuts so that each segment keeps about budget bytes. kept contains, by
-// kernel, the bytes of its results that the backward pass reads; crossing is the result of
-// crossingBytes. When a segment exceeds the budget, chooseCuts cuts it in its second half,
-// where crossing is smallest.
+// chooseCuts chooses cuts so that each segment keeps about budget bytes. kept contains, for each
+// kernel, the bytes of those results that the backward pass reads. crossing is the result of
+// crossingBytes. When a segment exceeds the budget, chooseCuts cuts it in its second half, where
+// crossing is smallest.
 func chooseCuts(kept, crossing []int, budget float64) (cuts []int) {
 	start := 0
 	for {
@@ -201,7 +201,8 @@ func (r *recomputePlanner) buildProgram(cuts []int) *Program {
 	return b.to
 }
 
-// repeatSegment appends, once, a segment's kernels whose results the backward pass needs.
+// repeatSegment appends a copy of those kernels in a segment whose results the backward pass
+// needs. It does nothing if the segment is already repeated.
 func (b *programRebuilder) repeatSegment(segment int) {
 	if b.again[segment] {
 		return

@@ -149,7 +149,7 @@ func (l *lowering) newTensor(u pendingKernel, i int) Tensor {
 	return t
 }
 
-// nodeShape returns [1] for a scalar.
+// nodeShape returns the shape of n, or [1] if n is a scalar.
 func nodeShape(n *gorgonia.Node) []int {
 	if n.Dims() == 0 {
 		return []int{1}
@@ -157,7 +157,7 @@ func nodeShape(n *gorgonia.Node) []int {
 	return slices.Clone(n.Shape())
 }
 
-// setLifetimes sets First and Last of every tensor, which must be −1.
+// setLifetimes sets First and Last of every tensor, both of which must be −1 before the call.
 func (p *Program) setLifetimes() {
 	for i, k := range p.Kernels {
 		for _, ids := range [][]int{k.In, k.Out} {

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// validateShapes compares the attributes and shapes of k with the comment of its Op.
+// validateShapes returns an error if the attributes or shapes of k do not match the documentation
+// of its Op.
 func validateShapes(p *Program, k Kernel) error {
 	in := lookupShapes(p, k.In)
 	if err := validateAttr(k, in); err != nil {
@@ -58,7 +59,8 @@ func validateAttr(k Kernel, in [][]int) error {
 
 func isFeatureMap(s []int) bool { return len(s) == 4 || len(s) == 5 }
 
-// lookupShapes returns nil for a negative ID.
+// lookupShapes returns the shapes of the tensors with the given IDs. The shape for a negative ID
+// is nil.
 func lookupShapes(p *Program, ids []int) [][]int {
 	s := make([][]int, len(ids))
 	for i, id := range ids {
@@ -107,7 +109,8 @@ func checkSlope(k Kernel) error {
 	return nil
 }
 
-// inferPoolShapes is inferResultShapes for poolings. out is the actual shape of a gradient.
+// inferPoolShapes is inferResultShapes for pooling kernels. out is the actual shape of the
+// result.
 func inferPoolShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	switch k.Op {
 	case OpMaxPool, OpAvgPool:
@@ -134,7 +137,8 @@ func inferPoolShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	return [][]int{out}, checkEqualShapes(in[0], out[:2])
 }
 
-// inferCopyShapes is inferResultShapes for copies. out is the actual shape of the result.
+// inferCopyShapes is inferResultShapes for kernels that copy elements, such as OpConcat. out is
+// the actual shape of the result.
 func inferCopyShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	switch k.Op {
 	case OpConcat:

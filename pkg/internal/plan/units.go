@@ -56,7 +56,8 @@ func (l *lowering) createPendingKernels() error {
 // largest number, so that schedule runs sums first: a sum replaces two tensors by one.
 const gradientSumOrder = int64(^uint64(0) >> 1)
 
-// gradientSumLayer returns the layer whose result has the gradient n, "" for other sums.
+// gradientSumLayer returns the name of the layer whose result has the gradient n, or "" if there
+// is none.
 func gradientSumLayer(n *gorgonia.Node) string {
 	for _, of := range n.DerivOf() {
 		if c, ok := nn.OperationInfoOf(of); ok {
@@ -66,7 +67,8 @@ func gradientSumLayer(n *gorgonia.Node) string {
 	return ""
 }
 
-// newPendingKernel returns n's kernel. fused maps batch norms to the ReLUs in them.
+// newPendingKernel returns the kernel for node n, whose operation call describes. fused maps each
+// batch norm that applies the ReLU after it to that ReLU.
 func (l *lowering) newPendingKernel(n *gorgonia.Node, call nn.OperationInfo, fused map[*gorgonia.Node]*gorgonia.Node) (pendingKernel, error) {
 	in := nn.Operands(l.graph.Expr(), n)
 	u := pendingKernel{op: Op(call.Kind), layer: call.Layer, forwardNode: call.Of, out: nodeKeys(n), attr: convertAttr(call.Attr)}
@@ -107,8 +109,9 @@ func convertAttr(a nn.Attr) Attr {
 	}
 }
 
-// mergeBatchNormBackward merges the three nodes of a batch norm's gradient into u. in is x,
-// gamma, the forward node and dy. The third operand of the forward node is beta.
+// mergeBatchNormBackward makes u compute all three gradients of a batch norm, which are separate
+// nodes in the graph. in contains x, gamma, the forward node and dy. The third operand of the
+// forward node is beta.
 func (l *lowering) mergeBatchNormBackward(u *pendingKernel, in []*gorgonia.Node, fused map[*gorgonia.Node]*gorgonia.Node) {
 	bn, dy := in[2], in[3]
 	u.in = []tensorKey{{node: in[0]}, {node: in[1]}, {bn, partSavedMean}, {bn, partSavedInvStd}, {node: dy}}
@@ -148,7 +151,8 @@ func (l *lowering) findFusableNorms() map[*gorgonia.Node]*gorgonia.Node {
 	return pairs
 }
 
-// findSoleReLU returns the ReLU that is the forward pass's only reader of bn, or nil.
+// findSoleReLU returns the ReLU that is the only reader of bn in the forward pass, or nil if
+// there is none.
 func (l *lowering) findSoleReLU(bn *gorgonia.Node) *gorgonia.Node {
 	var relu *gorgonia.Node
 	for _, r := range l.readers[bn] {
@@ -165,7 +169,7 @@ func (l *lowering) findSoleReLU(bn *gorgonia.Node) *gorgonia.Node {
 	return relu
 }
 
-// incomingGradient returns the gradient of bn's result, nil without a backward pass.
+// incomingGradient returns the gradient of bn's result, or nil if there is no backward pass.
 func (l *lowering) incomingGradient(bn *gorgonia.Node) *gorgonia.Node {
 	for _, r := range l.readers[bn] {
 		if c, ok := nn.OperationInfoOf(r); ok && c.Kind == nn.KindBatchNormBackward && c.Of == bn.ID() {
@@ -175,10 +179,10 @@ func (l *lowering) incomingGradient(bn *gorgonia.Node) *gorgonia.Node {
 	return nil
 }
 
-// findGradients determines the key of the gradient of each parameter. A gradient is
-// stored in a bucket and reduced in place as soon as it is computed, so no other kernel may
-// read it and no two parameters may share it. Where this would happen, findGradients adds a
-// kernel that copies the gradient.
+// findGradients determines the tensorKey of each parameter's gradient. A gradient is stored in a
+// bucket and reduced in place as soon as it is computed. Therefore no other kernel may read it,
+// and no two parameters may share it. Where this would happen, findGradients adds a kernel that
+// copies the gradient.
 func (l *lowering) findGradients() {
 	l.results = map[tensorKey]int{}
 	read := map[tensorKey]bool{}

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// arity limits an operation's inputs (in to inMax) and outputs (out to outMax).
+// arity contains the valid numbers of an operation's inputs (in to inMax) and outputs (out to
+// outMax).
 type arity struct{ in, inMax, out, outMax int }
 
 var arities = map[Op]arity{
@@ -89,7 +90,8 @@ func validateTensors(p *Program) error {
 	return nil
 }
 
-// validateKernels checks that each tensor is written before it is read, and the lifetimes.
+// validateKernels checks that each tensor is written before it is read, and that the lifetimes
+// are correct.
 func validateKernels(p *Program) error {
 	written := make([]bool, len(p.Tensors))
 	first := make([]int, len(p.Tensors))

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ExitWithStatus ends this process in the same way as another process has ended: with the exit
-// code or by the signal in status, the other process's wait status.
+// ExitWithStatus ends this process in the same way as another process whose wait status is given:
+// with the same exit code or by the same signal.
 func ExitWithStatus(status unix.WaitStatus) {
 	if !status.Signaled() {
 		os.Exit(status.ExitStatus())

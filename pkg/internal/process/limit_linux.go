@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// capSysResource is the number of the capability with which a process ignores the limit on the
-// processes of its user (capabilities(7)).
+// capSysResource is the number of CAP_SYS_RESOURCE. A process with this capability ignores the
+// limit on the number of processes of its user (capabilities(7)).
 const capSysResource = 24
 
-// CheckThreadLimit returns an error if this process may not start so many more processes and threads,
-// because of its user's limit (ulimit -u) or its container's. Without the check, the system call
-// that starts a thread fails, and the program ends with the stacks of all its threads. Threads that
-// exist are counted in proc, which is "/proc" except in tests.
+// CheckThreadLimit returns an error if this process may not start the given number of additional
+// processes and threads, because of its user's limit (ulimit -u) or its container's limit.
+// Without this check, starting a thread fails, and the program crashes with the stacks of all its
+// threads. Existing threads are counted in proc, which is "/proc" except in tests.
 func CheckThreadLimit(proc string, more int) error {
 	for _, l := range []func(proc string) (limit, used int, name string){userThreadLimit, cgroupThreadLimit} {
 		if limit, used, name := l(proc); limit >= 0 && used+more > limit {
@@ -28,11 +28,12 @@ func CheckThreadLimit(proc string, more int) error {
 	return nil
 }
 
-// maxCountedThreads is the limit from which the threads are not counted, because it is not reached
-// in practice and reading all of /proc takes time.
+// maxCountedThreads is the largest limit for which threads are counted. Higher limits are not
+// reached in practice, and reading all of /proc takes time.
 const maxCountedThreads = 5_000
 
-// userThreadLimit returns the limit (-1: none) on the user's threads and their number.
+// userThreadLimit returns the limit on the number of this user's threads, the number of existing
+// threads, and the limit's name for messages. limit is -1 if there is no limit.
 func userThreadLimit(proc string) (limit, used int, name string) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &r); err != nil || r.Cur > maxCountedThreads {
@@ -54,7 +55,7 @@ func userThreadLimit(proc string) (limit, used int, name string) {
 	return int(r.Cur), used, "the limit on your processes (ulimit -u)"
 }
 
-// readStatusField returns "" if the status file of /proc cannot be read.
+// readStatusField returns a field of a status file in /proc, or "" if the file cannot be read.
 func readStatusField(path, name string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -68,8 +69,9 @@ func readStatusField(path, name string) string {
 	return ""
 }
 
-// cgroupThreadLimit returns the smallest limit on the threads of this process's control groups
-// (version 2) and their number. limit is -1 if there is none.
+// cgroupThreadLimit returns the limit that leaves this process the fewest threads, among the
+// limits of its control groups (version 2). used is the number of threads in that group, and name
+// is the limit's name for messages. limit is -1 if there is no limit.
 func cgroupThreadLimit(proc string) (limit, used int, name string) {
 	limit, name = -1, "the limit of this container or job (pids.max)"
 	text, err := os.ReadFile(filepath.Join(proc, "self/cgroup"))

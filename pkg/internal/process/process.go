@@ -31,8 +31,8 @@ func ShutdownSignals() []os.Signal {
 // process by SIGPIPE. Child processes keep the default action of SIGPIPE.
 func SurviveBrokenPipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
-// Environment returns the environment of this process with the entries set ("NAME=value"), and without
-// other entries of their names and of the names without.
+// Environment returns the environment of this process with two changes. It sets the variables in
+// set, whose entries have the form "NAME=value", and removes the variables named in without.
 func Environment(set []string, without ...string) []string {
 	without = slices.Clone(without)
 	for _, entry := range set {
@@ -72,8 +72,8 @@ type Stopwatch struct {
 	total time.Duration
 }
 
-// Elapsed returns the time so far. It must be called more than once per second, because a
-// longer interval counts as one second.
+// Elapsed returns the running time since the first call. It must be called more than once per
+// second, because a longer interval counts as one second.
 func (s *Stopwatch) Elapsed() time.Duration {
 	now := time.Now()
 	if !s.last.IsZero() {

@@ -16,7 +16,7 @@ import (
 	"syscall"
 )
 
-// RefusedError reports a file that is not read because of its kind, location or size.
+// RefusedError reports that a file was not read because of its kind, location or size.
 type RefusedError struct {
 	Path   string
 	Reason string // such as "it is a named pipe, not a file"
@@ -123,9 +123,9 @@ func requireRegular(path string, f *os.File, err error) (*os.File, error) {
 	return f, nil
 }
 
-// ReadUserFile returns the content of a file that OpenUserFile opens. It returns a
-// *RefusedError, before it allocates memory, if the file has more than limit bytes, and the
-// error of ctx if ctx is canceled.
+// ReadUserFile returns the content of the file at path, which it opens like OpenUserFile. If the
+// file has more than limit bytes, it returns a *RefusedError before it allocates memory. If ctx
+// is canceled, it returns the error of ctx.
 func ReadUserFile(ctx context.Context, path string, limit int64) ([]byte, error) {
 	f, err := OpenUserFile(path)
 	if err != nil {
@@ -134,8 +134,8 @@ func ReadUserFile(ctx context.Context, path string, limit int64) ([]byte, error)
 	return readAll(ctx, f, path, limit)
 }
 
-// ReadFile returns the content of a file that Open opens. It returns a *RefusedError,
-// before it allocates memory, if the file has more than limit bytes.
+// ReadFile returns the content of the file at path, which it opens like Open. If the file has
+// more than limit bytes, it returns a *RefusedError before it allocates memory.
 func ReadFile(dir, path string, limit int64) ([]byte, error) {
 	return ReadFileContext(context.Background(), dir, path, limit)
 }
@@ -149,7 +149,7 @@ func ReadFileContext(ctx context.Context, dir, path string, limit int64) ([]byte
 	return readAll(ctx, f, path, limit)
 }
 
-// readChunkBytes are read between two checks of the context.
+// readChunkBytes is the number of bytes that are read between two checks of the context.
 const readChunkBytes = 16 << 20
 
 // readAll returns the content of f and closes it.

@@ -5,7 +5,7 @@
 //
 //	func TestMain(m *testing.M) { code := m.Run(); cluster.Stop(); os.Exit(code) }
 //
-//	func TestSubmit(t *testing.T) { cluster.Use(t) … }
+//	func TestSubmit(t *testing.T) { cluster.StartForTest(t) … }
 package slurmtest
 
 import (
@@ -22,11 +22,12 @@ import (
 	"time"
 )
 
-// startTimeout is much more than the start takes, which is a second on an idle machine.
+// startTimeout limits the time for starting the cluster. On an idle machine it takes about a
+// second.
 const startTimeout = 3 * time.Minute
 
-// Cluster is a cluster of virtual nodes, n1, n2, …, with 8 CPUs and 4 GPUs each. It starts when the
-// first test uses it.
+// Cluster is a Slurm cluster of virtual nodes, n1, n2, …, with 8 CPUs and 4 GPUs each. It starts
+// when the first test uses it.
 type Cluster struct {
 	Nodes      int  // 0 means 2
 	Accounting bool // record jobs, and enforce the limits of accounts
@@ -37,8 +38,8 @@ type Cluster struct {
 	err    error
 }
 
-// StartForTest starts the cluster, unless it is running, and makes Slurm's commands in the test use it.
-// It skips the test if Slurm is not installed, and under -short.
+// StartForTest starts the cluster, unless it is running, and makes the test use its Slurm
+// commands. It skips the test under -short, or if Slurm is not installed.
 func (c *Cluster) StartForTest(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -61,7 +62,7 @@ func (c *Cluster) StartForTest(t testing.TB) {
 	t.Setenv("SLURM_CONF", filepath.Join(c.folder, "slurm.conf"))
 }
 
-// isInstalled also looks in folders for daemons.
+// isInstalled reports whether a program is in PATH or in one of the usual folders for daemons.
 func isInstalled(name string) bool {
 	for _, path := range []string{name, "/usr/sbin/" + name, "/usr/local/sbin/" + name} {
 		if _, err := exec.LookPath(path); err == nil {
@@ -71,7 +72,8 @@ func isInstalled(name string) bool {
 	return false
 }
 
-// start uses a new folder with a short path, because it contains sockets.
+// start starts the cluster in a new folder. The folder has a short path, because it contains
+// sockets.
 func (c *Cluster) start() {
 	if c.script, c.err = findScript(); c.err != nil {
 		return
@@ -113,7 +115,8 @@ func (c *Cluster) runScript(args ...string) error {
 	return nil
 }
 
-// DaemonPID returns the process ID of a daemon of the cluster: slurmctld, or slurmd-n1.
+// DaemonPID returns the process ID of a daemon of the cluster, such as "slurmctld" or
+// "slurmd-n1".
 func (c *Cluster) DaemonPID(t testing.TB, daemon string) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(c.folder, "run", daemon+".pid"))
@@ -141,7 +144,7 @@ func (c *Cluster) Stop() {
 	_ = os.RemoveAll(c.folder)
 }
 
-// AwaitEmptyQueue waits until no job waits or runs.
+// AwaitEmptyQueue waits until no job is pending or running.
 func (c *Cluster) AwaitEmptyQueue(t testing.TB) {
 	t.Helper()
 	for deadline := time.Now().Add(startTimeout); ; time.Sleep(100 * time.Millisecond) {

@@ -6,7 +6,7 @@
 //	err := yaml.Unmarshal(text, &doc)
 //	c := DefaultConfig()
 //	err = strictyaml.Decode(&doc, &c)
-//	err = strictyaml.Set(&c, "optimizer.learning_rate=0.1", unset)
+//	err = strictyaml.SetField(&c, "optimizer.learning_rate=0.1", unset)
 package strictyaml
 
 import (
@@ -138,8 +138,8 @@ func checkKeys(n *yaml.Node, t reflect.Type, prefix string) error {
 	return nil
 }
 
-// ScalarStruct is implemented by struct types that YAML may also contain as a single text. Its
-// UnmarshalYAML decodes both forms.
+// ScalarStruct is implemented by struct types that YAML may also represent as a single scalar.
+// Their UnmarshalYAML decodes both forms.
 type ScalarStruct interface {
 	yaml.Unmarshaler
 	// ScalarKey returns the key of the field for which the text stands.
@@ -165,8 +165,8 @@ func FieldTypes(t reflect.Type) (fields map[string]reflect.Type, names []string)
 	return fields, names
 }
 
-// FieldKey returns the YAML key of the struct field f: the name in its yaml tag, else the field's
-// name in lower case.
+// FieldKey returns the YAML key of the struct field f: the name in its yaml tag or, without one,
+// the lowercase name of the field.
 func FieldKey(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 	name = cmp.Or(name, strings.ToLower(f.Name))
@@ -209,15 +209,15 @@ func checkValue(n *yaml.Node, t reflect.Type, key string) error {
 	return fmt.Errorf("%s%s is %s: expected %s", linePrefix(n), key, got, want)
 }
 
-// The forms of numbers that [hasUnambiguousForm] accepts.
+// The number formats that [hasUnambiguousForm] accepts.
 var (
 	wholeNumber   = regexp.MustCompile(`^[-+]?(0|[1-9][0-9]*)$`)
 	decimalNumber = regexp.MustCompile(`^[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$`)
 )
 
-// hasUnambiguousForm reports whether the scalar n has a form that every reader understands as the same
-// value of the type t. YAML also has forms that surprise: 010 is 8, 1_0 is 10, yes is true, and the
-// decoder would truncate 2.5 to 2.
+// hasUnambiguousForm reports whether every YAML reader understands the scalar n as the same value
+// of type t. Some forms are surprising in YAML: 010 is 8, 1_0 is 10, yes is true, and the decoder
+// would truncate 2.5 to 2.
 func hasUnambiguousForm(n *yaml.Node, t reflect.Type) bool {
 	switch {
 	case n.Tag == "!!null" || t == reflect.TypeFor[time.Duration]() || n.Tag == "!!str" && reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.Unmarshaler]()):
@@ -234,8 +234,8 @@ func hasUnambiguousForm(n *yaml.Node, t reflect.Type) bool {
 	return true
 }
 
-// linePrefix begins an error message with the line of n, such as "line 3: ". It returns ""
-// for a node that Set has created.
+// linePrefix returns the line of n as the beginning of an error message, such as "line 3: ". It
+// returns "" for a node that SetField has created.
 func linePrefix(n *yaml.Node) string {
 	if n.Line == 0 {
 		return ""
@@ -243,9 +243,9 @@ func linePrefix(n *yaml.Node) string {
 	return fmt.Sprintf("line %d: ", n.Line)
 }
 
-// SetField assigns a value to one field of the struct that dst points to. assignment has the form
-// "key.path=value". If the value is null, the field gets its default from the struct that
-// defaults returns. Set calls defaults after it has decoded the assignment.
+// SetField sets one field of the struct that dst points to. assignment has the form
+// "key.path=value". If the value is null, SetField copies the field from the struct that defaults
+// returns. It calls defaults after it has decoded the assignment.
 func SetField(dst any, assignment string, defaults func() any) error {
 	key, value, ok := strings.Cut(assignment, "=")
 	if !ok || key == "" {
@@ -291,8 +291,8 @@ func resetNulls(n *yaml.Node, field, defaults reflect.Value) {
 	}
 }
 
-// clearLineNumbers clears the line numbers below n, because an assignment is not part of a
-// file.
+// clearLineNumbers clears the line numbers of n and its descendants, because an assignment has no
+// lines to report.
 func clearLineNumbers(n *yaml.Node) {
 	n.Line = 0
 	for _, c := range n.Content {

@@ -6,8 +6,8 @@ import "slices"
 // thread: one for the exchange of gradients, and one for the loader and the garbage collector.
 const maxSpareUnits = 2
 
-// cpuUnit contains CPUs that DivideCores assigns to the same worker: the CPUs of a core, or a
-// single CPU.
+// cpuUnit is a group of CPUs that DivideCores assigns to the same worker: all CPUs of a core, or
+// a single CPU.
 type cpuUnit []int
 
 // DivideCores divides the machine's cores among workers that have the given number of
@@ -24,8 +24,8 @@ func (m Machine) DivideCores(workers, threads int) [][]int {
 	return m.divideCores(workers, threads, maxSpareUnits)
 }
 
-// SelectCores returns the CPUs that DivideCores would assign to all workers together if there were no spare
-// cores, in ascending order.
+// SelectCores returns the CPUs that DivideCores would assign to all workers together without
+// spare cores, in ascending order.
 func (m Machine) SelectCores(workers, threads int) []int {
 	var units []cpuUnit
 	for _, cpus := range m.divideCores(workers, threads, 0) {
@@ -81,7 +81,8 @@ func (m Machine) AssignNodes(workers, threads int) [][]int {
 	return parts
 }
 
-// groupUnitsByNode returns the units of each node: CPUs for which key returns the same number.
+// groupUnitsByNode returns the units of each node. CPUs of a node for which key returns the same
+// number form a unit.
 func (m Machine) groupUnitsByNode(key func(CPU) int) [][]cpuUnit {
 	var nodes [][]cpuUnit
 	for i, c := range m.CPUs { // sorted by node, core and ID
@@ -138,8 +139,8 @@ func placeAcrossNodes(nodes [][]cpuUnit, workers, size int) [][]int {
 	return parts
 }
 
-// placeRoundRobin, for more threads than CPUs, assigns the CPUs to the threads of all
-// workers in turn.
+// placeRoundRobin assigns CPUs to the threads of all workers in turn. It is used if there are
+// more threads than CPUs.
 func (m Machine) placeRoundRobin(workers, threads int) [][]int {
 	var all []cpuUnit
 	for _, n := range m.groupUnitsByNode(func(c CPU) int { return c.ID }) {

@@ -9,11 +9,12 @@ import (
 	"strings"
 )
 
-// CPUQuota returns the number of CPUs whose time the control groups of this process allow it to
-// use, such as 1.5, and the folder of the group with this quota, whose processes share it. It returns
-// +Inf and "" if no group limits the process. root is the root folder of the file system. CPUQuota reads
-// cpu.max of cgroup version 2, and cpu.cfs_quota_us of version 1, of the process's group and of all groups
-// above it. See cgroups(7).
+// CPUQuota returns the number of CPUs, such as 1.5, whose time this process may use, and the
+// folder of the control group that sets this quota. The processes in that group share the quota.
+// If no group limits the process, CPUQuota returns +Inf and "".
+//
+// root is the root folder of the file system. CPUQuota reads cpu.max (cgroup version 2) and
+// cpu.cfs_quota_us (version 1) of the process's group and of all groups above it. See cgroups(7).
 func CPUQuota(root fs.FS) (quota float64, folder string) {
 	quota = math.Inf(1)
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
@@ -74,7 +75,7 @@ func readCFSQuota(root fs.FS, folder string) (cpus float64, ok bool) {
 	return parseQuota(strings.TrimSpace(string(quota)), strings.TrimSpace(string(period)))
 }
 
-// parseQuota returns quota/period, which must be positive numbers.
+// parseQuota returns quota/period. ok is false unless both are positive numbers.
 func parseQuota(quota, period string) (v float64, ok bool) {
 	q, err := strconv.ParseFloat(quota, 64)
 	if err != nil || q <= 0 {
@@ -102,10 +103,10 @@ func CanSeeAllProcesses(proc fs.FS, namespace string) bool {
 	return err == nil
 }
 
-// TakenCPUs returns the CPUs among allowed that another process is bound to, in ascending
-// order. A process counts as bound if it may run on some, but not on all, of the allowed
-// CPUs; threads of the operating system do not count. proc is the folder /proc, and self is
-// the ID of this process.
+// TakenCPUs returns those of the allowed CPUs to which another process is bound, in ascending
+// order. A process counts as bound if it may run on some, but not on all, of the allowed CPUs.
+// Threads of the operating system do not count. proc is the folder /proc, and self is the ID of
+// this process.
 func TakenCPUs(proc fs.FS, self int, allowed []int) ([]int, error) {
 	entries, err := fs.ReadDir(proc, ".")
 	if err != nil {

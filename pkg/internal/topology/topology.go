@@ -23,7 +23,7 @@ type CPU struct {
 	Node    int // number of the NUMA node; −1 if no node lists the CPU
 }
 
-// Machine contains the CPUs that are online, by node, core and ID.
+// Machine contains the CPUs that are online, sorted by node, core and ID.
 type Machine struct{ CPUs []CPU }
 
 // ReadMachine reads the CPUs of a machine from the folder /sys/devices/system of Linux:
@@ -70,8 +70,8 @@ func ReadMachine(system fs.FS) (Machine, error) {
 	return m, nil
 }
 
-// NewFlatMachine returns a machine with one node, on which each of the given CPUs is a core. It
-// describes a machine whose topology cannot be read.
+// NewFlatMachine returns a machine with one node, on which each of the given CPUs is a separate
+// core. It is for machines whose topology cannot be read.
 func NewFlatMachine(cpus []int) Machine {
 	var m Machine
 	for _, id := range cpus {
@@ -184,7 +184,7 @@ func (m Machine) RestrictToCPUs(cpus []int) Machine {
 	return r
 }
 
-// WithoutCores returns the machine without the cores of the given CPUs.
+// WithoutCores returns the machine without the cores to which the given CPUs belong.
 func (m Machine) WithoutCores(cpus []int) Machine {
 	cores := map[int]bool{}
 	for _, c := range m.CPUs {

@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 )
 
-// CheckOverwrite returns an error if writing a user's output to path would destroy data: if path is a
-// file of a run folder (a folder with run.json), or one of the inputs, which are the files and
-// folders that the same call reads. Links, including hard links, count as the file that they lead
-// to. Earlier outputs in these folders (pictures, pages, rows of lockstep read) may be
-// replaced, because nothing reads them. Call CheckOverwrite before anything is written.
+// CheckOverwrite returns an error if writing a user's output to path would destroy data. This is
+// the case if path is a file of a run folder (a folder with run.json), or one of inputs, the
+// files and folders that the same call reads. A link, even a hard link, counts as the file that
+// it leads to.
+//
+// Earlier outputs in these folders (pictures, pages, CSV of lockstep read) may be replaced,
+// because nothing reads them. Call CheckOverwrite before anything is written.
 func CheckOverwrite(path string, inputs ...string) error {
 	output, err := os.Stat(path)
 	if err != nil || !output.Mode().IsRegular() {
@@ -43,8 +45,8 @@ func filterFiles(paths []string) []string {
 	return files
 }
 
-// findRunFolder returns the innermost folder with a run.json that contains the file to which path
-// leads, or "" if there is none.
+// findRunFolder follows links in path and returns the innermost folder with a run.json that
+// contains the resulting file, or "" if there is none.
 func findRunFolder(path string) string {
 	target, err := filepath.EvalSymlinks(path)
 	if err == nil {
@@ -63,8 +65,8 @@ func findRunFolder(path string) string {
 	}
 }
 
-// findSameFile returns the path of file in or below root, or "". It follows links, and
-// skips the folders in visited, to which it adds real paths.
+// findSameFile returns the path of file in or below root, or "" if it is not there. It follows
+// links, and skips the folders in visited, to which it adds real paths.
 func findSameFile(root string, file fs.FileInfo, visited map[string]bool) string {
 	info, err := os.Stat(root)
 	switch {
@@ -93,11 +95,11 @@ func findSameFile(root string, file fs.FileInfo, visited map[string]bool) string
 	return ""
 }
 
-// ValuesCSVHeader is the first line of the CSV that lockstep read writes.
+// ValuesCSVHeader is the first line of the CSV that the command "lockstep read" writes.
 const ValuesCSVHeader = "run,series,workers,seed,rank,epoch,step,name,value\n"
 
-// isEarlierOutput reports whether the file at path begins like a picture, a page, or the rows of
-// lockstep read. Commands that read a folder of logs read no values from these.
+// isEarlierOutput reports whether the file at path begins like an output of Lockstep: a picture,
+// a page, or the CSV of "lockstep read". Commands that read a folder of logs ignore such files.
 func isEarlierOutput(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {

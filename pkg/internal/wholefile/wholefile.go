@@ -28,7 +28,7 @@ func Write(path string, perm fs.FileMode, fill func(f *os.File) error) error {
 	return writeAndReplace(path, perm, fill, (*renameio.PendingFile).CloseAtomicallyReplace)
 }
 
-// WriteBytes is Write for bytes in memory.
+// WriteBytes is like Write, but writes the given content.
 func WriteBytes(path string, content []byte, perm fs.FileMode) error {
 	return Write(path, perm, func(f *os.File) error {
 		_, err := f.Write(content)
@@ -77,8 +77,8 @@ func BreakHardLinks(path string) error {
 	return errors.Join(err, from.Close())
 }
 
-// writeAndReplace is Write with replace, which closes the temporary file and renames it to the
-// target.
+// writeAndReplace implements Write and its variants. replace closes the temporary file and
+// renames it to the target.
 func writeAndReplace(path string, perm fs.FileMode, fill func(f *os.File) error, replace func(*renameio.PendingFile) error) error {
 	target, direct, err := resolveLinks(path)
 	if err != nil {

@@ -17,17 +17,17 @@ import (
 	"lockstep/pkg/weights"
 )
 
-// Versions of the format and of its operators: those of ONNX 1.12, of 2022.
+// Versions of the ONNX format and of its operators, as in ONNX 1.12 (2022).
 const (
 	irVersion    = 8
 	opsetVersion = 17
 )
 
-// Write writes net with the given weights, its parameters and running statistics in float32, to
-// the file at path. The input "image" and the output "logits" have any number of samples, and any
-// height and width, unless the network flattens its feature maps. A batch norm is folded into the
-// convolution before it if nothing else reads that. doc is the documentation of the file. A layer
-// that ONNX lacks is an error.
+// Write writes net to an ONNX file at path. tensors contains its parameters and running
+// statistics in float32, and doc is the documentation of the file. The input "image" and the
+// output "logits" have any number of samples, and any height and width unless the network
+// flattens its feature maps. A batch norm is folded into the convolution before it if nothing
+// else reads the convolution's result. Write returns an error for a layer that ONNX lacks.
 func Write(path string, net model.Network, tensors []weights.Tensor, doc string) error {
 	m, err := encodeModel(net, tensors, doc)
 	if err != nil {
@@ -91,7 +91,8 @@ type converter struct {
 	encoded protoMessage
 }
 
-// collectNodes returns the logits' operations in order, and sets readers and names.
+// collectNodes returns the operations that compute the logits, in order, and sets c.readers and
+// c.names.
 func (c *converter) collectNodes() []*gorgonia.Node {
 	logits := c.graph.Outputs()[0].Node
 	found, nodes := map[*gorgonia.Node]bool{logits: true}, []*gorgonia.Node{logits}
@@ -139,7 +140,7 @@ func (c *converter) symbolicDims(nodes []*gorgonia.Node) (image, logits []any) {
 	return name(in), name(out)
 }
 
-// addNode adds a node with one output.
+// addNode adds a node with one output. op is the name of its operator in ONNX.
 func (c *converter) addNode(op, output string, inputs []string, attributes ...protoMessage) {
 	var m protoMessage
 	for _, name := range inputs {
@@ -154,7 +155,8 @@ func (c *converter) addNode(op, output string, inputs []string, attributes ...pr
 	c.encoded.addMessage(1, m)
 }
 
-// addNodeWithWeights adds an operation whose operands after the first are parameters or states.
+// addNodeWithWeights adds a node whose inputs after the first are parameters or states, and adds
+// their values.
 func (c *converter) addNodeWithWeights(op, output string, in []*gorgonia.Node, attributes ...protoMessage) {
 	inputs := []string{c.names[in[0]]}
 	for _, n := range in[1:] {
@@ -235,7 +237,7 @@ func (c *converter) addPad(output string, inputs []string, before, after []int) 
 	c.addNode("Pad", output, append(inputs, output+".pads"))
 }
 
-// findFoldableNorm returns the batch norm to fold into n, or nil.
+// findFoldableNorm returns the batch norm to fold into n, or nil if there is none.
 func (c *converter) findFoldableNorm(n *gorgonia.Node) *gorgonia.Node {
 	info, _ := nn.OperationInfoOf(n)
 	if info.Kind != nn.KindConv || len(c.readers[n]) != 1 || c.names[n] == model.LogitsOutput {
@@ -248,7 +250,7 @@ func (c *converter) findFoldableNorm(n *gorgonia.Node) *gorgonia.Node {
 	return norm
 }
 
-// addConv adds the convolution n with the batch norm that is folded into it.
+// addConv adds the convolution n. If a batch norm can be folded into n, addConv includes it.
 func (c *converter) addConv(n *gorgonia.Node, in []*gorgonia.Node) {
 	info, _ := nn.OperationInfoOf(n)
 	attributes := windowAttributes(in[1].Shape()[2:], info.Attr)
@@ -273,9 +275,9 @@ func (c *converter) addConv(n *gorgonia.Node, in []*gorgonia.Node) {
 	c.addNode("Conv", c.names[norm], inputs, attributes...)
 }
 
-// foldBatchNorm returns the weight and bias of a convolution that includes the batch norm with the given
-// gamma, beta, mean and variance: y = γ·(w∗x + b − μ)/√(σ²+ε) + β. bias is nil if the convolution
-// has none.
+// foldBatchNorm folds a batch norm into the convolution before it: y = γ·(w∗x + b − μ)/√(σ²+ε) +
+// β. bias is nil if the convolution has none, and norm contains gamma, beta, mean and variance.
+// folded and shift are the weight and bias of the resulting convolution.
 func foldBatchNorm(weight, bias []float64, norm [4][]float64, epsilon float64) (folded, shift []float32) {
 	gamma, beta, mean, variance := norm[0], norm[1], norm[2], norm[3]
 	window := len(weight) / len(gamma)

@@ -18,7 +18,7 @@ import (
 	"lockstep/pkg/weights"
 )
 
-// The files that Write writes.
+// Names of the files that Write writes.
 const (
 	moduleFile  = "model.py"
 	weightsFile = "model.safetensors"
@@ -29,13 +29,14 @@ func Files(dir string) []string {
 	return []string{filepath.Join(dir, moduleFile), filepath.Join(dir, weightsFile)}
 }
 
-// Description is what a Python file contains besides the network.
+// Description contains what the Python file needs to know in addition to the network.
 type Description struct {
 	About      []string // lines for the file's documentation: where the weights come from
 	ClassNames []string // of images, or of pixels
 
-	// For segmentation: windows of an image begin and end at multiples of Step pixels, and
-	// exceed their kept parts by Halo pixels, a multiple of Step.
+	// For segmentation, images are processed in windows, which begin and end at multiples of Step
+	// pixels. A window extends Halo pixels, a multiple of Step, beyond the part whose logits are
+	// kept.
 	Step, Halo int
 	MaskValues []uint8   // of the classes in masks
 	Channels   int       // of images: 1 (gray) or 3 (RGB)
@@ -43,26 +44,27 @@ type Description struct {
 	Range      []float64 // of 16-bit images: the values that become 0 and 1; nil for images of 8 bits
 	ReadsGray  bool      // images are read by the rules of data.ReadingGray
 
-	// For classification: images are scaled to Resize×Resize pixels, or not if it is 0.
+	// For classification, images are scaled to Resize×Resize pixels. 0 means that they are not
+	// scaled.
 	Resize int
 }
 
 //go:embed python
 var pythonFiles embed.FS
 
-// pythonCounterpart is the counterpart of a network in Python.
+// pythonCounterpart describes the Python module that computes the same as a network.
 type pythonCounterpart struct {
 	file string // the one in python that has the module
 	call string // the call that makes it
 }
 
-// Check returns an error, which names a layer, if the Python file cannot have net.
+// Check returns an error if net cannot be written as a Python file. The error names the layer.
 func Check(net model.Network) error {
 	_, err := findCounterpart(net)
 	return err
 }
 
-// findCounterpart returns the counterpart of net, or the error of Check if it has none.
+// findCounterpart returns the Python counterpart of net, or the error of Check if there is none.
 func findCounterpart(net model.Network) (pythonCounterpart, error) {
 	flag := map[bool]string{false: "False", true: "True"}
 	switch n := net.(type) {
@@ -86,8 +88,8 @@ func findCounterpart(net model.Network) (pythonCounterpart, error) {
 	return pythonCounterpart{}, fmt.Errorf("layer %q (%s) of %s has no counterpart: the Python file can only have the networks unet2d and resnet", s.Layers[0].Name, s.Layers[0].Kind, net.Name())
 }
 
-// Write writes net with the given weights, its parameters and running statistics in float32, to
-// the folder dir: the files that Files returns.
+// Write writes the files that Files returns to the folder dir: net as a Python module, and
+// tensors, which contains its parameters and running statistics in float32.
 func Write(dir string, net model.Network, tensors []weights.Tensor, d Description) error {
 	text, err := renderModule(net, d)
 	if err == nil {
@@ -154,7 +156,7 @@ func renderModule(net model.Network, d Description) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// templateValues are what the templates of a Python file insert.
+// templateValues contains the values that are inserted into the template of the Python file.
 type templateValues struct {
 	Description
 	Network, New  string // the name of the network, and the call that makes it

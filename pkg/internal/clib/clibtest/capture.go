@@ -6,7 +6,8 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// capture collects the work that is enqueued in captured streams, for a graph.
+// capture records the operations enqueued in streams during a stream capture, to make a graph of
+// them.
 type capture struct {
 	origin  *stream
 	mode    cuda.CaptureMode
@@ -16,7 +17,8 @@ type capture struct {
 	invalid bool            // a forbidden call was made during the capture
 }
 
-// graphNode is a captured operation, with the indexes of the nodes that must run before it.
+// graphNode is a captured operation. after contains the indexes of the nodes that must run before
+// it.
 type graphNode struct {
 	op     *streamOp
 	stream *stream
@@ -39,7 +41,8 @@ func (g *graph) addToCommGraphCounts(n int) {
 	}
 }
 
-// addNode appends an operation that runs after dependencies, and returns its index.
+// addNode appends the operation o of stream s and returns the index of its node. o runs after
+// dependencies and after the last node of s.
 func (c *capture) addNode(s *stream, o *streamOp, dependencies ...int) int {
 	if i, ok := c.last[s]; ok {
 		dependencies = append(dependencies, i)
@@ -49,7 +52,8 @@ func (c *capture) addNode(s *stream, o *streamOp, dependencies ...int) int {
 	return len(c.nodes) - 1
 }
 
-// addStreamToCapture makes s wait for the captured event e, so that s becomes part of its capture.
+// addStreamToCapture makes s wait for e, an event recorded during a capture. s thereby joins that
+// capture.
 func (e *event) addStreamToCapture(s *stream) error {
 	const call = "cuStreamWaitEvent"
 	switch {
@@ -66,8 +70,8 @@ func (e *event) addStreamToCapture(s *stream) error {
 	return nil
 }
 
-// checkCaptureAllows returns an error and invalidates the capture if a capture forbids calls
-// that may wait, such as allocations, in this thread.
+// checkCaptureAllows returns an error if a capture in progress forbids call, a call that may
+// wait, such as an allocation. It also invalidates that capture.
 func (m *Machine) checkCaptureAllows(call string) error {
 	for _, s := range m.streams {
 		c := s.capture
@@ -80,8 +84,8 @@ func (m *Machine) checkCaptureAllows(call string) error {
 	return nil
 }
 
-// findUnjoinedStream returns a stream with captured work for which the origin stream does not
-// wait, or nil if there is none. A capture with such a stream cannot be ended.
+// findUnjoinedStream returns a stream whose captured work the origin stream does not wait for, or
+// nil if there is none. CUDA does not allow a capture to end with such a stream.
 func (c *capture) findUnjoinedStream() *stream {
 	reached := make([]bool, len(c.nodes))
 	var visit func(int)
@@ -105,8 +109,8 @@ func (c *capture) findUnjoinedStream() *stream {
 	return nil
 }
 
-// replayGraph runs the nodes of a graph, stream by stream. It begins with the stream that joined
-// the capture last, but runs each node after the nodes that must run before it.
+// replayGraph runs the nodes of g stream by stream, starting with the stream that joined the
+// capture last. Before each node, it runs the nodes on which the node depends.
 func (m *Machine) replayGraph(g *graph) {
 	defer m.setRunningGraph(g)()
 	done := make([]bool, len(g.nodes))

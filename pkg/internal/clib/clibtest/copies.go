@@ -9,8 +9,9 @@ import (
 
 func hostBytes(p unsafe.Pointer, n int64) []byte { return unsafe.Slice((*byte)(p), n) }
 
-// newCopyOp returns an operation that calls operands and copies src to dst. newCopyOp calls
-// operands too, to find invalid addresses before the operation runs.
+// newCopyOp returns an operation that copies src to dst, the results of operands. It calls
+// operands at once, to report invalid addresses early. The operation calls operands again when it
+// runs.
 func (m *Machine) newCopyOp(call string, operands func() (dst, src []byte, err error)) (*streamOp, error) {
 	if _, _, err := operands(); err != nil {
 		return nil, newDriverError(call, cuda.ErrorInvalidValue, "%v", err)
@@ -107,8 +108,8 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 	m.bindMemsets(d)
 }
 
-// copyPageable runs the work in the legacy default stream, then calls f to copy n bytes
-// from or to device memory at p.
+// copyPageable runs the pending work of the legacy default stream. Then it calls f, which copies
+// n bytes between host memory and device memory at p.
 func (m *Machine) copyPageable(call string, p cuda.Ptr, n int64, f func() error) error {
 	return m.simulateCall(call, true, func() error {
 		if err := m.checkCaptureAllows(call); err != nil {

@@ -17,9 +17,8 @@ type kernelRecording struct {
 	instantiated map[*graph]bool
 }
 
-// CUPTI returns a simulated CUPTI, which records when each kernel ran, as measured by the
-// machine's clock. Kernels in a graph are recorded only if the graph was instantiated during the
-// recording.
+// CUPTI returns a simulated CUPTI. It records the start and end of each kernel on the machine's
+// clock. Kernels in a graph are recorded only if the graph was instantiated during the recording.
 func (m *Machine) CUPTI() (*cupti.Library, error) {
 	if err := m.requireLibrary(clib.CUPTI, cupti.RequiredSymbols()); err != nil {
 		return nil, err

@@ -30,7 +30,7 @@ type descriptor struct {
 	loaded    bool // for plans: has run at least once
 }
 
-// attributeValue contains the elements of an attribute, as bytes.
+// attributeValue contains the n elements of an attribute as bytes.
 type attributeValue struct {
 	kind cudnn.AttributeType
 	n    int64
@@ -59,7 +59,8 @@ func elementSize(t cudnn.AttributeType) int64 {
 	return 4
 }
 
-// attributeSpecs returns a descriptor type's attributes, nil if it is not simulated.
+// attributeSpecs returns the attributes of a descriptor type, or nil if the type is not
+// simulated.
 func attributeSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]attributeSpec {
 	tensor := []cudnn.DescriptorType{cudnn.DescTensor}
 	one := func(kind cudnn.AttributeType) attributeSpec {
@@ -124,7 +125,8 @@ func attributeSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]attributeSpec {
 	return graphAttributeSpecs(t)
 }
 
-// graphAttributeSpecs is attributeSpecs for types that are made from operations.
+// graphAttributeSpecs is attributeSpecs for graphs and the descriptors made from them, such as
+// plans.
 func graphAttributeSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]attributeSpec {
 	one := func(kind cudnn.AttributeType, d ...cudnn.DescriptorType) attributeSpec {
 		return attributeSpec{kind: kind, most: 1, required: true, refers: d}

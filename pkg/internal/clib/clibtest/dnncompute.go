@@ -7,13 +7,15 @@ import (
 	"lockstep/pkg/internal/clib/cudnn"
 )
 
-// denseTensor contains a tensor's values in fp32, without gaps and in the order N,(D,)H,W,C.
+// denseTensor contains a tensor's values in fp32, stored contiguously with the channels last:
+// N,(D,)H,W,C.
 type denseTensor struct {
 	dims []int64 // N,C,(D,)H,W
 	v    []float32
 }
 
-// forEachElement calls f with each index in a denseTensor, and its offset in elements.
+// forEachElement calls f for each element of t. i is the element's index in a denseTensor, and
+// offset is its offset in t, in elements.
 func forEachElement(t *tensor, f func(i int, offset int64)) {
 	rank := len(t.Dims)
 	order := []int{0}
@@ -89,7 +91,8 @@ func roundElements(t cudnn.DataType, d *denseTensor) *denseTensor {
 	return d
 }
 
-// runOperations computes a plan. addresses is by ID of the stored tensors.
+// runOperations executes the operations of a plan. addresses contains the addresses of the stored
+// tensors by tensor ID.
 func (m *Machine) runOperations(ops []*operation, addresses map[int64]uint64) error {
 	virtual := map[int64]*denseTensor{}
 	load := func(t *tensor) (*denseTensor, error) {
@@ -156,8 +159,9 @@ func (o *operation) evaluate(in []*denseTensor) []*denseTensor {
 	return []*denseTensor{out}
 }
 
-// addForwardTap computes y += w·x for one tap of a convolution's filter. x has C values, y has K
-// values, and w has K rows of C values. step is the distance between the starts of two rows.
+// addForwardTap computes y += w·x for one tap, that is, one position in a convolution's filter. x
+// has C values, y has K values, and w has K rows of C values. step is the distance between the
+// starts of two rows of w.
 func addForwardTap(x, w, y []float32, step int) {
 	for k := range y {
 		row := w[k*step:][:len(x)]
@@ -178,14 +182,14 @@ func addForwardTap(x, w, y []float32, step int) {
 	}
 }
 
-// addDataGradientTap computes x += wᵀ·y for one tap; x and y are gradients. See addForward.
+// addDataGradientTap computes x += wᵀ·y for one tap; x and y are gradients. See addForwardTap.
 func addDataGradientTap(x, w, y []float32, step int) {
 	for k, g := range y {
 		addScaled(x, w[k*step:][:len(x)], g)
 	}
 }
 
-// addFilterGradientTap computes w += y·xᵀ for one tap; w and y are gradients. See addForward.
+// addFilterGradientTap computes w += y·xᵀ for one tap; w and y are gradients. See addForwardTap.
 func addFilterGradientTap(x, w, y []float32, step int) {
 	for k, g := range y {
 		addScaled(w[k*step:][:len(x)], x, g)
@@ -205,14 +209,15 @@ func addScaled(y, x []float32, g float32) {
 	}
 }
 
-// extendTo3D repeats fill before v.
+// extendTo3D returns v with fill inserted before it, so that there are three numbers.
 func extendTo3D(v []int64, fill int64) [3]int64 {
 	out := [3]int64{fill, fill, fill}
 	copy(out[3-len(v):], v)
 	return out
 }
 
-// forEachTap calls tap for each output point and each tap whose input point is inside x.
+// forEachTap calls tap for each output position and each filter position that reads an element of
+// x, not padding. For the arguments of tap, see addForwardTap.
 func (o *operation) forEachTap(x, w, y *denseTensor, tap func(x, w, y []float32, step int)) {
 	xs, ws, ys := extendTo3D(x.dims[2:], 1), extendTo3D(w.dims[2:], 1), extendTo3D(y.dims[2:], 1)
 	pad, stride, dilation := extendTo3D(o.Pad, 0), extendTo3D(o.Stride, 1), extendTo3D(o.Dilation, 1)
@@ -258,7 +263,7 @@ func (o *operation) forEachTap(x, w, y *denseTensor, tap func(x, w, y []float32,
 	}
 }
 
-// computePointwise repeats dimensions of 1.
+// computePointwise computes a pointwise operation. Dimensions of size 1 are broadcast.
 func (o *operation) computePointwise(in []*denseTensor) *denseTensor {
 	out := o.Out[0]
 	result := &denseTensor{dims: out.Dims, v: make([]float32, elementCount(out.Dims))}
@@ -310,7 +315,7 @@ func newBroadcastIndex(d *denseTensor, dims []int64) func(i int) int {
 	}
 }
 
-// computeChannelSums returns Σ x and Σ x² per channel.
+// computeChannelSums returns two tensors, which contain Σ x and Σ x² for each channel.
 func computeChannelSums(x *denseTensor) []*denseTensor {
 	c := x.dims[1]
 	dims := make([]int64, len(x.dims))

@@ -26,8 +26,8 @@ type cudnnEngine struct {
 
 const fastestEngineNumber = 1
 
-// corruptOutput overwrites one element of a result on volumes, each engine by another
-// value.
+// corruptOutput overwrites one element of the outputs of o that are volumes. Each engine writes a
+// different value.
 func (d *cudnnSimulator) corruptOutput(engine int64, o *operation, addresses map[int64]uint64) error {
 	for _, t := range o.Out {
 		if len(t.Dims) != 5 {
@@ -43,14 +43,15 @@ func (d *cudnnSimulator) corruptOutput(engine int64, o *operation, addresses map
 	return nil
 }
 
-// firstExecutionMicroseconds is the additional time of a plan's first execution, in microseconds.
+// firstExecutionMicroseconds is how much longer the first execution of a plan takes.
 const firstExecutionMicroseconds = 5000
 
 const tileSizeKnob = 2
 
-// suggestedEngines returns the engines that a heuristic suggests. The fastest engine is not
-// the first, one is not supported, one cannot be compiled, and one is not deterministic.
-// Modes A and B suggest engine 1 with different tiles.
+// suggestedEngines returns the engines that a heuristic suggests, with the cases that callers
+// must handle. The fastest engine is not the first, one engine is not supported, one cannot be
+// compiled, and one is nondeterministic. Modes A and B suggest engine 1 with different tile
+// sizes.
 func suggestedEngines(mode cudnn.HeurMode) []cudnnEngine {
 	plain := cudnnEngine{Index: 0, cost: 10, notes: []int32{cudnn.NoteTensorCore}}
 	fast := cudnnEngine{Index: fastestEngineNumber, cost: 5, workspace: 4096, notes: []int32{cudnn.NoteTensorCore}}
@@ -160,7 +161,8 @@ func int32Bytes(v []int32) []byte {
 	return raw
 }
 
-// writeSuggestedConfigs writes the suggested engines to the caller's configurations.
+// writeSuggestedConfigs stores the engines that heur suggests in the want engine configurations
+// at p. If want is 0 or p is nil, it only sets *got to the number of suggestions.
 func (d *cudnnSimulator) writeSuggestedConfigs(heur *descriptor, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
 	if t != cudnn.TypeDescriptor {
 		return d.failWithStatus(cudnn.WrongAttributeType, "the results of a heuristic are descriptors, not values of type %d", t)
@@ -241,7 +243,8 @@ func describeOps(ops []*operation) string {
 	return strings.Join(words, ", ")
 }
 
-// execute enqueues the plan if the pack has valid addresses for all its tensors.
+// execute enqueues the plan planned if packed, its variant pack, has valid addresses for all
+// tensors.
 func (d *cudnnSimulator) execute(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.Status {
 	plan, pack, s := d.all[planned], d.all[packed], d.handles[h]
 	switch {

@@ -36,16 +36,16 @@ func opKinds(ops []*operation) []any {
 	return list
 }
 
-// supportsNormFusion reports whether the device supports graphs of convolutions with batch norms:
-// compute capability 8.0 and above, except 8.9.
+// supportsNormFusion reports whether the device supports graphs that fuse convolutions with batch
+// norms. It does with compute capability 8.0 and above, except 8.9.
 func (d *cudnnSimulator) supportsNormFusion() bool {
 	c := d.m.opt.Capability
 	return c[0] >= 8 && c != [2]int{8, 9}
 }
 
 // checkFP16Tensors checks that the tensors in list are fp16, four-dimensional, packed
-// channels-last and aligned to 16 bytes, and that each of vectors has one element for each of
-// c channels.
+// channels-last and aligned to 16 bytes. It also checks that each tensor in vectors has c
+// elements, one per channel.
 func (d *cudnnSimulator) checkFP16Tensors(list []*tensor, c int64, vectors ...*tensor) cudnn.Status {
 	for _, t := range list {
 		switch {
@@ -70,8 +70,8 @@ func (d *cudnnSimulator) checkFP16Tensors(list []*tensor, c int64, vectors ...*t
 	return cudnn.Success
 }
 
-// checkNormGradientPattern checks a graph with the gradient of a batch norm's parameters, which must
-// have the pattern DgradDreluBNBwdWeight.
+// checkNormGradientPattern checks a graph that computes the gradients of a batch norm's
+// parameters. The graph must have cuDNN's pattern DgradDreluBNBwdWeight.
 func (d *cudnnSimulator) checkNormGradientPattern(ops []*operation) cudnn.Status {
 	want := []any{
 		cudnn.DescConvData, cudnn.PointwiseSub, cudnn.PointwiseMul, cudnn.PointwiseMul, cudnn.PointwiseAdd,
@@ -106,8 +106,8 @@ func (d *cudnnSimulator) checkNormGradientPattern(ops []*operation) cudnn.Status
 	return d.checkFP16Tensors([]*tensor{conv.In[0], conv.In[1], x, back.Out[0]}, x.Dims[1], vectors...)
 }
 
-// newNormGradient reads the operation that computes the gradient of a batch norm's parameters
-// from its descriptor.
+// newNormGradient converts desc to the operation that computes the gradients of a batch norm's
+// parameters.
 func (d *cudnnSimulator) newNormGradient(desc *descriptor) (*operation, cudnn.Status) {
 	o := &operation{Kind: desc.kind}
 	for _, name := range []cudnn.Attribute{cudnn.AttrBNBackwardX, cudnn.AttrBNBackwardMean, cudnn.AttrBNBackwardInvStd, cudnn.AttrBNBackwardScale, cudnn.AttrBNBackwardDY} {
@@ -123,10 +123,10 @@ func (d *cudnnSimulator) newNormGradient(desc *descriptor) (*operation, cudnn.St
 	return o, d.checkTypes(o)
 }
 
-// computeNormGradients computes the gradients of a batch norm's scale and bias, which are sums over
-// all dimensions but the channels (Ioffe and Szegedy, Batch Normalization, 2015,
-// arXiv:1502.03167, section 3). It also computes the factors of the gradient of the batch
-// norm's input: eqDY·dy + eqX·x + eqBias.
+// computeNormGradients computes the gradients of a batch norm's scale and bias, which are sums
+// over all dimensions but the channels (Ioffe and Szegedy, Batch Normalization, 2015,
+// arXiv:1502.03167, section 3). It also computes eqDY, eqX and eqBias, with which the gradient of
+// the batch norm's input is eqDY·dy + eqX·x + eqBias.
 func computeNormGradients(in []*denseTensor) []*denseTensor {
 	x, mean, invstd, scale, dy := in[0], in[1].v, in[2].v, in[3].v, in[4]
 	c := x.dims[1]

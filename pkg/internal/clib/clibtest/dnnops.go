@@ -15,12 +15,14 @@ type tensor struct {
 	Virtual       bool
 }
 
-// hasGaps reports whether t is not contiguous, such as a slice of a larger tensor.
+// hasGaps reports whether t is not contiguous, for example because it is a slice of a larger
+// tensor.
 func (t *tensor) hasGaps() bool {
 	return t.extentBytes() > elementCount(t.Dims)*t.Type.Size()
 }
 
-// extentBytes counts from the start of the first element of t to the end of the last one.
+// extentBytes returns the number of bytes from the start of the first element of t to the end of
+// the last.
 func (t *tensor) extentBytes() int64 {
 	n := int64(1)
 	for i, d := range t.Dims {
@@ -56,7 +58,7 @@ func (o *operation) String() string {
 	return fmt.Sprintf("%s %v -> %v", name, o.In, o.Out)
 }
 
-// storedTensors returns the operations' tensors, without virtual ones, sorted by ID.
+// storedTensors returns the tensors of ops that are stored in memory, not virtual, sorted by ID.
 func storedTensors(ops []*operation) []*tensor {
 	var all []*tensor
 	for _, o := range ops {
@@ -70,7 +72,8 @@ func storedTensors(ops []*operation) []*tensor {
 	return all
 }
 
-// readTensor returns nil if the attribute is not set.
+// readTensor reads the tensor descriptor to which an attribute of desc refers. It returns nil if
+// the attribute is not set.
 func (d *cudnnSimulator) readTensor(desc *descriptor, name cudnn.Attribute) *tensor {
 	t := d.descriptorAttr(desc, name)
 	if t == nil {
@@ -106,9 +109,10 @@ func (d *cudnnSimulator) finalizeOperation(desc *descriptor) cudnn.Status {
 	return status
 }
 
-// newConvolution reads a convolution or one of its gradients from its descriptor. The
-// arguments after desc are the attributes of the convolution, of its operands x, w and y (or
-// their gradients), and of its factors. The operation is valid only if the status is Success.
+// newConvolution reads a convolution or one of its gradients from its descriptor. The arguments
+// after desc name the attributes that contain the convolution's geometry, its operands x, w and y
+// (or their gradients), and the factors alpha and beta. The operation is valid only if the status
+// is Success.
 func (d *cudnnSimulator) newConvolution(desc *descriptor, conv, xa, wa, ya, alpha, beta cudnn.Attribute) (*operation, cudnn.Status) {
 	c := d.descriptorAttr(desc, conv)
 	x, w, y := d.readTensor(desc, xa), d.readTensor(desc, wa), d.readTensor(desc, ya)

@@ -30,11 +30,12 @@ type module struct {
 	functions map[string]*function
 }
 
-// imageHeader begins an image of the simulated compiler.
+// imageHeader is the first line of the images that the simulated compiler produces.
 const imageHeader = "simulated image\n"
 
-// NVRTC returns a simulated compiler. It only reads the names and the parameters of the
-// source's kernels, and returns an error if the numbers of opening and closing braces differ.
+// NVRTC returns a simulated compiler. It generates no code: it only reads the names and the
+// parameters of the source's kernels. It returns an error if the numbers of opening and closing
+// braces differ.
 func (m *Machine) NVRTC() *nvrtc.Library {
 	return &nvrtc.Library{
 		Path:          simulatedPath,
@@ -55,8 +56,8 @@ func (m *Machine) NVRTC() *nvrtc.Library {
 	}
 }
 
-// images caches compiled sources, because most tests of a package compile the same sources
-// and parsing takes longer than their steps.
+// images caches compiled sources. Most tests of a package compile the same sources, and parsing
+// them takes longer than the training steps in the tests.
 var images sync.Map // of []byte, by source
 
 func compileImage(source string) []byte {
@@ -72,7 +73,7 @@ func compileImage(source string) []byte {
 	return bytes.Clone(image)
 }
 
-// signature returns params in parentheses, or "?" if some types are unknown.
+// signature returns f.params in parentheses, or "?" if the types of some parameters are unknown.
 func (f *function) signature() string {
 	if f.unknown {
 		return "?"
@@ -157,7 +158,8 @@ func expandMacro(s string, macros map[string][2]string) string {
 	return b.String()
 }
 
-// newFunction parses a kernel; source begins with its parameters in parentheses.
+// newFunction returns the kernel with the given name. source begins with its parameters in
+// parentheses.
 func newFunction(name, source string) *function {
 	f := &function{name: name, shared: defaultSharedBytes}
 	inner, _ := splitBrackets(source)
@@ -177,8 +179,9 @@ func newFunction(name, source string) *function {
 	return f
 }
 
-// scalarTypeLetter returns the letter (see function) of a parameter that is not a pointer, or
-// false if its type is unknown. The last word is the parameter's name, the others its type.
+// scalarTypeLetter returns the letter in function.params for a parameter that is not a pointer.
+// It returns false if the type is unknown. The last of words is the parameter's name; the others
+// are its type.
 func scalarTypeLetter(words []string) (string, bool) {
 	kind := strings.Join(slices.DeleteFunc(slices.Clone(words[:len(words)-1]), func(w string) bool { return w == "const" }), " ")
 	switch kind {
@@ -225,8 +228,8 @@ func parseImageKernels(image []byte) []*function {
 	return all
 }
 
-// formatLaunchArguments formats the packed arguments of a launch. It returns an error if they do not
-// match the parameters of f, or a pointer points outside all allocations.
+// formatLaunchArguments formats args, the packed arguments of a launch of f. It returns an error
+// if they do not match the parameters of f, or if a pointer points outside all allocations.
 func (m *Machine) formatLaunchArguments(f *function, args []byte) (string, error) {
 	if f.unknown {
 		return fmt.Sprintf("%d bytes", len(args)), nil
@@ -264,7 +267,8 @@ func (m *Machine) formatLaunchArguments(f *function, args []byte) (string, error
 	return strings.Join(words, " "), nil
 }
 
-// formatArgument formats an 8-byte argument as an allocation or as a number.
+// formatArgument formats an 8-byte argument: as an allocation if v is an address in one,
+// otherwise as a number.
 func (m *Machine) formatArgument(v uint64) string {
 	if a := m.memory.findAllocationNear(v); a != nil {
 		return m.memory.describeAddress(v)

@@ -7,7 +7,6 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// matmulOpsPerMicrosecond is the simulated speed of matrix products.
 const matmulOpsPerMicrosecond = 2e12
 
 // CublasLt returns the machine's simulated cuBLASLt. It checks the addresses of the

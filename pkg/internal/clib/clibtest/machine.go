@@ -22,8 +22,8 @@ import (
 // are addresses in this process. An error is reported as a failure of the device.
 type Executor func(name string, grid, block [3]uint32, shared uint32, args []byte) error
 
-// Options describe a machine. The zero value describes a machine with one device like an H200
-// and with all libraries. Its kernels do nothing.
+// Options describe a simulated machine. The zero value has one device like an H200, all
+// libraries, and kernels that do nothing.
 type Options struct {
 	Name               string // of each device
 	Devices            int    // number of devices; −1: none
@@ -52,7 +52,7 @@ type Options struct {
 // wrongly.
 type WrongVolumeEngines int
 
-// Values of WrongVolumeEngines.
+// The engines that compute 3-D convolutions wrongly.
 const (
 	WrongNone    WrongVolumeEngines = iota
 	WrongFastest                    // the fastest engine
@@ -63,7 +63,7 @@ const (
 // as slices along the channels. cuDNN does not document whether its engines support them.
 type GapSupport int
 
-// Values of GapSupport: how engines handle tensors with gaps.
+// How the simulated cuDNN handles tensors with gaps.
 const (
 	GapsFast    GapSupport = iota // like tensors without gaps
 	GapsSlow                      // a hundred times slower
@@ -190,7 +190,8 @@ func (m *Machine) OpenStack() (*stack.Stack, error) {
 	return st, st.Check()
 }
 
-// requireLibrary returns an error if the machine lacks the library or a symbol.
+// requireLibrary returns an error if library n or one of symbols is missing on the machine; see
+// Options.
 func (m *Machine) requireLibrary(n clib.LibraryName, symbols []string) error {
 	if slices.Contains(m.opt.Absent, n) {
 		return &clib.NotFoundError{
@@ -280,7 +281,8 @@ func (m *Machine) handleName(h uintptr) string {
 	return fmt.Sprintf("unknown handle %#x", h)
 }
 
-// newDriverError returns a driver error that format and args explain; they may be empty.
+// newDriverError returns the error of a driver call that failed with r. format and args describe
+// the cause; format may be empty.
 func newDriverError(call string, r cuda.Result, format string, args ...any) error {
 	e := &cuda.Error{Call: call, Result: r}
 	if format != "" {
@@ -289,7 +291,7 @@ func newDriverError(call string, r cuda.Result, format string, args ...any) erro
 	return e
 }
 
-// simulateCall calls f under the machine's lock, unless checkCall returns an error.
+// simulateCall locks the machine and calls f, unless checkCall returns an error.
 func (m *Machine) simulateCall(call string, needsContext bool, f func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -56,9 +56,9 @@ func (mem *memory) allocate(name string, size int64, host bool) *allocation {
 	return a
 }
 
-// fillBytes repeatedly copies the part that is already filled, at most fillPart bytes,
-// which stay in the cache. This is much faster than a loop, especially with the race
-// detector.
+// fillBytes sets every byte of b to v. It repeatedly copies the part of b that is already filled,
+// at most fillPart bytes, which stay in the cache. This is much faster than a loop, especially
+// with the race detector.
 func fillBytes(b []byte, v byte) {
 	if len(b) == 0 {
 		return
@@ -69,7 +69,7 @@ func fillBytes(b []byte, v byte) {
 	}
 }
 
-// findAllocationAt returns the allocation that starts at p and is not freed, or nil.
+// findAllocationAt returns the live allocation in host or device memory that starts at p, or nil.
 func (mem *memory) findAllocationAt(p uint64, host bool) *allocation {
 	for _, a := range mem.all {
 		if a.base == p && !a.free && a.host == host {
@@ -79,8 +79,8 @@ func (mem *memory) findAllocationAt(p uint64, host bool) *allocation {
 	return nil
 }
 
-// release fills a freed allocation with NaN patterns and keeps it, so that a later access
-// is detected, until more than quarantineBytes are kept.
+// release fills a freed allocation with NaN patterns and keeps it, so that later accesses are
+// detected. If more than quarantineBytes are kept, it drops other freed allocations.
 func (mem *memory) release(a *allocation) {
 	a.free = true
 	fillBytes(a.data(), nanFill)
@@ -95,8 +95,8 @@ func (mem *memory) release(a *allocation) {
 	}
 }
 
-// findAllocationNear returns the allocation, freed or not, around p with its guards, or
-// nil.
+// findAllocationNear returns the allocation, live or freed, whose memory or guard bytes contain
+// p, or nil.
 func (mem *memory) findAllocationNear(p uint64) *allocation {
 	for _, a := range mem.all {
 		if p+guardBytes >= a.base && p < a.base+uint64(a.size)+guardBytes {
@@ -125,7 +125,8 @@ func (mem *memory) describeAddress(p uint64) string {
 	return fmt.Sprintf("%s+%d", a.name, p-a.base)
 }
 
-// bytesAt returns [p, p+n), which must be inside a live allocation of the right kind.
+// bytesAt returns the n bytes at p. They must be inside a live allocation: in host memory if host
+// is set, otherwise in device memory.
 func (mem *memory) bytesAt(p uint64, n int64, host bool) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
@@ -174,7 +175,8 @@ func (m *Machine) SetName(p cuda.Ptr, name string) {
 	}
 }
 
-// Bytes runs all enqueued work and returns the device memory [p, p+n), not a copy.
+// Bytes runs all enqueued work and returns the n bytes of device memory at p, without copying
+// them.
 func (m *Machine) Bytes(p cuda.Ptr, n int64) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -182,7 +184,7 @@ func (m *Machine) Bytes(p cuda.Ptr, n int64) ([]byte, error) {
 	return m.memory.bytesAt(uint64(p), n, false)
 }
 
-// BytesDuringCall is Bytes without running enqueued work, for Executors.
+// BytesDuringCall is like Bytes, but does not run enqueued work. It is for use in Executors.
 func (m *Machine) BytesDuringCall(p cuda.Ptr, n int64) ([]byte, error) {
 	return m.memory.bytesAt(uint64(p), n, false)
 }

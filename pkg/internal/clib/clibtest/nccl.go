@@ -12,7 +12,7 @@ import (
 	"lockstep/pkg/internal/clib/nccl"
 )
 
-// NCCLNetwork connects the machines of the ranks that exchange data through NCCL.
+// NCCLNetwork connects simulated machines whose ranks exchange data through NCCL.
 type NCCLNetwork struct {
 	mu     sync.Mutex
 	next   uint64
@@ -31,7 +31,7 @@ func (n *NCCLNetwork) Close() {
 	}
 }
 
-// rankGroup is the set of ranks with the same nccl.UniqueID.
+// rankGroup is a group of ranks that were created with the same nccl.UniqueID.
 type rankGroup struct {
 	mu        sync.Mutex
 	changed   *sync.Cond
@@ -243,8 +243,8 @@ func (g *rankGroup) abort() {
 	g.changed.Broadcast()
 }
 
-// enqueueCollective enqueues a collective, which waits for all ranks when it runs. merge
-// combines their contributions.
+// enqueueCollective enqueues a collective operation. When the operation runs, it waits for the
+// other ranks, and merge combines the contributions of all ranks.
 func (m *Machine) enqueueCollective(call string, send, recv cuda.Ptr, n int64, t nccl.DataType, k *communicator, s cuda.Stream, detail string, merge func(*rankGroup, map[int][]float64) []float64) error {
 	bytes := n * t.Size()
 	check := func() error {

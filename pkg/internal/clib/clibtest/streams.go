@@ -63,10 +63,10 @@ func (m *Machine) enqueue(call string, id cuda.Stream, o *streamOp) error {
 	return nil
 }
 
-// orderWithLegacyStream orders new work in s after the work in the legacy default stream. If s is the
-// legacy default stream, the new work comes after all blocking streams. While a blocking
-// stream is captured, the legacy stream cannot be used (CUDA driver API, "Stream
-// synchronization behavior").
+// orderWithLegacyStream applies CUDA's rules for the legacy default stream. New work in s runs
+// after the work in the legacy default stream; new work in the legacy default stream runs after
+// the work in all blocking streams. While a blocking stream is captured, the legacy stream cannot
+// be used (CUDA driver API, "Stream synchronization behavior").
 func (m *Machine) orderWithLegacyStream(call string, s *stream) error {
 	legacy := m.byStream[0]
 	if s != legacy {

@@ -25,7 +25,7 @@ type Handle uintptr
 
 type descriptor uintptr
 
-// DataType is cudaDataType_t.
+// DataType is the type of a matrix's elements (cudaDataType_t).
 type DataType int32
 
 // The element types.
@@ -35,7 +35,7 @@ const (
 	BFloat16 DataType = 14
 )
 
-// ComputeType is cublasComputeType_t.
+// ComputeType is the precision of a matrix product (cublasComputeType_t).
 type ComputeType int32
 
 // The precisions of a matrix product. TF32 is used for fp32 matrices only.
@@ -86,7 +86,7 @@ type Library struct {
 	Run     func(h Handle, p *Plan, a, b, d, workspace cuda.Ptr, s cuda.Stream) error
 }
 
-// Status is cublasStatus_t.
+// Status is the result of a cuBLASLt call (cublasStatus_t).
 type Status int32
 
 // Statuses that callers test for.
@@ -121,7 +121,7 @@ func (s Status) Error() string { return clib.FormatCode(s.Name(), int32(s), "") 
 // Library returns clib.CublasLt.
 func (s Status) Library() clib.LibraryName { return clib.CublasLt }
 
-// Error reports a failed call. errors.Is(err, NotSupported) works.
+// Error reports a failed call. It wraps the Status, so errors.Is(err, NotSupported) works.
 type Error = clib.CallError[Status]
 
 // Open finds the library, looks up its functions and checks its version.

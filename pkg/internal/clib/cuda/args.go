@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// Args packs the arguments of a kernel for LaunchKernel. Each argument is at an offset that is a
-// multiple of its size. The zero value is empty. Reset empties it and keeps the memory.
+// Args packs the arguments of a kernel for LaunchKernel. Each argument is aligned to its size.
+// The zero value is empty. Reset removes all arguments but keeps the memory.
 type Args struct{ buf []byte }
 
 // Bytes returns the packed arguments.
@@ -30,17 +30,17 @@ func (a *Args) appendUint64(v uint64) *Args {
 	return a
 }
 
-// Ptr appends an address (any pointer parameter).
+// Ptr appends an argument for a pointer parameter.
 func (a *Args) Ptr(v Ptr) *Args { return a.appendUint64(uint64(v)) }
 
-// Int32 appends an int.
+// Int32 appends an argument of the C type int.
 func (a *Args) Int32(v int32) *Args { return a.appendUint32(uint32(v)) }
 
-// Uint32 appends an unsigned int.
+// Uint32 appends an argument of the C type unsigned int.
 func (a *Args) Uint32(v uint32) *Args { return a.appendUint32(v) }
 
-// Int64 appends a long long.
+// Int64 appends an argument of the C type long long.
 func (a *Args) Int64(v int64) *Args { return a.appendUint64(uint64(v)) }
 
-// Float32 appends a float.
+// Float32 appends an argument of the C type float.
 func (a *Args) Float32(v float32) *Args { return a.appendUint32(math.Float32bits(v)) }

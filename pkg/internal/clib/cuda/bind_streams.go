@@ -6,7 +6,8 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// pollResult converts a query's result: true if the work is done, false if it is not.
+// pollResult converts the result of a query for completion, such as cuStreamQuery. It returns
+// true if the work is complete, and false if it is not. name is the C function, for the error.
 func pollResult(name string, r Result) (bool, error) {
 	if r == ErrorNotReady {
 		return false, nil

@@ -6,7 +6,7 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// Result is CUresult.
+// Result is the result of a driver call (CUresult).
 type Result int32
 
 // Results that callers and tests test for.
@@ -132,5 +132,5 @@ func (r Result) IsContextLost() bool {
 // Library returns clib.CUDA.
 func (r Result) Library() clib.LibraryName { return clib.CUDA }
 
-// Error reports a failed call. errors.Is(err, ErrorOutOfMemory) works.
+// Error reports a failed call. It wraps the Result, so errors.Is(err, ErrorOutOfMemory) works.
 type Error = clib.CallError[Result]

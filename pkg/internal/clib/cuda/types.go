@@ -34,9 +34,9 @@ type (
 	Function uintptr
 	// Stream is a queue of work.
 	Stream uintptr
-	// Event is a point in a Stream.
+	// Event marks a point in a Stream.
 	Event uintptr
-	// Graph is the captured work of streams.
+	// Graph is work captured from streams. It must be instantiated as a GraphExec to be launched.
 	Graph uintptr
 	// GraphExec is a Graph that can be launched.
 	GraphExec uintptr
@@ -54,10 +54,11 @@ type Dim3 [3]uint32
 // Count returns the number of blocks or threads.
 func (d Dim3) Count() int64 { return int64(d[0]) * int64(d[1]) * int64(d[2]) }
 
-// CaptureMode selects which other calls are forbidden during a capture.
+// CaptureMode selects which driver calls are forbidden while a stream is captured.
 type CaptureMode int32
 
-// Capture modes. CaptureThreadLocal forbids unsafe calls only in the thread that captures.
+// Capture modes. Unsafe calls, such as allocations, are forbidden in all threads (CaptureGlobal),
+// in the capturing thread only (CaptureThreadLocal), or in none (CaptureRelaxed).
 const (
 	CaptureGlobal      CaptureMode = 0
 	CaptureThreadLocal CaptureMode = 1
@@ -80,7 +81,7 @@ const (
 
 	EventDefault       uint32 = 0
 	EventBlockingSync  uint32 = 1 // a waiting thread sleeps
-	EventDisableTiming uint32 = 2 // cheaper; ElapsedTime fails for such events
+	EventDisableTiming uint32 = 2 // cheaper; EventElapsed fails for such events
 )
 
 // Attribute is a numeric property of a device, read by DeviceAttribute.

@@ -8,12 +8,13 @@ import (
 	"unsafe"
 )
 
-// maxKnobs limits the knobs of an engine that are read. cuDNN 9.21 has 44 kinds.
+// maxKnobs is the largest number of knobs that is read from an engine. cuDNN 9.21 has 44 kinds of
+// knobs.
 const maxKnobs = 64
 
-// readEngineChoices returns the engine and the knobs of an engine configuration as text, such as
-// "1 2=0" for engine 1 with value 0 for knob 2. The text identifies a graph's
-// configuration. It is "" if the library does not report engine or knobs.
+// readEngineChoices returns the engine of an engine configuration and the values of its knobs as
+// text. For example, "1 2=0" means engine 1 with value 0 for knob 2. The text identifies a
+// configuration for a graph. It is "" if the library does not report the engine or the knobs.
 func (l *Library) readEngineChoices(config Descriptor) string {
 	b := l.newBuilder()
 	defer func() { _ = b.release() }()
@@ -42,9 +43,9 @@ func (l *Library) readEngineChoices(config Descriptor) string {
 	return text
 }
 
-// PlanFromChoices creates a plan from the Choices of an earlier Plan with the same
-// operations, library and kind of device. Unlike PlanFromJSON, it also works for engines
-// that are compiled when their plan is created.
+// PlanFromChoices creates a plan from the Choices of an earlier Plan. The operations, the library
+// and the kind of device must be the same. Unlike PlanFromJSON, it also works for engines that
+// are compiled when their plan is created.
 func (g *Graph) PlanFromChoices(choices string) (*Plan, error) {
 	lib := g.b.lib
 	b := lib.newBuilder()

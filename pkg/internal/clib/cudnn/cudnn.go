@@ -27,16 +27,16 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// Handle is the state of the library for one context. Only one thread may use it at a time.
+// Handle is cuDNN's state for one CUDA context. Only one thread may use it at a time.
 type Handle uintptr
 
 // Descriptor is the handle of an object of the backend API.
 type Descriptor uintptr
 
-// DataType is cudnnDataType_t.
+// DataType is the type of a tensor's elements (cudnnDataType_t).
 type DataType int32
 
-// The element types that the engine uses.
+// Element types of tensors.
 const (
 	Float32  DataType = 0
 	Float64  DataType = 1
@@ -106,7 +106,7 @@ const (
 	TypeChar            AttributeType = 24 // 1
 )
 
-// DescriptorType is cudnnBackendDescriptorType_t.
+// DescriptorType is the type of a descriptor (cudnnBackendDescriptorType_t).
 type DescriptorType int32
 
 // Types of descriptors.
@@ -132,7 +132,7 @@ const (
 	DescDeviceProperties DescriptorType = 38
 )
 
-// Attribute is cudnnBackendAttributeName_t.
+// Attribute names an attribute of a descriptor (cudnnBackendAttributeName_t).
 type Attribute int32
 
 // Attributes, grouped by descriptor.
@@ -237,8 +237,8 @@ const (
 // HeurMode is cudnnBackendHeurMode_t: the heuristic that suggests engine configurations.
 type HeurMode int32
 
-// Heuristics. A and B predict the speed of engines; the fallback lists engines that always
-// work.
+// Heuristics. HeurA and HeurB predict the speed of engines; HeurFallback lists engines that
+// always work.
 const (
 	HeurInstant  HeurMode = 0
 	HeurB        HeurMode = 1
@@ -260,10 +260,10 @@ func (m HeurMode) String() string {
 	return "mode"
 }
 
-// PointwiseMode is cudnnPointwiseMode_t.
+// PointwiseMode selects the function that a Pointwise computes (cudnnPointwiseMode_t).
 type PointwiseMode int32
 
-// The pointwise operations that the engine uses.
+// Pointwise operations.
 const (
 	PointwiseAdd      PointwiseMode = 0
 	PointwiseMul      PointwiseMode = 1
@@ -272,7 +272,7 @@ const (
 	PointwiseReLUBack PointwiseMode = 200
 )
 
-// Numerical notes of an engine, and one behavior note.
+// cuDNN's notes about engines. All are numerical notes, except for NoteRuntimeCompilation.
 const (
 	NoteTensorCore       int32 = 0
 	NoteDownConvert      int32 = 1 // the inputs are rounded to a smaller type
@@ -283,8 +283,8 @@ const (
 	NoteRuntimeCompilation int32 = 0 // a behavior note: compiled when the plan is created
 )
 
-// Library is the table of cuDNN's functions. An attribute is passed as an address, a number
-// of elements and their type. Every call returns a Status.
+// Library is the table of cuDNN's functions, each of which returns a Status. The value of an
+// attribute is passed as an address, a number of elements and their type.
 type Library struct {
 	Path string
 

@@ -7,7 +7,8 @@ import (
 	"unsafe"
 )
 
-// Tensor describes an operand. Operations that share it use equal values, including the ID.
+// Tensor describes an operand of operations. Operations with a common operand use equal Tensors,
+// including the ID.
 type Tensor struct {
 	ID      int64
 	Type    DataType
@@ -36,8 +37,8 @@ func (t Tensor) equal(o Tensor) bool {
 		slices.Equal(t.Dims, o.Dims) && slices.Equal(t.strides(), o.strides())
 }
 
-// ChannelsLastStrides returns the strides of N,C,(D,)H,W stored as N,(D,)H,W,C without
-// gaps.
+// ChannelsLastStrides returns the strides of a tensor with dimensions N,C,(D,)H,W that is stored
+// contiguously in the order N,(D,)H,W,C.
 func ChannelsLastStrides(dims []int64) []int64 {
 	n := len(dims)
 	if n < 2 {
@@ -54,7 +55,8 @@ func ChannelsLastStrides(dims []int64) []int64 {
 	return s
 }
 
-// packedStrides returns the strides of a tensor stored in the order of its dimensions.
+// packedStrides returns the strides of a contiguous tensor that is stored in the order of its
+// dimensions.
 func packedStrides(dims []int64) []int64 {
 	s := make([]int64, len(dims))
 	step := int64(1)
@@ -101,8 +103,8 @@ type ConvBackwardFilter struct {
 	Alpha, Beta float32
 }
 
-// Pointwise computes each element separately: Y = X + B, X − B, X·B or max(X, 0). B is repeated
-// along its dimensions of size 1. PointwiseReLUBack computes DX, which is DY where X > 0 and 0
+// Pointwise computes each element separately: Y = X + B, X − B, X·B or max(X, 0). Dimensions of B
+// with size 1 are broadcast. PointwiseReLUBack computes DX, which is DY where X > 0 and 0
 // elsewhere.
 type Pointwise struct {
 	Mode    PointwiseMode
@@ -131,7 +133,8 @@ type BNBackwardWeights struct {
 	Compute                    DataType
 }
 
-// descriptorBuilder creates descriptors and stores the first error, after which its methods do nothing.
+// descriptorBuilder creates descriptors. It stores the first error, after which its methods do
+// nothing.
 type descriptorBuilder struct {
 	lib     *Library
 	err     error
@@ -203,7 +206,7 @@ func (b *descriptorBuilder) finalize(d Descriptor, description string) {
 	}
 }
 
-// release destroys the descriptors in reverse order.
+// release destroys all descriptors that b has created, the last one first.
 func (b *descriptorBuilder) release() error {
 	var errs []error
 	for _, d := range slices.Backward(b.made) {

@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// maxConfigs is the number of engine configurations that are requested from one heuristic. It
-// is more than cuDNN returns: version 9 has some tens of engines for a convolution.
+// maxConfigs is the number of engine configurations that are requested from one heuristic. cuDNN
+// 9 returns fewer: it has a few dozen engines for a convolution.
 const maxConfigs = 128
 
 // Graph is a graph of operations. Its descriptors are finalized.
@@ -75,11 +75,13 @@ type RejectedConfig struct {
 	Err    error
 }
 
-// CreatePlans creates a plan for each engine configuration that the modes suggest, in their order,
-// and returns the plans and the configurations that the machine does not support. A
-// configuration that several modes suggest gets one plan, if the library reports its knobs.
-// It returns an error if there is no plan, or the library or the device cannot be used any
-// more.
+// CreatePlans creates a plan for each engine configuration that the heuristics in modes suggest,
+// in the order of the suggestions. It also returns the configurations that this machine does not
+// support. A configuration that several modes suggest gets only one plan, if the library reports
+// its knobs.
+//
+// CreatePlans returns an error if there is no plan, or if the library or the device is no longer
+// usable.
 func (g *Graph) CreatePlans(modes ...HeurMode) ([]*Plan, []RejectedConfig, error) {
 	return g.CreatePlansAtMost(maxConfigs, modes...)
 }
@@ -119,8 +121,8 @@ func closePlans(plans []*Plan) error {
 	return errors.Join(errs...)
 }
 
-// createPlans creates plans for the first limit configurations of one heuristic, except for
-// choices in seen, to which it adds the new ones.
+// createPlans creates plans for the first limit configurations that one heuristic suggests. It
+// skips configurations whose Choices are in seen, and adds the Choices of the other ones to seen.
 func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (plans []*Plan, rejected []RejectedConfig, err error) {
 	lib := g.b.lib
 	b := lib.newBuilder()
@@ -175,8 +177,8 @@ func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (pla
 	return plans, rejected, nil
 }
 
-// fatalOrNil returns err if the library or the device cannot be used any more, and nil if
-// only one engine or heuristic failed, where another one may succeed.
+// fatalOrNil returns nil if err concerns only one engine or heuristic, because another one may
+// succeed. It returns err if the library or the device is no longer usable.
 func fatalOrNil(err error) error {
 	var e *Error
 	if errors.As(err, &e) && (e.Result.isUnsupported() || (e.Result >= BadParam && e.Result < NotSupported) || (e.Result >= InternalError && e.Result < ExecutionFailed)) {
@@ -185,8 +187,8 @@ func fatalOrNil(err error) error {
 	return err
 }
 
-// createPlan creates the plan of a configuration of b. It returns a plan even if it fails,
-// because that contains the engine's number.
+// createPlan creates the plan of the engine configuration config, a descriptor of b. After an
+// error, it still returns a plan, which contains the engine's number.
 func (l *Library) createPlan(h Handle, b *descriptorBuilder, config Descriptor) (*Plan, error) {
 	p := &Plan{lib: l, configuration: b, Engine: -1}
 	if err := l.describeEngine(p, config); err != nil {
@@ -267,7 +269,7 @@ func (l *Library) DeviceProperties(h Handle) (text string, err error) {
 	return l.readTextAttribute(d, AttrDeviceJSON, "the device's properties")
 }
 
-// readTextAttribute returns a text attribute. description names it in errors.
+// readTextAttribute returns the value of a text attribute. description names the text in errors.
 func (l *Library) readTextAttribute(d Descriptor, name Attribute, description string) (string, error) {
 	var n int64
 	if s := l.GetAttribute(d, name, TypeChar, 0, &n, nil); s != Success {
@@ -309,8 +311,8 @@ type VariantPack struct {
 	desc Descriptor
 }
 
-// NewVariantPack creates a VariantPack from the addresses of the tensors, by ID, and of the
-// workspace, which may be 0 if the plan needs none.
+// NewVariantPack creates a VariantPack. tensors contains the addresses of the plan's tensors by
+// tensor ID. workspace may be 0 if the plan needs none.
 func (l *Library) NewVariantPack(tensors map[int64]cuda.Ptr, workspace cuda.Ptr) (*VariantPack, error) {
 	ids := slices.Sorted(maps.Keys(tensors))
 	pointers := make([]cuda.Ptr, len(ids))

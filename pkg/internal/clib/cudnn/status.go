@@ -2,7 +2,7 @@ package cudnn
 
 import "lockstep/pkg/internal/clib"
 
-// Status is cudnnStatus_t.
+// Status is the result of a cuDNN call (cudnnStatus_t).
 type Status int32
 
 // Statuses that callers test for.
@@ -92,7 +92,7 @@ func (s Status) isUnsupported() bool {
 // Library returns clib.CUDNN.
 func (s Status) Library() clib.LibraryName { return clib.CUDNN }
 
-// Error reports a failed call. errors.Is(err, MisalignedPointer) works.
+// Error reports a failed call. It wraps the Status, so errors.Is(err, MisalignedPointer) works.
 type Error = clib.CallError[Status]
 
 // checkStatus returns nil if s is Success, and an *Error with cuDNN's own explanation otherwise.

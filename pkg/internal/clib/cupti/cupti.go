@@ -35,14 +35,14 @@ type Library struct {
 	Path string
 
 	Version func() (int, error)
-	// Start starts to record kernels. It should be called before the context is created, and
-	// must be called before the instantiation of graphs whose kernels are to be recorded.
+	// Start starts to record kernels. It should be called before the context is created. Kernels
+	// in graphs that were instantiated before Start are not recorded.
 	Start func() error
-	// Stop ends the recording and returns the kernels in the order of CUPTI's records.
+	// Stop ends the recording and returns the kernels in the order in which CUPTI reports them.
 	Stop func() ([]Kernel, error)
 }
 
-// Result is CUptiResult.
+// Result is the result of a CUPTI call (CUptiResult).
 type Result int32
 
 // Results that this package tests for.
@@ -88,7 +88,7 @@ func (r Result) Error() string {
 // Library returns clib.CUPTI.
 func (r Result) Library() clib.LibraryName { return clib.CUPTI }
 
-// Error reports a failed call. errors.Is(err, InsufficientPrivileges) works.
+// Error reports a failed call. It wraps the Result, so errors.Is(err, InsufficientPrivileges) works.
 type Error = clib.CallError[Result]
 
 // activityConcurrentKernel is CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL.
@@ -128,8 +128,8 @@ const (
 	bufferAlignment = 8 // malloc aligns to 16
 )
 
-// newRecorder creates a recorder. need also finds malloc and free, because CUPTI depends on the
-// C library.
+// newRecorder creates a recorder. need returns the addresses of CUPTI's functions. It also finds
+// malloc and free, because CUPTI depends on the C library.
 func newRecorder(need func(string) uintptr) *kernelRecorder {
 	return &kernelRecorder{
 		getVersion: need("cuptiGetVersion"), register: need("cuptiActivityRegisterCallbacks"),
@@ -145,8 +145,8 @@ func (r *kernelRecorder) version() (int, error) {
 	return int(v), clib.CheckResult("cuptiGetVersion", s)
 }
 
-// requestBuffer is the callback by which CUPTI requests a buffer. It sets the address, the
-// size and the maximum number of records (0: as many as fit).
+// requestBuffer is called by CUPTI when it needs a buffer. It sets the buffer's address, its size
+// and the maximum number of records; 0 means as many as fit.
 func (r *kernelRecorder) requestBuffer(address, size, records *uintptr) uintptr {
 	*address = clib.Call(r.malloc, bufferBytes)
 	*size, *records = bufferBytes, 0
@@ -156,7 +156,7 @@ func (r *kernelRecorder) requestBuffer(address, size, records *uintptr) uintptr 
 	return 0
 }
 
-// returnBuffer is the callback by which CUPTI returns a buffer.
+// returnBuffer is called by CUPTI when it returns a buffer.
 func (r *kernelRecorder) returnBuffer(_ uintptr, _ uint32, address, _, usedBytes uintptr) uintptr {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -209,8 +209,8 @@ func (r *kernelRecorder) readKernels(b activityBuffer) []Kernel {
 	}
 }
 
-// kernelRecord is the common beginning of CUpti_ActivityKernel9, 10 and 11, with an alignment of
-// 8 bytes. Later versions only append fields.
+// kernelRecord has the fields with which CUpti_ActivityKernel9, 10 and 11 begin, with an
+// alignment of 8 bytes. Later versions only append fields.
 type kernelRecord struct {
 	kind                  uint32
 	cacheConfig           uint8

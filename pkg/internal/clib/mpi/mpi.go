@@ -21,7 +21,7 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// DataType is a type of elements.
+// DataType is the type of the elements in a buffer.
 type DataType int
 
 // The element types.
@@ -32,13 +32,13 @@ const (
 	dataTypes // number of element types
 )
 
-// Request is a nonblocking operation. It must stay at the same address, and the memory of
-// the operation must not be freed or, except for sending, read, until Test returns true.
+// Request is a nonblocking operation. Until Test returns true, the Request must stay at the same
+// address, and the operation's buffer must not be freed or changed. It may be read only if the
+// operation is a send.
 type Request struct{ handle uint64 }
 
-// Library is the table of functions. A buffer is given by its address and by the number of
-// its elements. Functions whose name begins with I start an operation and return; Test
-// completes it.
+// Library is the table of MPI's functions. A buffer is passed as an address and a number of
+// elements. Functions whose names begin with I start an operation and return; Test completes it.
 type Library struct {
 	Name clib.LibraryName // clib.OpenMPI or clib.MPICH
 	Path string           // path of the library's file
@@ -59,14 +59,15 @@ type Library struct {
 
 	IAllReduce func(r *Request, b unsafe.Pointer, count int, t DataType) error
 	IBroadcast func(r *Request, b unsafe.Pointer, count int, t DataType, root int) error
-	// IReduceScatter adds up all ranks' elements, of which rank i gets counts[i], at the
+	// IReduceScatter sums the elements of all ranks. Rank i gets counts[i] of the sums, at the
 	// beginning of its buffer. counts must not be freed or changed until Test returns true.
 	IReduceScatter func(r *Request, b unsafe.Pointer, counts []int32, t DataType) error
-	// IAllGather copies counts[i] elements, which begin at offsets[i], from each rank i to all
-	// ranks. counts and offsets must not be freed or changed until Test returns true.
+	// IAllGather copies elements from every rank to all ranks: from rank i, the counts[i] elements
+	// that begin at offsets[i]. counts and offsets must not be freed or changed until Test returns
+	// true.
 	IAllGather func(r *Request, b unsafe.Pointer, counts, offsets []int32, t DataType) error
 	ISend      func(r *Request, b unsafe.Pointer, count int, t DataType, to, tag int) error
 	IReceive   func(r *Request, b unsafe.Pointer, count int, t DataType, from, tag int) error
-	// Test advances all operations and reports whether r is complete.
+	// Test makes progress on all pending operations and reports whether r is complete.
 	Test func(r *Request) (bool, error)
 }

@@ -17,10 +17,10 @@ func Open(s *clib.Search, name clib.LibraryName) (*Library, error) {
 	return clib.LoadFunctionTable(s, name, bind, clib.VersionCheck[Library]{Symbol: "MPI_Get_library_version", Check: (*Library).check})
 }
 
-// DetectImplementation returns the implementation whose launcher has started this process, judging
-// by the environment: mpirun of Open MPI sets OMPI_COMM_WORLD_SIZE, mpirun of MPICH and
-// srun --mpi=pmi2 set PMI_RANK, and srun --mpi=pmix sets PMIX_RANK, which Open MPI needs.
-// It returns "" if no launcher of MPI has started this process.
+// DetectImplementation returns the MPI implementation whose launcher started this process. It
+// recognizes the launcher by its environment variables: mpirun of Open MPI sets
+// OMPI_COMM_WORLD_SIZE, mpirun of MPICH and srun --mpi=pmi2 set PMI_RANK, and srun --mpi=pmix,
+// which Open MPI needs, sets PMIX_RANK. The result is "" if no MPI launcher started this process.
 func DetectImplementation(getenv func(string) string) clib.LibraryName {
 	switch {
 	case getenv("OMPI_COMM_WORLD_SIZE") != "":
@@ -33,8 +33,8 @@ func DetectImplementation(getenv func(string) string) clib.LibraryName {
 	return ""
 }
 
-// check returns a *clib.VersionError if the library is of another implementation than its
-// file name suggests. All implementations of version 3.0 (2012) or newer are supported.
+// check returns a *clib.VersionError if the library is not the implementation that its file name
+// suggests. All implementations of MPI 3.0 (2012) or newer are supported.
 func (l *Library) check() error {
 	known := []string{"Open MPI"}
 	if l.Name == clib.MPICH {
@@ -52,7 +52,7 @@ func (l *Library) check() error {
 	}
 }
 
-// predefinedHandles are an implementation's values of the standard's constants.
+// predefinedHandles contains an implementation's values for constants of the MPI standard.
 type predefinedHandles struct {
 	world        uintptr // MPI_COMM_WORLD
 	sum          uintptr // MPI_SUM
@@ -63,7 +63,7 @@ type predefinedHandles struct {
 	types        [dataTypes]uintptr
 }
 
-// mpichHandles returns the numbers of the MPICH ABI, unchanged since 2013.
+// mpichHandles returns the constants of the MPICH ABI, which has not changed since 2013.
 func mpichHandles() predefinedHandles {
 	return predefinedHandles{
 		world: 0x44000000, sum: 0x58000003, inPlace: ^uintptr(0), ignoreStatus: 1, returnErrors: 0x54000001, noInfo: 0x1c000000,
@@ -87,7 +87,7 @@ func bindOpenMPI(path string, need func(string) uintptr) *Library {
 	return l
 }
 
-// Lengths of texts; both are at least those of each implementation's mpi.h.
+// Sizes of text buffers. Both are at least as large as mpi.h of each implementation requires.
 const (
 	maxVersionBytes = 8192
 	maxErrorBytes   = 512
@@ -131,7 +131,8 @@ func (l *Library) bind(h predefinedHandles, need func(string) uintptr) {
 	l.bindMessages(h, need, check)
 }
 
-// resultChecker returns an error if the C function name returned a code other than MPI_SUCCESS.
+// resultChecker returns an error unless result, the result of the C function name, is
+// MPI_SUCCESS.
 type resultChecker func(name string, result uintptr) error
 
 func newResultChecker(need func(string) uintptr) resultChecker {

@@ -21,8 +21,8 @@ import (
 // Comm is a communicator: one rank's membership in a group of GPUs.
 type Comm uintptr
 
-// UniqueID identifies a group that is to be created. One rank creates the ID and sends it to
-// the other ranks, as bytes or as text (base64).
+// UniqueID identifies a group of ranks that is to be created. One rank creates the ID and sends
+// it to the other ranks, as bytes or as base64 text.
 type UniqueID [128]byte
 
 // MarshalBinary returns the 128 bytes of id.
@@ -64,7 +64,7 @@ func (id UniqueID) String() string {
 	return "nccl-" + hex.EncodeToString(sum[:])
 }
 
-// DataType is ncclDataType_t.
+// DataType is the type of a buffer's elements (ncclDataType_t).
 type DataType int32
 
 // The element types.
@@ -94,7 +94,7 @@ func (t DataType) Size() int64 {
 	return 4
 }
 
-// ReduceOp is ncclRedOp_t.
+// ReduceOp selects how a collective combines elements (ncclRedOp_t).
 type ReduceOp int32
 
 // Reductions.

@@ -8,8 +8,9 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// MinVersion is the oldest supported version, 2.23. It introduced ncclCommInitRankScalable, to
-// which the ID is passed by address, so that it can be called without cgo.
+// MinVersion is the oldest supported version, 2.23. It is the first version with
+// ncclCommInitRankScalable, which takes the ID by address and can therefore be called without
+// cgo.
 const MinVersion = 22300
 
 // FormatVersion formats a version: 22809 as "2.28.9".
@@ -110,7 +111,8 @@ func bindCollectives(l *Library, need func(string) uintptr) {
 	}
 }
 
-// addLastError adds NCCL's own description to err and returns err, which may be nil.
+// addLastError adds NCCL's own description of the error to err and returns err. If err is nil, it
+// returns nil.
 func (l *Library) addLastError(err error, c Comm) error {
 	if e, ok := err.(*Error); ok && e != nil { //nolint:errorlint // created here, never wrapped
 		e.Message = l.LastError(c)

@@ -2,7 +2,7 @@ package nccl
 
 import "lockstep/pkg/internal/clib"
 
-// Result is ncclResult_t.
+// Result is the result of an NCCL call (ncclResult_t).
 type Result int32
 
 // Results of NCCL's functions.
@@ -55,5 +55,5 @@ func (r Result) Error() string {
 // Library returns clib.NCCL.
 func (r Result) Library() clib.LibraryName { return clib.NCCL }
 
-// Error reports a failed call. errors.Is(err, RemoteError) works.
+// Error reports a failed call. It wraps the Result, so errors.Is(err, RemoteError) works.
 type Error = clib.CallError[Result]

@@ -16,11 +16,11 @@ import (
 // Device is the handle of a GPU.
 type Device uintptr
 
-// Memory contains a device's memory, and how much is free and used, in bytes.
+// Memory contains the total, free and used memory of a device in bytes.
 type Memory struct{ Total, Free, Used uint64 }
 
-// Utilization contains the percentage of the last sample period in which a kernel ran (GPU),
-// and in which memory was read or written (Memory).
+// Utilization contains percentages of the last sample period: of the time in which a kernel ran
+// (GPU), and of the time in which memory was read or written (Memory).
 type Utilization struct{ GPU, Memory uint32 }
 
 // Clock is one of a device's clocks.
@@ -52,7 +52,7 @@ type Library struct {
 	Clock        func(Device, Clock) (megahertz int, err error)
 }
 
-// Result is nvmlReturn_t.
+// Result is the result of an NVML call (nvmlReturn_t).
 type Result int32
 
 // Results that callers test for.
@@ -105,7 +105,7 @@ func (r Result) Error() string {
 // Library returns clib.NVML.
 func (r Result) Library() clib.LibraryName { return clib.NVML }
 
-// Error reports a failed call. errors.Is(err, NotSupported) works.
+// Error reports a failed call. It wraps the Result, so errors.Is(err, NotSupported) works.
 type Error = clib.CallError[Result]
 
 // Open finds NVML and looks up its functions.

@@ -43,7 +43,7 @@ func (o CompiledProgram) LoadableImage() []byte {
 	return o.PTX
 }
 
-// Result is nvrtcResult.
+// Result is the result of an NVRTC call (nvrtcResult).
 type Result int32
 
 // Results that callers test for.
@@ -86,7 +86,7 @@ func (r Result) Error() string {
 // Library returns clib.NVRTC.
 func (r Result) Library() clib.LibraryName { return clib.NVRTC }
 
-// Error reports a failed call. errors.Is(err, ErrorInvalidOption) works.
+// Error reports a failed call. It wraps the Result, so errors.Is(err, ErrorInvalidOption) works.
 type Error = clib.CallError[Result]
 
 // CompileError reports that a program cannot be compiled.

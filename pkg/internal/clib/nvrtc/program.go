@@ -69,7 +69,8 @@ func (p programFunctions) compileWithOptions(program uintptr, options []string) 
 	return call(p.compile, program, uintptr(len(options)), uintptr(unsafe.Pointer(&list[0])))
 }
 
-// readCompiledCode adds the PTX to out, and for an sm_ architecture the machine code.
+// readCompiledCode adds the PTX of program to out. For an sm_ architecture, it also adds the
+// machine code.
 func (p programFunctions) readCompiledCode(program uintptr, out CompiledProgram, options []string) (CompiledProgram, error) {
 	var err error
 	if out.PTX, err = p.ptx.readResult(program); err != nil {

@@ -11,7 +11,8 @@ import (
 )
 
 // Library is the table of NVTX's functions. Push begins a range with a name, and Pop ends the
-// last range of the same thread: lock the thread (runtime.LockOSThread) from Push to Pop.
+// last range of the calling thread. The goroutine must be locked to its thread
+// (runtime.LockOSThread) from Push to Pop.
 type Library struct {
 	Path string // "" if the functions do nothing
 
@@ -24,7 +25,8 @@ func NewNoOp() *Library {
 	return &Library{Push: func(string) {}, Pop: func() {}}
 }
 
-// Open finds NVTX and looks up its functions. With an error it also returns a NewNoOp.
+// Open finds NVTX and looks up its functions. If Open returns an error, the Library is the result
+// of NewNoOp.
 func Open(s *clib.Search) (*Library, error) {
 	l, err := clib.LoadFunctionTable(s, clib.NVTX, bind, clib.VersionCheck[Library]{})
 	if err != nil {

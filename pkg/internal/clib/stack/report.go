@@ -43,8 +43,8 @@ type Device struct {
 	BusID           string // "" if the driver does not report it
 }
 
-// Probe opens each library separately, so that the report lists all problems, and lists the
-// driver's devices. It creates no context on a device.
+// Probe reports the libraries and the driver's devices. It opens each library separately, so that
+// the report lists all problems. It creates no context on a device.
 func Probe(s *clib.Search) *Report {
 	r := &Report{}
 	if clib.Supported {
@@ -84,7 +84,7 @@ func Probe(s *clib.Search) *Report {
 	return r
 }
 
-// Report describes an open stack.
+// Report returns a report on the libraries of st and the machine's GPUs.
 func (st *Stack) Report() *Report {
 	r := &Report{}
 	r.addDriver(st.Driver, nil)
@@ -172,7 +172,7 @@ func (r *Report) addNCCL(n *nccl.Library, err error) {
 	r.Libraries = append(r.Libraries, l)
 }
 
-// describeDevices requires an initialized driver.
+// describeDevices describes the GPUs that d lists. d must be initialized.
 func describeDevices(d *cuda.Driver) ([]Device, error) {
 	n, err := d.DeviceCount()
 	if err != nil {

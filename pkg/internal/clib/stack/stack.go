@@ -18,8 +18,8 @@ import (
 	"lockstep/pkg/internal/clib/nvtx"
 )
 
-// Stack contains the open libraries. Driver, NVRTC, CUDNN and NVTX are never nil. Any other
-// library may be nil; then Missing contains the reason.
+// Stack contains the open libraries that GPU runs use. Driver, NVRTC, CUDNN and NVTX are never
+// nil. If any other library is nil, Missing contains the reason.
 type Stack struct {
 	Driver   *cuda.Driver
 	NVRTC    *nvrtc.Library
@@ -33,13 +33,13 @@ type Stack struct {
 
 	Missing map[clib.LibraryName]error
 
-	// Images caches the machine code that NVRTC has compiled in this process, because engines
-	// that are started one after another use the same kernels.
+	// Images caches the machine code that NVRTC has compiled in this process. Engines that are
+	// started one after another use the same kernels.
 	Images sync.Map
 }
 
-// Open opens and checks the libraries and initializes the driver. The error names the first of
-// the driver, NVRTC and cuDNN that cannot be used, and the remedy.
+// Open opens and checks the libraries and initializes the driver. If the driver, NVRTC or cuDNN
+// cannot be used, the error names the first of them and the remedy.
 func Open(s *clib.Search) (*Stack, error) {
 	st := &Stack{Missing: map[clib.LibraryName]error{}, CUPTI: func() (*cupti.Library, error) { return cupti.Open(s) }}
 	var err error
@@ -73,7 +73,8 @@ func Open(s *clib.Search) (*Stack, error) {
 	return st, st.Check()
 }
 
-// preferDriverVersion ignores an unknown version: Check returns an error later.
+// preferDriverVersion makes s prefer libraries for the driver's CUDA version. If this version is
+// unknown, it does nothing, because Check returns an error later.
 func preferDriverVersion(s *clib.Search, driver *cuda.Driver) {
 	if v, err := driver.Version(); err == nil {
 		s.PreferCUDA(v / 1000)
@@ -110,7 +111,7 @@ func (st *Stack) Check() error {
 }
 
 // checkMajorVersions returns an error if NVRTC's major version is newer than the driver's,
-// which would reject its PTX.
+// because the driver would reject NVRTC's PTX.
 func (st *Stack) checkMajorVersions() error {
 	driver, err := st.Driver.Version()
 	if err != nil {
