@@ -72,7 +72,8 @@ func BatchLimits(all []runs.Run) []BatchLimit {
 	return limits
 }
 
-// boolToInt returns 1 if is is true, as a sort key that puts such elements last.
+// boolToInt returns 1 for true and 0 for false. As a sort key, it puts elements for which the
+// condition is true last.
 func boolToInt(is bool) int {
 	if is {
 		return 1
@@ -176,8 +177,8 @@ func trimBatchSize(series string) string {
 	return strings.Trim(series, "-_. ")
 }
 
-// findBatchSize returns a run's batch size, or 0 if it is unknown, and its source:
-// the log, the configuration, or a name in the path.
+// findBatchSize returns a run's batch size and where it was found: in the log, the configuration,
+// or a name in the path. batch is 0 if it is unknown.
 func findBatchSize(r runs.Run) (batch int, from string) {
 	if r.Info.BatchPerWorker > 0 {
 		return r.Info.BatchPerWorker, "batch per worker of the log"

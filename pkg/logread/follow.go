@@ -70,7 +70,7 @@ func Follow(ctx context.Context, paths ...string) (*Follower, error) {
 	return Options{}.Follow(ctx, paths...)
 }
 
-// Follow is like the function [Follow], with options. Progress is not called.
+// Follow is like the function [Follow], with the options of o. It never calls o.Progress.
 func (o Options) Follow(ctx context.Context, paths ...string) (*Follower, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("follow logs: no path given; name a folder of logs such as logs/demo")
@@ -183,8 +183,8 @@ func (f *Follower) poll() (changed bool, err error) {
 	return true, nil
 }
 
-// updateRules sets the rules of the tasks and reports whether they have become
-// invalid, or valid again. While rules are invalid, the last valid ones apply.
+// updateRules finds the rules for each task in lists. changed is true if the rules have become
+// invalid, or valid again. While a rules file is invalid, its last valid rules apply.
 func (f *Follower) updateRules(lists [][]*files.Task) (changed bool, err error) {
 	f.rules.Invalidate()
 	for i, path := range f.paths {

@@ -94,8 +94,9 @@ func (l *Logs) checkTemplatesUsed(o Options) error {
 	return nil
 }
 
-// explainUnusedRules adds to the reason why t's file was not read that no template matches a line,
-// and names the nearest line. The first given templates are those of Options.Lines.
+// explainUnusedRules extends the reason why t's file was not read. It states that no template of
+// the rules file matches a line, and which line is most similar to one of them. It ignores the
+// first given templates, which are those in Options.Lines.
 func explainUnusedRules(t *files.Task, given int) {
 	if t.Rules == nil || !strings.HasPrefix(t.Report.Skipped, files.ReasonUnknownFormat) {
 		return

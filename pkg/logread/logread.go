@@ -171,7 +171,8 @@ func (o Options) readTasks(ctx context.Context, path string, tasks []*files.Task
 	return nil
 }
 
-// addRunsAndReports adds the runs and reports of a path, except those that it has: one path may contain another.
+// addRunsAndReports adds the runs and reports of a path. It omits those that l already contains,
+// because one path may contain another.
 func (l *Logs) addRunsAndReports(found []runs.Run, reports []*record.Report) {
 	known := map[string]bool{}
 	for _, r := range l.Reports {

@@ -44,8 +44,8 @@ type Report struct {
 	// Assumed lists the properties that were assumed since the file does not contain them, each
 	// with the source of the assumption, such as the path.
 	Assumed []string
-	// Outweighed lists the evidence that stronger evidence contradicts, so that it does not count,
-	// each with both sources.
+	// Outweighed lists evidence that was not used because stronger evidence contradicts it. Each is
+	// listed with both sources.
 	Outweighed []string
 	// Columns is the number of columns if the file is a table. UnusedColumns lists
 	// those that were not used, each with the reason.
@@ -53,8 +53,8 @@ type Report struct {
 	UnusedColumns []string
 	Rules         string // path of the RulesFile whose rules apply to the file; empty if none do
 	Skipped       string // why the file was not read; empty if it was
-	// CopyOf is the path of the run folder that runs.WriteStudyLog copied to this
-	// file, if that folder was read too; otherwise empty.
+	// CopyOf is the path of a run folder that was read too, if this file is a copy of its run that
+	// runs.WriteStudyLog wrote. Otherwise it is empty.
 	CopyOf string
 }
 
@@ -139,8 +139,8 @@ func (r Report) LinesIgnored() int64 {
 	return n
 }
 
-// unreadReason returns the reason why the file was not read, or "" if it was. Unlike a file that
-// cannot be opened, a file of unknown format has no problem.
+// unreadReason returns why the file was not read, or "" if it was. The file may have no problem,
+// for example if its format is unknown.
 func (r Report) unreadReason() string {
 	if r.Skipped == "" && r.Kind == "" && len(r.Unused) > 0 {
 		return r.Unused[0].Reason

@@ -55,8 +55,9 @@ func (l *Logs) reportUnusedPatterns(o Options) {
 	}
 }
 
-// patternsFor returns a function that returns the patterns for a file among the tasks: those of
-// the options, followed by those of the rules that apply to it.
+// patternsFor returns a function that returns the patterns for a file, which must belong to tasks.
+// The patterns of the options come first, followed by those of the rules files that apply to the
+// file.
 func (o Options) patternsFor(tasks []*files.Task) func(file string) []pattern.Pattern {
 	var ofOptions []pattern.Pattern
 	for _, p := range o.As {

@@ -29,7 +29,8 @@ func SeparateSeries(all []runs.Run) (notes []string) {
 	return notes
 }
 
-// separateSeries separates the series, and explains it in Notes and in the files' reports.
+// separateSeries separates the series, and adds explanations to Notes and to the reports of the
+// files.
 func (l *Logs) separateSeries() {
 	separated := identity.Separate(l.Runs)
 	if len(separated) == 0 {

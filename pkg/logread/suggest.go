@@ -32,16 +32,16 @@ type FieldSuggestion struct {
 	Why     string // empty for a place
 }
 
-// Suggestion is a proposal for reading logs of unknown form. Nothing is read with it unless its rules are
-// passed to Options or saved.
+// Suggestion is a proposal for reading logs of unknown format. It takes effect only if its rules
+// are passed to Options or saved.
 type Suggestion struct {
 	Lines   []RuleSuggestion
 	Columns []RuleSuggestion
 	Known   []string // files that need no rules, with their kind
 	Unknown []string // files for which there is no proposal, with the reason
 	Notes   []string
-	// Preview contains the runs that the rules give. Files longer than 16 MiB are read only at
-	// their beginning.
+	// Preview contains the runs that are read with the proposed rules. Of a file longer than 16
+	// MiB, only the beginning is read.
 	Preview []runs.Run
 
 	paths []string // as the caller named them
@@ -99,7 +99,8 @@ func (o Options) Suggest(ctx context.Context, paths ...string) (s *Suggestion, e
 	return s, s.addPreview(ctx, o, places)
 }
 
-// proposeColumns adds proposals for the tables among the texts, and returns the texts that are no tables.
+// proposeColumns adds proposals for the tables among the texts, and returns the texts that are not
+// tables.
 func (s *Suggestion) proposeColumns(texts []sampledText) (others []sampledText) {
 	for _, t := range texts {
 		var names []string
@@ -133,9 +134,9 @@ func (s *Suggestion) proposeColumns(texts []sampledText) (others []sampledText) 
 	return others
 }
 
-// proposeLines adds proposals for the lines of the texts. It leaves out a template that matches other
-// lines than those of its form; if that template has the epoch's number, it also leaves out values
-// of lines without one.
+// proposeLines adds templates for the lines of the texts. It leaves out a template that also
+// matches lines for which it was not proposed. If such a template contains the epoch number,
+// proposeLines also leaves out templates for lines without one.
 func (s *Suggestion) proposeLines(texts []sampledText) {
 	var samples [][]textlog.Message
 	for _, t := range texts {
@@ -172,7 +173,8 @@ func (s *Suggestion) proposeLines(texts []sampledText) {
 	}
 }
 
-// countMatches returns the number of lines that a template matches, and for each text whether it has such a line.
+// countMatches returns how many lines a template matches. of[i] reports whether texts[i] contains
+// such a line.
 func countMatches(rule string, texts []sampledText) (lines int, of []bool) {
 	of = make([]bool, len(texts))
 	parsed, err := template.Parse(rule)
@@ -190,11 +192,12 @@ func countMatches(rule string, texts []sampledText) (lines int, of []bool) {
 	return lines, of
 }
 
-// maxPreviewProblems is the number of problems of each file that the notes list.
+// maxPreviewProblems is the maximum number of problems per file in the notes.
 const maxPreviewProblems = 5
 
-// addPreview reads the beginning of the logs with the rules of the options and the proposed ones,
-// and notes assumptions and problems. It withdraws the proposal if that fails.
+// addPreview reads the beginning of the logs with the rules of the options and the proposed rules.
+// It adds assumptions and problems to the notes. If the logs cannot be read, it withdraws the
+// proposal.
 func (s *Suggestion) addPreview(ctx context.Context, o Options, places []string) error {
 	if !s.hasNewRules() {
 		return nil

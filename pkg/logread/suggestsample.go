@@ -94,8 +94,8 @@ func (o Options) findUnknownTexts(ctx context.Context, s *Suggestion, places []s
 	return texts, nil
 }
 
-// hasValues reports whether a part has more than settings and wall times: those that logs of unknown form have too,
-// if they contain the command of a job.
+// hasValues reports whether p has more than settings and wall times. Logs of unknown format have
+// these too, if they contain the command of a job.
 func hasValues(p *record.Part) bool {
 	if p.Role != record.Principal {
 		return p.Role != record.Unfinished

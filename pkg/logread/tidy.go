@@ -129,8 +129,8 @@ func (o Options) readNamedRuns(ctx context.Context, kind string, paths []string)
 	return read, problems, nil
 }
 
-// reportUnrealScores appends a problem for each series whose losses and scores are not real,
-// such as that of runs without communication between the workers.
+// reportUnrealScores appends a problem for each series whose losses and scores are not those of a
+// real training, for example because the workers did not communicate.
 func reportUnrealScores(problems *[]runs.Problem, read []namedRun) {
 	var series []string
 	for _, run := range read {

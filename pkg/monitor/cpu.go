@@ -23,8 +23,8 @@ type CPUTimes struct {
 	Tree  float64 // of the watched process trees
 	Cores int
 
-	// TreeMemory is the resident memory of the trees' running processes in bytes. A page that
-	// several processes share counts for each.
+	// TreeMemory is the resident memory in bytes of the running processes in the trees. A page that
+	// several processes share is counted once for each.
 	TreeMemory int64
 }
 

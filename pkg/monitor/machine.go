@@ -81,9 +81,9 @@ func (m machineReader) networkTraffic() (traffic, error) {
 	return all, nil
 }
 
-// energyCounter is a processor's energy counter: Intel's and AMD's RAPL, which Linux shows in
-// /sys/class/powercap (Documentation/power/powercap/powercap.rst of the kernel). Only root may
-// read it on most machines.
+// energyCounter is the energy counter (RAPL) of an Intel or AMD processor. Linux provides it in
+// /sys/class/powercap (Documentation/power/powercap/powercap.rst of the kernel). On most machines,
+// only root may read it.
 type energyCounter struct {
 	path string
 	max  float64 // microjoules at which it starts again from 0

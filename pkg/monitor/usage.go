@@ -11,7 +11,8 @@ import (
 	"lockstep/pkg/runs/usage"
 )
 
-// UsageVariable is the environment variable that turns the recording of usage off by the value "off".
+// UsageVariable is the name of an environment variable. The value "off" turns off the recording of
+// usage.
 const UsageVariable = "LOCKSTEP_USAGE"
 
 // UsageEnabled reports whether workers record their usage: unless LOCKSTEP_USAGE is "off". It

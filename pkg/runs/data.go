@@ -8,7 +8,7 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// Data describes where a run's data were and how many there were of them.
+// Data describes the location and the amount of a run's data.
 type Data struct {
 	Path            string `json:"path,omitempty"`      // of the training data, absolute; empty for generated data and for samples that a program has made
 	TestPath        string `json:"test_path,omitempty"` // of separate test data; empty if there are none
@@ -40,7 +40,7 @@ func (w Worker) DescribeData() string {
 	return clean.EscapeText(ShortHash(w.DataHash) + " (" + text + ")")
 }
 
-// ShortHash returns the beginning of a fingerprint of data, with its version.
+// ShortHash returns the version and the first digits of a data fingerprint.
 func ShortHash(fingerprint string) string {
 	const digits = 12
 	version, hash, _ := strings.Cut(fingerprint, ":")
@@ -97,8 +97,9 @@ func (r Run) DataChanges() []DataChange {
 	return changes
 }
 
-// LastData returns the worker with the data on which the run was last trained: the last one with a
-// fingerprint of the lowest rank that has one. ok is false if there is none.
+// LastData returns the worker with the data on which the run was last trained. This is the last
+// worker with a fingerprint, of the lowest rank that has one. ok is false if no worker has a
+// fingerprint.
 func (r Run) LastData() (w Worker, ok bool) {
 	for _, next := range r.Starts {
 		switch {

@@ -194,8 +194,8 @@ func (r *epochReader) parseRow(text string) error {
 	return nil
 }
 
-// lineReader reads complete lines. It does not return a last line without a line end, whose last
-// number may lack digits, but reports it as a problem.
+// lineReader reads complete lines. If the last line has no line end, digits of its last number may
+// be missing. lineReader then reports a problem instead of returning the line.
 type lineReader struct {
 	r        *bufio.Reader
 	name     string

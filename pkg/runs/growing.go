@@ -116,6 +116,6 @@ func (a *AppendedReader) Skip() {
 // Close closes the file.
 func (a *AppendedReader) Close() error { return a.f.Close() }
 
-// BytesRead returns the number of bytes read so far, without those read again for the comparison,
-// at most 512 per Open.
+// BytesRead returns the number of bytes read so far. It does not include bytes that Open reads
+// again to detect a changed file, which are at most 512 per call.
 func (g *GrowingFile) BytesRead() int64 { return g.read }

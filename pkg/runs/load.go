@@ -29,8 +29,8 @@ type Load struct {
 	StealSeconds float64 // CPU time that the hypervisor gave to other virtual machines
 }
 
-// Limits of the load. A run counts as disturbed if its load exceeds maxUndisturbedCores or
-// maxUndisturbedStealFraction.
+// Limits of the load by other processes and the hypervisor. A run is disturbed if its load exceeds
+// maxUndisturbedCores or maxUndisturbedStealFraction.
 const (
 	maxUndisturbedCores         = 0.1  // average number of cores used by other processes
 	maxUndisturbedStealFraction = 0.02 // fraction of all CPU time that the hypervisor took

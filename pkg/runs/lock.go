@@ -15,8 +15,8 @@ import (
 )
 
 // Lock is the exclusive right of one process to write a run folder. The operating system releases
-// it when the process ends, even if it is killed. Some network file systems do not pass locks to
-// other machines; these learn from the heartbeat in the folder that the owner is alive.
+// it when the process ends, even if it is killed. Some network file systems do not share locks
+// between machines. There, a heartbeat in the folder shows other machines that the owner is alive.
 type Lock struct {
 	dir     string
 	machine lockEnvironment
@@ -112,7 +112,7 @@ func openAndLock(path string, flag int, lock func(*os.File) (held bool, err erro
 		if serr := wholefile.BreakHardLinks(path); serr != nil {
 			return f, held, serr
 		}
-		// Separate may have replaced the file since it was opened, here or in another process. The
+		// BreakHardLinks may have replaced the file since it was opened, here or in another process. The
 		// old file's lock keeps nobody out.
 		lerr := CheckNotLost(f)
 		if _, lost := errors.AsType[*LostError](lerr); !lost {

@@ -64,7 +64,8 @@ func (o Origin) String() string {
 	return fmt.Sprintf("%s (%s)", o.Source, o.Detail)
 }
 
-// Precedence returns the position of the source in the order of precedence: a lower number counts.
+// Precedence returns the position of the source in the order of precedence. The source with the
+// lowest number is used.
 func (s Source) Precedence() int {
 	return slices.Index([]Source{SourceUser, SourceContent, SourceConfig, SourceCommand, SourceRunName, SourceFolderName, SourceFileName}, s)
 }

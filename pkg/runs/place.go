@@ -136,9 +136,9 @@ func PlanLogs(path string) (string, error) {
 	return filepath.Abs(filepath.Join("logs", trimLogsPrefix(path)))
 }
 
-// LocateLogs returns the absolute path of existing logs: the path from ResolveLogs, or else path
-// relative to the working directory, or else, for ShippedLogs and the folders published and
-// recorded, the copy that extractShippedLogs makes.
+// LocateLogs returns the absolute path of existing logs. It tries the path from ResolveLogs first,
+// and then path relative to the working directory. For ShippedLogs and the folders published and
+// recorded, it finally uses the copy that extractShippedLogs makes.
 func LocateLogs(path string) (string, error) {
 	place, err := ResolveLogs(path)
 	if err == nil {
@@ -184,8 +184,9 @@ func ShippedLogs() []string {
 	return names
 }
 
-// extractShippedLogs writes one folder of the shipped logs to the user's cache folder, unless it is there,
-// and returns the absolute path of name: the folder, or a path in it such as published/NAME.csv.
+// extractShippedLogs returns the absolute path of name, which is a folder of the shipped logs or a
+// path in it such as published/NAME.csv. It first writes the folder to the user's cache directory,
+// unless it is already there.
 func extractShippedLogs(name string) (string, error) {
 	folder, below, _ := strings.Cut(name, "/")
 	files := shippedLogs()[folder]

@@ -218,8 +218,8 @@ func ReadInfo(dir string) (Info, error) {
 	return info, nil
 }
 
-// describeRunsBelow counts the run folders in dir, as in a study, and names up to five. It returns ""
-// if there are none.
+// describeRunsBelow states how many run folders dir contains, as the folder of a study does, and
+// names up to five of them. It returns "" if there are none.
 func describeRunsBelow(dir string) string {
 	paths, err := filepath.Glob(filepath.Join(dir, "*", infoFile))
 	if err != nil || len(paths) == 0 {
@@ -247,8 +247,9 @@ func findErrorLine(text []byte, err error) int {
 	return 1 + strings.Count(string(text[:min(offset, int64(len(text)))]), "\n")
 }
 
-// Find returns the run folders in and below root, those with a run.json, in natural order: unet-n2-s1
-// before unet-n10-s1. A link to a run folder is one too, unless that folder is found by its own name.
+// Find returns the run folders in and below root, which are the folders with a run.json, in natural
+// order: unet-n2-s1 before unet-n10-s1. It includes a link to a run folder unless it also finds the
+// folder itself.
 func Find(root string) ([]string, error) {
 	var found, links []string
 	var walk func(dir string) error

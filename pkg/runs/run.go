@@ -239,8 +239,9 @@ type Step struct {
 	// UntilCollective is the time from the start of the step to its first collective operation,
 	// which is longest on a straggler.
 	UntilCollective float64 `json:"until_collective_seconds"`
-	// Staleness, with an asynchronous strategy, is the number of updates between the parameters for
-	// which this step's gradient was computed and those to which it was applied.
+	// Staleness is set by asynchronous strategies. It is the number of updates that were applied to
+	// the parameters after they were used to compute this step's gradient and before the gradient
+	// was applied.
 	Staleness int   `json:"staleness,omitempty"`
 	Sent      int64 `json:"sent_bytes,omitempty"` // bytes that the rank's transport has sent since its previous step, in an epoch's last step also until the end of the epoch; 0 if it does not count them
 	Dropped   bool  `json:"dropped,omitempty"`    // the gradient came too late and was not used; runs with the removed strategy option backup_workers have it
@@ -274,7 +275,8 @@ type Run struct {
 	// ThroughputUnit is the unit of Epochs, Trials and curves, such as "images/s" or "tokens/s".
 	// Empty means samples per second.
 	ThroughputUnit string
-	// OutOfMemory lists the lines of the log that report that memory ran out, which ended the run.
+	// OutOfMemory lists the lines of the log that report that memory ran out. It is empty if the
+	// run continued nevertheless.
 	OutOfMemory []Problem
 }
 

@@ -139,8 +139,8 @@ func (w *Writer) WriteImages(images []NamedScores) error {
 	return nil
 }
 
-// truncateScores removes the rows of classes.csv after epoch, and images.csv, which belongs to the
-// last epoch.
+// truncateScores removes images.csv and the rows of classes.csv after the given epoch. images.csv
+// contains the scores after the last epoch.
 func (w *Writer) truncateScores(epoch int) error {
 	if err := os.Remove(w.path(imagesFile)); err != nil && !os.IsNotExist(err) {
 		return err

@@ -82,8 +82,9 @@ func (s *StepWriter) AppendStep(step Step) error {
 	return nil
 }
 
-// appendJSON appends s to b as json.Marshal encodes it, but in a quarter of the time, because each
-// training step needs it. ok is false if a value is not finite: then b is not complete.
+// appendJSON appends s to b in the encoding of json.Marshal, but takes a quarter of the time, which
+// matters because it is called for each training step. ok is false if a value is not finite; the
+// result is then incomplete.
 func (s Step) appendJSON(b []byte) (_ []byte, ok bool) {
 	integer := func(name string, v int64) { b = strconv.AppendInt(append(b, name...), v, 10) }
 	integer(`{"epoch":`, int64(s.Epoch))
@@ -162,8 +163,9 @@ func (s *StepWriter) writeJSONLine(v any) error {
 }
 
 // ReadSteps reads steps-<rank>.jsonl of the run folder dir. It returns the worker that wrote the
-// file (the last one of a resumed run), its steps in order, and unusable lines. A resumed run
-// repeats the steps after its checkpoint; the last step with a number is returned.
+// file (in a resumed run, the last one), its steps in order, and a problem for each unusable line.
+// A resumed run repeats the steps after its checkpoint. Of several steps with the same number,
+// ReadSteps returns the last.
 func ReadSteps(dir string, rank int) (Worker, []Step, []Problem, error) {
 	path := stepsPath(dir, rank)
 	f, err := safeopen.Open(dir, path)
@@ -376,7 +378,8 @@ func scanStepNumber(text []byte) (step int, ok bool) {
 // maxStepNumber limits step numbers, so that a number of many digits does not overflow.
 const maxStepNumber = 1 << 50
 
-// stepLinePrefix begins the line of each step, and of no worker.
+// stepLinePrefix is the beginning of each line that contains a step, but of no line that contains a
+// worker.
 const stepLinePrefix = `{"epoch":`
 
 // removeStepsFrom removes the steps from number step on, which a resumed run repeats.

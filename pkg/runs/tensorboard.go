@@ -107,8 +107,8 @@ func newEventFileName(dir string, now time.Time) (string, error) {
 	return fmt.Sprintf("%s%010d.%s.%d", eventsPrefix, seconds, host, os.Getpid()), nil
 }
 
-// AppendScalars appends the values at a step, which counts from 1 over the complete run. A NaN
-// means not measured and is left out. Values are stored as float32.
+// AppendScalars appends values at a step, which is counted from 1 over the whole run. It omits NaN,
+// which means not measured. Values are stored as float32.
 func (w *EventWriter) AppendScalars(step int, at time.Time, values ...Scalar) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -60,8 +60,8 @@ func Create(dir string, info Info) (*Writer, error) {
 	return w, nil
 }
 
-// Create is like the function [Create] in the folder that l locks. The Writer's Finish releases l;
-// after an error the caller must.
+// Create is like the function [Create], but uses the folder that l locks. Finish of the returned
+// Writer releases l. After an error the caller must release it.
 func (l *Lock) Create(info Info) (*Writer, error) {
 	dir := l.dir
 	if err := checkNoRun(dir); err != nil {
@@ -109,8 +109,8 @@ func checkNoRun(dir string) error {
 	return nil
 }
 
-// findRunRecordFile returns the name of a file in dir that records a run (run.json, epochs.csv or the
-// steps of a rank), or "".
+// findRunRecordFile returns the name of a file in dir that shows that dir contains a run: run.json,
+// epochs.csv or the steps of a rank. It returns "" if there is none.
 func findRunRecordFile(dir string) string {
 	for _, name := range []string{infoFile, epochsFile} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
@@ -173,8 +173,8 @@ func Resume(dir string) (*Writer, Run, error) {
 	return w, run, nil
 }
 
-// Resume is like the function [Resume] in the folder that l locks. The Writer's Finish releases l;
-// after an error the caller must.
+// Resume is like the function [Resume], but uses the folder that l locks. Finish of the returned
+// Writer releases l. After an error the caller must release it.
 func (l *Lock) Resume() (*Writer, Run, error) {
 	dir := l.dir
 	run, err := Read(dir)
@@ -251,8 +251,8 @@ func (w *Writer) openLog() (err error) {
 // Notices returns messages for the user about the run's lock; see Lock.Notices.
 func (w *Writer) Notices() []string { return w.lock.Notices() }
 
-// temporaryNamePattern matches the temporary names of renameio for a run's files and checkpoints,
-// which a kill may leave.
+// temporaryNamePattern matches the names of temporary files that package renameio creates for the
+// files and checkpoints of a run. A kill may leave such files.
 var temporaryNamePattern = regexp.MustCompile(
 	`^\.(run\.json|(epochs|classes|images|load|usage-\d+)\.csv|(owners|steps-\d+)\.jsonl|out\.log|epoch-\d+(-step-\d+)?\.safetensors|run-folder\.txt)\d+$`)
 
@@ -312,8 +312,8 @@ func (w *Writer) AppendEpoch(e Epoch) error {
 	return nil
 }
 
-// TruncateAfter removes images.csv, unreadable rows of epochs.csv and classes.csv, and those after
-// epoch, from whose checkpoint the run is resumed.
+// TruncateAfter removes images.csv, and from epochs.csv and classes.csv the unreadable rows and the
+// rows after epoch. The run is resumed from the checkpoint of this epoch.
 func (w *Writer) TruncateAfter(epoch int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// Place is where a rank ran.
+// Place states where a rank ran, for example on which host.
 type Place struct {
 	Host string
 	PID  int
@@ -77,8 +77,8 @@ type explainer struct {
 	failed  bool           // an operation has failed; otherwise the records were asked for
 }
 
-// lastSeenPattern matches what an error of package collective says about a rank and the last collective
-// operation in which it was seen. Messages are counted separately.
+// lastSeenPattern matches the part of an error of package collective that states in which
+// collective operation a rank was last seen. Messages are counted separately.
 var lastSeenPattern = regexp.MustCompile(`\brank (\d+)(?: is gone:)?[^;:(]*\(last seen in (?:all-reduce|broadcast|reduce-scatter|all-gather|barrier) (\d+)\)`)
 
 // parseLastSeen notes in which operation the ranks in an error were last seen.
@@ -124,7 +124,8 @@ func (e *explainer) findWaitingRanks() {
 	}
 }
 
-// explainRank returns a sentence if other ranks waited for rank or it called another operation, or "".
+// explainRank returns a sentence if other ranks waited for rank or if rank called a different
+// operation. Otherwise it returns "".
 func (e *explainer) explainRank(rank int) string {
 	name, r := e.describeRank(rank), e.byRank[rank]
 	waited := fmt.Sprintf("; %s waited up to %s", english.FormatCount(len(e.waiting), "rank"), e.longest.Round(time.Millisecond))
@@ -149,7 +150,7 @@ func (e *explainer) explainRank(rank int) string {
 	return ""
 }
 
-// describeRank names a rank and, if it is known, where it ran.
+// describeRank returns the name of a rank with, if known, the place where it ran.
 func (e *explainer) describeRank(rank int) string {
 	place := e.places[rank]
 	if r := e.byRank[rank]; r != nil {
@@ -168,7 +169,8 @@ func (r *Record) describeEnd() string {
 	return r.describeStack()
 }
 
-// describeStack describes where the rank was when it was asked for its record, or returns "".
+// describeStack states where the rank was when its record was requested. It returns "" if this is
+// unknown.
 func (r *Record) describeStack() string {
 	if len(r.Stack) == 0 {
 		return ""

@@ -22,7 +22,7 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// MaxCalls is the number of operations that a rank records.
+// MaxCalls is the number of most recent operations that a record contains.
 const MaxCalls = 1000
 
 // Header is the first line of a record.
@@ -42,13 +42,13 @@ type Header struct {
 	Lost *Lost `json:"lost,omitempty"`
 }
 
-// Lost states why a rank has no stack.
+// Lost states why there is no stack of a rank.
 type Lost struct {
 	Rank   int    `json:"rank"`
 	Reason string `json:"reason"` // such as "its process is stopped (state T)"
 }
 
-// Call is one call of a collective operation, or one message, of a rank.
+// Call is a call of a collective operation, or a message between two ranks.
 type Call struct {
 	// Number counts the collective operations from 1, equally on all ranks. It is 0 for a message
 	// between two ranks.
@@ -64,7 +64,7 @@ type Call struct {
 	Failed   bool      `json:"failed,omitempty"`
 }
 
-// Record is the content of one file.
+// Record is the content of one rank's record file.
 type Record struct {
 	Header
 	Calls []Call // in the order in which they began

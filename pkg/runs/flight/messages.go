@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// minMessageWait is the shortest wait for a message that Explain mentions without a failed
-// operation. Between a step's messages, ranks wait for less.
+// minMessageWait is the minimum time that a rank must have waited for a message for Explain to
+// mention it, unless an operation has failed. Between the messages of a step, ranks wait for less
+// time.
 const minMessageWait = time.Second
 
 type messageWait struct {

@@ -58,8 +58,8 @@ func CaptureStacks(g Goroutine) Stacks {
 	return Stacks{Frames: parseFrames(string(own)), text: append(append(bytes.Clone(own), "\n\n"...), rest...)}
 }
 
-// parseFrames returns the innermost functions of a stack as runtime.Stack prints it, without
-// package runtime's.
+// parseFrames returns the innermost functions in stack, which has the format of runtime.Stack. It
+// omits functions of package runtime.
 func parseFrames(stack string) (frames []string) {
 	lines := strings.Split(stack, "\n")[1:] // the first one has the goroutine
 	for i := 0; i+1 < len(lines) && len(frames) < maxFrames; i += 2 {
@@ -89,5 +89,5 @@ func WriteStacks(dir string, rank int, s Stacks) error {
 	})
 }
 
-// FormatStack returns the functions of Header.Stack in one line, the current one first.
+// FormatStack formats frames, as in Header.Stack, on one line, with the current function first.
 func FormatStack(frames []string) string { return strings.Join(frames, " < ") }

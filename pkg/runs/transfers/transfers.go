@@ -26,8 +26,9 @@ type Recording struct {
 	Transfers []Transfer `json:"transfers"`                // in the order of the schedule
 }
 
-// Transfer is the sending of consecutive chunks from one rank to another. Times count from the
-// first sending. Between hosts they are as exact as the hosts' clocks agree.
+// Transfer is the sending of consecutive chunks from one rank to another. Times are measured from
+// the first send of the all-reduce. Between hosts, their accuracy depends on how well the clocks of
+// the hosts agree.
 type Transfer struct {
 	Step     int           `json:"step"` // from 0; transfers of one step take place at the same time
 	From     int           `json:"from"`

@@ -55,7 +55,8 @@ func cleanHost(name string) string {
 	}, name)
 }
 
-// parseRow parses a row of the file with the given columns. It ignores unknown columns.
+// parseRow parses a row of the file. names are the names of its columns; unknown columns are
+// ignored.
 func parseRow(text string, names []string) (Sample, error) {
 	s := NewSample()
 	cells := strings.Split(text, ",")

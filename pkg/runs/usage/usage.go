@@ -149,8 +149,8 @@ func (r Record) Summarize() Summary {
 	return s
 }
 
-// timeWeightedMean returns the mean of a value over the time in which it was measured, and its integral over
-// that time, or NaN.
+// timeWeightedMean returns the mean of a value over the time in which it was measured, and its
+// integral over this time. Both are NaN if it was never measured.
 func (r Record) timeWeightedMean(value func(*Sample) float64) (mean, integral float64) {
 	seconds := 0.0
 	for i := range r.Samples {

@@ -31,9 +31,10 @@ const (
 // maxMagicBytes is the number of bytes that detectCompression needs.
 const maxMagicBytes = 10
 
-// detectCompression returns "gzip" (RFC 1952, section 2.3.1), "zstd" (RFC 8878, section 3.1.1),
-// "xz" (The .xz File Format, section 2.1.1.1) or "bzip2" (BZh, a level, and the mark of a block or
-// of the end) for the beginning of a file, or "" if it is not compressed.
+// detectCompression returns the compression format of a file that begins with head, or "" if the
+// file is not compressed. The formats are "gzip" (RFC 1952, section 2.3.1), "zstd" (RFC 8878,
+// section 3.1.1), "xz" (The .xz File Format, section 2.1.1.1) and "bzip2" (BZh, a level, and a
+// block or end-of-stream marker).
 func detectCompression(head []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
@@ -118,8 +119,8 @@ func xzDictionaryBytes(head []byte) (size int64, ok bool) {
 	return size, err == nil
 }
 
-// xzReader reads the content of an xz file. It checks the last bytes, since package
-// xz accepts a file that was cut between two blocks.
+// xzReader decompresses an xz file. Package xz accepts a file that was cut between two blocks, so
+// xzReader also checks that the file ends with a stream footer.
 type xzReader struct {
 	unpacked *xz.Reader
 	last     [2]byte // the last bytes of the file that were read and are not padding
@@ -160,8 +161,8 @@ func (c *countingReader) Read(p []byte) (int, error) {
 }
 
 // contentReader reads the content of a file and counts its bytes in report. Its Read fails once ctx
-// is done, so that formats need not check ctx. If a compressed file is damaged, or decompresses to
-// much more than its size allows, it ends the content early and reports a problem.
+// is done, so that formats need not check ctx. It ends the content early and reports a problem if a
+// compressed file is damaged or expands to much more than its size allows.
 type contentReader struct {
 	ctx    context.Context
 	r      io.Reader

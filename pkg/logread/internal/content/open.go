@@ -18,7 +18,8 @@ import (
 	"lockstep/pkg/logread/internal/record"
 )
 
-// MaxHeadBytes is the number of bytes by which formats recognize a file.
+// MaxHeadBytes is the number of bytes at the beginning of a file from which its format is
+// recognized.
 const MaxHeadBytes = 4096
 
 // Open returns the decompressed content of f as the input of a format's reader, its

@@ -42,7 +42,7 @@ const (
 // castagnoliTable returns the table for which hash/crc32 uses the CRC32C instruction; computed once.
 func castagnoliTable() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
-// maskCRC returns the form in which records store a CRC: rotated, plus a constant.
+// maskCRC masks a CRC as TFRecords store it: rotated right by 15 bits, plus a constant.
 func maskCRC(crc uint32) uint32 { return (crc>>15 | crc<<17) + crcMaskDelta }
 
 // Format returns the format of TensorBoard's event files.
@@ -57,7 +57,8 @@ func isEventFile(_ string, head []byte) bool {
 		maskCRC(crc32.Checksum(head[:8], castagnoliTable())) == binary.LittleEndian.Uint32(head[8:])
 }
 
-// readEventFile reads an event file into one part. Join later merges the parts of a folder.
+// readEventFile reads an event file into one part. JoinEventFiles later merges the parts of a
+// folder.
 func readEventFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	r := NewParser()
 	if err := r.Read(in.Reader); err != nil {
@@ -70,7 +71,7 @@ func readEventFile(_ context.Context, in *record.Input) ([]*record.Part, error) 
 	return []*record.Part{{Role: record.Companion, Source: r}}, nil
 }
 
-// Parser parses an event file, which may grow. Its results so far are always available.
+// Parser parses an event file that may still grow. Its results so far can be used at any time.
 type Parser struct {
 	table *crc32.Table
 
@@ -118,8 +119,8 @@ func (r *Parser) Read(source io.Reader) error {
 	}
 }
 
-// readRecords reads or skips the complete records at the beginning of b, and returns their total
-// length. After a wrong CRC, this is all of b.
+// readRecords parses the complete records at the beginning of b and returns how many bytes it used.
+// After a wrong CRC it skips everything and returns len(b).
 func (r *Parser) readRecords(b []byte) (used int) {
 	for {
 		at := b[used:]
@@ -226,8 +227,8 @@ func (r *Parser) addScalar(tag []byte, step int64, seconds, value float64) {
 	r.dropped++
 }
 
-// removePointsFrom removes the file's points at and after step, where a new session
-// starts. Join removes them from the run's earlier files.
+// removePointsFrom removes the file's points at and after step, because a resumed session logs them
+// again. JoinEventFiles removes them from the run's earlier files.
 func (r *Parser) removePointsFrom(step int64) {
 	for _, c := range r.curves.All {
 		record.RemovePointsFrom(&c.Curve, step)

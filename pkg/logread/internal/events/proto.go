@@ -63,8 +63,8 @@ type fieldIterator struct {
 	bad  bool   // the message is malformed
 }
 
-// next moves to the next field and reports whether there is one. If there is none,
-// f.bad reports whether the message is malformed.
+// next advances to the next field. It returns false after the last field or if the message is
+// malformed; f.bad is set in the latter case.
 func (f *fieldIterator) next() bool {
 	if len(f.b) == 0 {
 		return false
@@ -95,7 +95,8 @@ func (f *fieldIterator) next() bool {
 	return false
 }
 
-// parseVarint returns the varint at the beginning of b and its length n, which is 0 if there is none.
+// parseVarint returns the varint at the beginning of b and its length n. n is 0 if b does not begin
+// with a complete varint.
 func parseVarint(b []byte) (v uint64, n int) {
 	if len(b) > 0 && b[0] < 0x80 {
 		return uint64(b[0]), 1
@@ -113,7 +114,8 @@ func (r *Parser) readEvent(b []byte) error {
 	f := fieldIterator{b: b}
 	var step int64
 	var at float64
-	// If an event has several summaries (no known writer does that), the last counts.
+	// No known writer puts several summaries into one event. If there are several, the last one is
+	// used.
 	var summary, session []byte
 	for f.next() {
 		switch {
@@ -152,7 +154,8 @@ func (r *Parser) readEvent(b []byte) error {
 	return nil
 }
 
-// readValue adds the value of a summary's Value message to its curve if it is a scalar.
+// readValue parses a Value message of a summary. If the value is a scalar, readValue adds it to the
+// curve of its tag.
 func (r *Parser) readValue(b []byte, step int64, at float64) error {
 	f := fieldIterator{b: b}
 	var tag []byte
@@ -210,7 +213,8 @@ func parseTensorScalar(b []byte) (v float64, ok bool) {
 	return v, values == 1
 }
 
-// hasOneElement reports whether a tensor has exactly one element: its shape is () or (1, 1), for example.
+// hasOneElement reports whether a tensor of the given shape has exactly one element, as for the
+// shapes () and (1, 1).
 func hasOneElement(shape []byte) bool {
 	f := fieldIterator{b: shape}
 	for f.next() {
@@ -278,7 +282,8 @@ func (f *fieldIterator) decodeNumbers(kind uint64) (v float64, n int) {
 	return v, n
 }
 
-// parseRawScalar returns the number in a tensor's raw bytes. ok is false unless there is exactly one.
+// parseRawScalar returns the number in the raw bytes of a tensor. ok is false unless b contains
+// exactly one number of the DataType kind.
 func parseRawScalar(kind uint64, b []byte) (v float64, ok bool) {
 	if len(b) == 0 || len(b) != dataTypeSize(kind) {
 		return 0, false
@@ -288,7 +293,8 @@ func parseRawScalar(kind uint64, b []byte) (v float64, ok bool) {
 	return decodeNumber(kind, binary.LittleEndian.Uint64(bits[:])), true
 }
 
-// decodeNumber returns the number of a DataType that u contains in its lowest bits.
+// decodeNumber converts the lowest bits of u, which encode a number of the DataType kind, to
+// float64.
 func decodeNumber(kind, u uint64) float64 {
 	switch kind {
 	case typeFloat:

@@ -12,9 +12,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// splitRuns returns the event files of each run in a folder, by rank. files are in
-// chronological order. The ranks of a run write at the same time. A file that was written
-// after another one continues its run or begins another run (record.Follow).
+// splitRuns groups the event files of a folder by run and then by rank. files are in chronological
+// order. Files that were written at the same time belong to the ranks of one run. A later file
+// continues the run or begins another one; see [record.ClassifyContinuation].
 func splitRuns(files []*record.Part) (all [][][]*record.Part) {
 	var sessions [][]*record.Part // the files that were written at the same time
 	for _, f := range files {
@@ -44,7 +44,8 @@ func splitRuns(files []*record.Part) (all [][][]*record.Part) {
 	return all
 }
 
-// startsNewRun reports whether the steps of session show that it does not continue the run of before.
+// startsNewRun reports whether session belongs to another run than the earlier session before,
+// because its steps do not continue that run.
 func startsNewRun(before, session []*record.Part) bool {
 	a, b := parserOf(before[0]), parserOf(session[0])
 	for _, c := range a.curves.All {
@@ -112,7 +113,8 @@ func (r *Parser) timeRange() (from, to float64) {
 	return from, to
 }
 
-// joinRanks stores the curves of all ranks in the run of into, and the epochs that they describe.
+// joinRanks stores the curves of all ranks, and the epochs derived from them, in the run of into.
+// validation is set if the files describe the validation.
 func joinRanks(into *record.Part, ranks [][]*record.Part, validation bool) {
 	into.Run.Curves = nil
 	var by [][]runs.Epoch

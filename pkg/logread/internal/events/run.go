@@ -13,16 +13,16 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// JoinEventFiles merges the event files of each run in a folder into one part. A run that was resumed leaves several
-// files in chronological order; the points of a later file replace those of earlier files from its first
-// step on. Files with the same tags and steps that were written at the same time belong to the ranks of
-// a run, and each rank has its own curves. The Run.Dir of further runs in a folder ends with #2, #3 and so on.
+// JoinEventFiles merges the event files of each run in a folder into one part. A resumed run leaves
+// several files; from its first step on, a later file replaces the points of the earlier ones.
+// Files with the same tags and steps that were written at the same time belong to different ranks,
+// and each rank has its own curves. If a folder has several runs, Run.Dir of the second ends with
+// #2, of the third with #3, and so on.
 //
-// All tags become curves. Tags that by the convention of their writer describe
-// complete epochs also become epochs: epoch_loss, epoch_accuracy and epoch_lr
-// of Keras (their steps count epochs from 0), and train_loss_epoch, val_loss
-// and similar tags of Lightning, if the file also has Lightning's tag epoch,
-// which maps steps to epochs.
+// All tags become curves. Some tags describe complete epochs by the convention of their writer, and
+// also become epochs: epoch_loss, epoch_accuracy and epoch_lr of Keras, whose steps count epochs
+// from 0; and train_loss_epoch, val_loss and similar tags of Lightning, if the file also has
+// Lightning's tag epoch, which maps steps to epochs.
 func JoinEventFiles(parts []*record.Part) []*record.Part {
 	byFolder := map[string][]*record.Part{}
 	gone := map[*record.Part]bool{}
@@ -87,8 +87,8 @@ func joinCurves(files []*record.Part) (curves []runs.Curve) {
 	return curves
 }
 
-// isValidationFolder reports whether the files of a folder describe the validation:
-// Keras uses the same tags in the folders train and validation.
+// isValidationFolder reports whether folder contains the event files of the validation. Keras uses
+// the same tags in the folders train and validation.
 func isValidationFolder(folder string) bool {
 	switch filepath.Base(folder) {
 	case "validation", "valid", "val":

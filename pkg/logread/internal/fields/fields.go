@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Kind is the kind of value that a field has.
+// Kind is the kind of a field's values, such as a time in seconds or a fraction.
 type Kind uint8
 
 // The kinds of values.
@@ -93,8 +93,8 @@ type Field struct {
 	// Names are the names that show the field anywhere, separated by blanks. Case and punctuation
 	// do not count.
 	Names string
-	// ColumnNames are names that show the field only above a column. In a line of text, "workers" often
-	// means the workers of a data loader, "gpus" lists devices, and "batch" counts steps.
+	// ColumnNames are names that mean this field only as the name of a column. In a line of text,
+	// "workers" often means data loader workers, "gpus" lists devices, and "batch" counts steps.
 	ColumnNames string
 	// WeakNames are names that also have other meanings. Package suggest accepts such a name only if its
 	// values fit the field, as epochs that rise by one do.
@@ -315,7 +315,7 @@ func LookupColumn(name string) *Field {
 // LookupWeakName returns the field that has name among its WeakNames, or nil.
 func LookupWeakName(name string) *Field { return fieldsByName().weak[Normalize(name)] }
 
-// Normalize returns name in lower case, with its letters and digits only.
+// Normalize returns the letters and digits of name in lower case.
 func Normalize(name string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(name) {
@@ -335,8 +335,8 @@ func (f *Field) DescribesTraining() bool {
 	return false
 }
 
-// LookupValidation returns the field of a validation's value, whose name may lack a prefix such as
-// val, or nil. lookup is one of the functions of this package.
+// LookupValidation returns the validation field for name, such as val_loss for loss: the prefix may
+// be missing. It returns nil if there is none. lookup is Lookup, LookupColumn or LookupWeakName.
 func LookupValidation(name string, lookup func(string) *Field) *Field {
 	if f := lookup("val_" + name); f != nil {
 		return f

@@ -38,7 +38,7 @@ type FollowedTask struct {
 	report record.Report
 }
 
-// NewFollowedTask returns the state before anything was read of the task.
+// NewFollowedTask returns a FollowedTask for t from which nothing has been read yet.
 func NewFollowedTask(t *Task) *FollowedTask {
 	if t.Folder {
 		return &FollowedTask{tail: runs.NewTail(t.Path)}
@@ -46,7 +46,8 @@ func NewFollowedTask(t *Task) *FollowedTask {
 	return &FollowedTask{growing: runs.NewGrowingFile(t.Path), Rules: t.Rules}
 }
 
-// Follows reports whether f follows t under the same rules; both are run folders or both are files.
+// Follows reports whether f can go on reading t: both are run folders or both are files, and the
+// rules are the same.
 func (f *FollowedTask) Follows(t *Task) bool {
 	return t.Folder == (f.tail != nil) && t.Rules == f.Rules
 }

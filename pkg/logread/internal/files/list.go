@@ -41,8 +41,8 @@ type Task struct {
 // pipes or devices. A link is followed if its target is not read otherwise, so that
 // nothing is read twice and link cycles do no harm.
 type Lister struct {
-	// otherProgram reports for run folders, by path, whether a program other than Lockstep wrote
-	// them. It has only those whose run.json was read.
+	// otherProgram maps each run folder whose run.json was read to whether a program other than
+	// Lockstep wrote the folder.
 	otherProgram map[string]bool
 
 	lists     []taskList
@@ -74,8 +74,7 @@ func List(paths ...string) ([][]*Task, error) {
 	return l.Finish(), nil
 }
 
-// Add lists path, which may be a link, and what is below it. Links below it are
-// followed by Finish.
+// Add lists path and everything below it. path may be a link; Finish follows the links below it.
 func (l *Lister) Add(path string) error {
 	var list taskList
 	info, err := os.Stat(path)
@@ -203,7 +202,8 @@ func (l *Lister) listBelow(tasks []*Task, t *Task) []*Task {
 	return append(tasks, t)
 }
 
-// findRunAbove returns the listed run folder that contains place, a real path, or "".
+// findRunAbove returns the listed run folder that contains place, or "" if there is none. place is
+// a path without links.
 func (l *Lister) findRunAbove(place string) string {
 	for dir := filepath.Dir(place); ; dir = filepath.Dir(dir) {
 		if run, ok := l.runs[dir]; ok {
@@ -286,7 +286,8 @@ func (l *Lister) containsRoot(place string) bool {
 	})
 }
 
-// flattenLinks appends tasks to all; the content of a followed folder replaces its link.
+// flattenLinks appends tasks to all. It replaces each followed link by the content of the folder to
+// which it leads.
 func flattenLinks(all, tasks []*Task) []*Task {
 	for _, t := range tasks {
 		if t.followed {
@@ -319,7 +320,8 @@ func SetRules(f *rules.Finder, tasks []*Task, path string, lines []*template.Tem
 	return nil
 }
 
-// SetRules sets the file's rules. Their templates and mappings come after those of the options.
+// SetRules sets the rules for the file. Their templates and mappings follow those of the caller's
+// options.
 func (t *Task) SetRules(r *rules.Rules) {
 	if t.Rules = r; r != nil {
 		t.Lines, t.Columns, t.Report.Rules = slices.Concat(t.Lines, r.Lines), slices.Concat(t.Columns, r.Columns), r.Path

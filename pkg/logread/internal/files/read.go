@@ -66,7 +66,8 @@ func ForEachParallel(tasks []*Task, use func(i int, t *Task)) {
 	all.Wait()
 }
 
-// Read returns only errors of the context; others become problems in the report.
+// Read reads the runs of one task. It returns an error only if the context is done; other errors
+// become problems in the report.
 func Read(ctx context.Context, t *Task) ([]*record.Part, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -94,7 +95,7 @@ func Read(ctx context.Context, t *Task) ([]*record.Part, error) {
 	return parts, nil
 }
 
-// RunFolderKind is the kind of this project's run folders in reports.
+// RunFolderKind is the name in reports for run folders that Lockstep wrote.
 const RunFolderKind = "run folder"
 
 // Open opens the file of the task.
@@ -148,8 +149,9 @@ func readFile(ctx context.Context, t *Task) (parts []*record.Part, err error) {
 	return nil, nil
 }
 
-// finishParts completes the parts that the format kind has read from a file that begins with head,
-// and the report. Commands without values describe another file's run.
+// finishParts completes the report and the parts that were read from the file at path in the format
+// kind. head is the beginning of the file. If all parts are commands without values, the file is
+// reported as one of unknown format, since its commands belong to the run of another file.
 func finishParts(parts []*record.Part, path, kind string, report *record.Report, head []byte) {
 	unfinished := len(parts) > 0
 	for i, p := range parts {

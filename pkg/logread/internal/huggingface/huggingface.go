@@ -12,8 +12,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// EpochNumber returns the number, from 1, of the epoch in which an entry with the given "epoch"
-// lies: 0.5 and 1.0 are in the first epoch. ok is false if epoch is not a position in a training.
+// EpochNumber converts the fractional "epoch" of a Trainer entry to the number of the epoch, from
+// 1: both 0.5 and 1.0 are in epoch 1. ok is false if epoch is not a valid position.
 func EpochNumber(epoch float64) (n int, ok bool) {
 	if !(epoch > 0 && epoch < 1<<30) {
 		return 0, false
@@ -42,14 +42,15 @@ func SetEpochValue(e *runs.Epoch, key []byte, v float64) {
 	}
 }
 
-// LossAssumption is what both readers report for runs with epochs.
+// LossAssumption is the assumption that the readers of trainer_state.json and of text logs report
+// for a run with epochs.
 const LossAssumption = "the training loss of an epoch is the last one logged in that epoch"
 
-// Session determines what the Trainer's last entry counts: train_runtime is the
-// time of this session only, train_loss is the sum of the losses of this
-// session's steps divided by all steps, and train_samples_per_second counts the
-// samples of all planned steps (Trainer.train and speed_metrics of transformers
-// 4 and 5). Positions are steps or epochs; only their ratios matter.
+// Session determines what the totals in the Trainer's last entry refer to. train_runtime is the
+// time of the current session only. train_loss is the sum of the current session's losses, divided
+// by the number of all steps. train_samples_per_second counts the samples of all planned steps. See
+// Trainer.train and speed_metrics of transformers 4 and 5. Positions are in steps or in epochs;
+// only their ratios matter.
 type Session struct {
 	sum      float64 // of each loss times the length of its logging interval
 	position float64 // of the last logged loss
@@ -74,7 +75,8 @@ type FinalEntry struct {
 	Start            float64 // position from which a checkpoint was continued; 0 if none was
 }
 
-// ParseFinalEntry returns the values of an entry at a position. ok is false if it is not the Trainer's last entry.
+// ParseFinalEntry parses the Trainer's last entry. position is the position of the entry in steps
+// or epochs. ok is false if entry is not the last one.
 func ParseFinalEntry(entry progress.DictEntries, position float64) (end FinalEntry, ok bool) {
 	end.Seconds, end.Epochs, end.Position = entry.Value("train_runtime"), entry.Value("epoch"), position
 	if end.Seconds > 0 {
@@ -83,8 +85,9 @@ func ParseFinalEntry(entry progress.DictEntries, position float64) (end FinalEnt
 	return end, end.Seconds > 0
 }
 
-// resumedLossShare is the share of the sum of all logged losses below which this session's sum shows that
-// an earlier session trained some of the steps. Losses rounded to three digits or more stay above it.
+// resumedLossShare detects resumed runs. If the current session's sum of losses is less than this
+// share of the sum of all logged losses, an earlier session trained some of the steps. Losses
+// rounded to three or more digits do not cause a smaller share.
 const resumedLossShare = 0.98
 
 // SetRunTotals sets the training time, the epochs that it covers, and the throughput of run, and

@@ -14,9 +14,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// addFolderConfigs adds what configurations and job scripts state about the runs in their folders. If the
-// runs have different numbers of workers or nodes, a file beside them can be true of only one run,
-// so its numbers are not used, unless a script names the run (see launchline.Script.Matches).
+// addFolderConfigs adds what configurations and job scripts state about the runs in their folders.
+// If the runs of a folder have different numbers of workers or nodes, the numbers in a
+// configuration can apply to only one of them and are not used. The numbers in a script are then
+// used only for the runs that the script names; see [launchline.Script.MatchesLog].
 func (d *Decider) addFolderConfigs(configs, parts []*record.Part) {
 	inFolder := func(file string) (found []*record.Part) {
 		folder := filepath.Dir(file)

@@ -110,8 +110,8 @@ func isFlagOf(command []string, key string) bool {
 	})
 }
 
-// configCount returns the first setting that is a count, and its key, or "" if there is none.
-// Settings may be in a section of the launcher or trainer.
+// configCount returns the value of the first of the given keys whose setting is a count, and that
+// key. key is "" if there is none. Settings may be in a section for the launcher or trainer.
 func configCount(config map[string]any, keys ...string) (n float64, key string) {
 	for _, section := range []string{"", "trainer/", "training/", "train/", "distributed/", "launcher/"} {
 		for _, k := range keys {

@@ -18,9 +18,10 @@ type evidenceClass struct {
 	kind   record.EvidenceKind
 }
 
-// evidenceOrder returns the table of strengths, from the strongest to the weakest evidence. All kinds
-// of stated evidence are equally strong; among equals, the first counts. One rule goes beyond the
-// table: ranks in the content outweigh a smaller number of workers from a weaker source.
+// evidenceOrder returns the classes of evidence from the strongest to the weakest. All kinds for
+// which EvidenceKind.IsStated is true are equally strong. Among equally strong evidence, the first
+// is used. There is one exception to this order: if the content shows more ranks than a weaker
+// source states workers, the ranks are used.
 func evidenceOrder() []evidenceClass {
 	return []evidenceClass{
 		{runs.SourceUser, record.Stated},        // --as, or lockstep-logs.yaml
@@ -62,8 +63,9 @@ func strongestEvidence(all []record.Evidence, property runs.Property) (best reco
 	return best, ok
 }
 
-// setRunProperties sets the identifying properties of p's run, and Run.Origins. path is the path whose
-// names count. It reports which evidence counts, which is outweighed, and contradictions.
+// setRunProperties sets the properties that identify the run of p, and Run.Origins. path contains
+// the names that are used as evidence. It reports which evidence is used, which is outweighed, and
+// contradictions.
 func setRunProperties(p *record.Part, path names.Path) {
 	info := &p.Run.Info
 	info.Status = cmp.Or(info.Status, runs.StatusDone)
@@ -111,8 +113,8 @@ func setRunProperties(p *record.Part, path names.Path) {
 // maxListed limits the properties in a file's report, since a table may have thousands of runs.
 const maxListed = 100
 
-// reportEvidence adds to p's report which evidence about a property counts and which it outweighs, and a
-// problem if numbers of workers or nodes contradict each other.
+// reportEvidence adds to the report of p that best is used for a property, and which evidence it
+// outweighs. Contradictory numbers of workers or nodes become a problem.
 func reportEvidence(p *record.Part, best record.Evidence) {
 	r := p.Report
 	if text := fmt.Sprintf("%s: from %s", best, best.Origin); best.Origin.Source.IsAssumed() {
@@ -158,7 +160,8 @@ func reportEvidence(p *record.Part, best record.Evidence) {
 	r.AddProblem(p.Line, "%s", text)
 }
 
-// examplePattern returns a pattern with which a user can state the number of workers of p's run.
+// examplePattern returns a pattern, as an example for the user, that states the number of workers
+// of p's run.
 func examplePattern(p *record.Part) string {
 	if p.Run.Info.Nodes > 0 {
 		return fmt.Sprintf("%s=workers:%d*GPUS_PER_NODE", filepath.Base(p.Run.File), p.Run.Info.Nodes)

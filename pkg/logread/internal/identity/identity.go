@@ -21,7 +21,7 @@ type Decider struct {
 	Root string // the path that is read; its parent folders are not searched
 	// Patterns returns the user's patterns for a file, in order of precedence.
 	Patterns func(file string) []pattern.Pattern
-	// Ignores, if set, reports whether to leave out evidence; for tests.
+	// Ignores, if not nil, reports whether to ignore a piece of evidence. Only tests set it.
 	Ignores func(record.Evidence) bool
 
 	runFolders map[string]*record.Part        // parts of run folders by path
@@ -145,8 +145,8 @@ func (d *Decider) nameEvidence(file string, path names.Path) []record.Evidence {
 	return append(programfile.StudyEvidence(file), path.Evidence(d.titles)...)
 }
 
-// interpretDevices decides whether a number such as that of --gpus 2 counts devices or names one
-// device. It names one if another run has a list of devices, such as --gpus 0,1.
+// interpretDevices decides whether a number in an option such as --gpus 2 is a number of devices or
+// the index of a device. It is an index if another run has a list of devices, such as --gpus 0,1.
 func interpretDevices(parts []*record.Part) {
 	lists := slices.ContainsFunc(parts, func(p *record.Part) bool {
 		return slices.ContainsFunc(p.Evidence, func(e record.Evidence) bool { return e.Kind == record.DeviceList })
@@ -162,8 +162,9 @@ func interpretDevices(parts []*record.Part) {
 	}
 }
 
-// alignStudies corrects studies that were guessed from paths. A run whose series comes from its
-// path gets the study of a run in the same folder whose log states the same series.
+// alignStudies corrects studies that were guessed from paths. If the series of a run was also
+// guessed from its path, the run gets the study of a run in the same folder whose log states the
+// same series.
 func alignStudies(parts []*record.Part) {
 	type place struct{ folder, series string }
 	placeOf := func(p *record.Part) place { return place{filepath.Dir(p.Run.File), p.Run.Info.Series} }

@@ -16,16 +16,16 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// joinParts decides which principal parts are one run, and returns one part per run. In the order of
-// their strength, the evidence is:
+// joinParts decides which principal parts belong to the same run, and returns one part per run. It
+// uses the following evidence, from the strongest to the weakest:
 //
-//   - the files of nodes: their lines have different ranks, and their paths differ only in a number;
-//   - the files of ranks: {rank} of a pattern, or a number after rank, worker, gpu or task (joinRanks);
-//   - states of one run, such as the trainer_state.json of each checkpoint: the last one counts;
-//   - logs with the same start and the same epochs, such as out.log and the job's output;
+//   - files of nodes: their lines have different ranks, and their paths differ only in a number;
+//   - files of ranks: a pattern has {rank}, or a number follows rank, worker, gpu or task (joinRanks);
+//   - states of one run, such as the trainer_state.json of each checkpoint: only the last one is used;
+//   - logs with the same start and the same epochs, such as out.log and the output of the job;
 //   - parts of a run that was resumed (joinResumedRuns).
 //
-// A differing identity (see differ) always outweighs it.
+// Parts with a differing identity (see differ) are never joined.
 func (d *Decider) joinParts(parts []*record.Part) []*record.Part {
 	return joinResumedRuns(joinCopies(dropEarlierStates(d.joinRanks(parts))))
 }
@@ -57,7 +57,8 @@ func settingsDiffer(parts []*record.Part) bool {
 	return false
 }
 
-// partRanks describes the ranks whose files form a part. If it is present, numbers in the path are ranks.
+// partRanks describes the ranks whose files were joined to a part. For a part that has it, numbers
+// in the path are ranks.
 type partRanks struct {
 	ranks []int
 	path  string // the path whose names identify the run; empty for that of the file
@@ -208,7 +209,6 @@ func (f partRanks) reportMissingRanks(p *record.Part) {
 	}
 }
 
-// dropEarlierStates drops the parts that describe an earlier state of a run.
 func dropEarlierStates(parts []*record.Part) []*record.Part {
 	last := map[string]*record.Part{}
 	for _, p := range parts {
@@ -289,9 +289,10 @@ func (d *Decider) joinCompanions(companions, parts []*record.Part) (own []*recor
 	return own
 }
 
-// findRun returns the only run of folder or, if the folder has none, of its parent or grandparent, and
-// how it was found. If a folder has several runs, run is nil and why is the reason. The parents of a
-// folder that names a worker count or a repeat do not count, since such a folder is a separate run.
+// findRun returns the only run in folder and how it was found. If the folder has no run, findRun
+// looks in its parent and grandparent, but not above a folder that names a worker count or a
+// repeat, since such a folder is a separate run. If a folder has several runs, run is nil and why
+// is the reason.
 func (d *Decider) findRun(folder string) (run *record.Part, why string) {
 	for range 3 {
 		here := d.folders[folder]

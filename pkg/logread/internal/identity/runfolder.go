@@ -34,8 +34,9 @@ func (d *Decider) joinRunFolders(parts []*record.Part) (kept []*record.Part) {
 	return kept
 }
 
-// countDevices sets the numbers of workers of one-process run folders whose command states a number
-// of devices, such as --n_gpus 2, unless their logs state another. run.json counts only processes.
+// countDevices sets the number of workers of run folders with one process to the number of devices
+// in the command, such as --n_gpus 2, unless their logs state another number. run.json only counts
+// processes.
 func countDevices(folders []*record.Part, inside map[*record.Part][]*record.Part) {
 	for _, p := range folders {
 		if info := &p.Run.Info; info.Workers == 1 && info.Processes == 0 {
@@ -130,8 +131,8 @@ func addToRunFolder(folder, p *record.Part) {
 	merge.FillMissingValues(&folder.Run, p.Run)
 }
 
-// joinWorkerLogs merges the logs of the workers in folder into one part, which comes first in the
-// result, before the other parts.
+// joinWorkerLogs merges the workers' logs in folder into one part. It returns this part, followed
+// by the other parts.
 func joinWorkerLogs(folder *record.Part, parts []*record.Part) (all []*record.Part) {
 	var workers []merge.RankFile
 	for _, p := range parts {

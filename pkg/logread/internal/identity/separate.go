@@ -25,13 +25,13 @@ type Separation struct {
 	Files   []string // Run.File of each run
 }
 
-// Separate gives runs that are not repeats of each other different series names. It changes
-// Info.Series in all, and returns one Separation for each series that it separated.
+// Separate gives runs of a series that are not repeats of each other different series names. It
+// changes Info.Series in all, and returns one Separation for each series that it split.
 //
-// It leaves a series that the user has named. Runs of another series with the same number of
-// workers are repeats only if package repeats finds no difference between them, and their seeds and
-// rates do not exclude it (see unlikelyRepeats). The differences name the new series at all worker
-// counts. Failed runs do not separate others.
+// Separate does not change a series that the user has named. Two runs of another series with the
+// same number of workers are repeats only if package repeats finds no difference between them and
+// their seeds and rates do not contradict it (see unlikelyRepeats). The new names contain the
+// differences, at all worker counts. A failed run never causes a separation.
 func Separate(all []runs.Run) []Separation {
 	type key struct{ study, series string }
 	members := map[key][]*runs.Run{}
@@ -87,8 +87,8 @@ func (g *runGroup) mayNeedSeparation() bool {
 	return repeated
 }
 
-// isComparable reports whether a run can separate others: its number of workers is known, and it
-// did not fail.
+// isComparable reports whether r is compared with other runs: its number of workers is known, and
+// it neither failed nor was canceled.
 func isComparable(r *runs.Run) bool {
 	return r.Info.Workers > 0 && r.Info.Status != runs.StatusFailed && r.Info.Status != runs.StatusCanceled
 }
@@ -99,8 +99,9 @@ type repeatKey struct {
 	label   string
 }
 
-// findConflicts returns the distinct known values in which runs of the same new series and worker
-// count differ, in natural order, or nil. values has one element per run; "" is unknown.
+// findConflicts returns the distinct known values in which runs with the same worker count and the
+// same new series differ, in natural order, or nil if there are none. values[i] is the value of run
+// i, or "" if it is unknown.
 func (g *runGroup) findConflicts(values []string) (conflicts []string) {
 	found := map[repeatKey][]string{}
 	for i, r := range g.runs {
@@ -125,7 +126,7 @@ func (g *runGroup) separateBy(d repeats.Difference) {
 	}
 	g.differences = append(g.differences, d.Name+" ("+english.JoinAnd(truncateValues(conflicts))+")")
 	values, label := d.Values, d.Label
-	// The form that is constant over worker counts gives fewer series.
+	// If both forms conflict, use the one with fewer distinct values, since it gives fewer series.
 	if s := d.Scaled; s != nil && g.findConflicts(s.Values) != nil && len(nameValues(s.Values)) < len(nameValues(values)) {
 		values, label = s.Values, s.Label
 	}
@@ -151,9 +152,10 @@ func (g *runGroup) separateBy(d repeats.Difference) {
 // maxRateRatio is the largest ratio of the rates of two repeats.
 const maxRateRatio = 3
 
-// unlikelyRepeats returns differences between runs that otherwise look like repeats but have the same
-// seed, or rates that differ by more than maxRateRatio. Run folders, runs in memory, and runs whose paths
-// differ only in the repeat or seed are repeats nevertheless. The values number the runs in each cell.
+// unlikelyRepeats returns the differences "same seed" and "different rate" between runs that
+// otherwise look like repeats. Rates differ if their ratio exceeds maxRateRatio. Run folders, runs
+// in memory, and runs whose paths differ only in the repeat or seed always count as repeats. The
+// Values number the runs with the same seed and the groups of similar rates.
 func (g *runGroup) unlikelyRepeats() []repeats.Difference {
 	seeds := repeats.Difference{Name: "runs with the same seed", Values: make([]string, len(g.runs)), Label: numberLabel}
 	rates := repeats.Difference{Name: "rates that differ by more than 3 times", Values: make([]string, len(g.runs)), Label: numberLabel}
@@ -192,7 +194,7 @@ func (g *runGroup) unlikelyRepeats() []repeats.Difference {
 	return []repeats.Difference{seeds, rates}
 }
 
-// numberLabel returns the label of the n-th of the runs that nothing but a number distinguishes.
+// numberLabel returns the label for run number n of several runs that differ only in this number.
 func numberLabel(n string) string {
 	if n == "1" {
 		return ""

@@ -16,10 +16,11 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// joinResumedRuns joins the parts of one file, and files with clocks, that are one resumed run. Readers
-// begin a part where the numbers of epochs or steps go back. Inside a file the order of the parts
-// counts, and across files their clocks; files without clocks are not joined. A differing identity
-// always separates, equal values are a copy, and record.Follow decides the rest.
+// joinResumedRuns joins parts that belong to one resumed run. Readers begin a new part where the
+// numbers of epochs or steps go back. The parts of one file are ordered by their position, and
+// those of different files by their time stamps; files without time stamps are not joined. Parts
+// with a differing identity are never joined, and parts with equal values are copies. Otherwise
+// [record.ClassifyContinuation] decides.
 func joinResumedRuns(parts []*record.Part) []*record.Part {
 	gone := map[*record.Part]bool{}
 	last := map[string]*record.Part{} // the part before: of a file, and of a run in a table
@@ -59,8 +60,8 @@ func joinResumedRuns(parts []*record.Part) []*record.Part {
 
 var numbersInName = regexp.MustCompile(`[0-9]+`)
 
-// resumeKey returns what the files of a resumed run have in common: the folder, and the name
-// without numbers, which are those of jobs, parts and times.
+// resumeKey returns what the files of a resumed run have in common: the folder, and the file name
+// without its numbers, which may be job numbers, part numbers or times.
 func resumeKey(path string) string {
 	return filepath.Join(filepath.Dir(path), numbersInName.ReplaceAllString(filepath.Base(path), "#"))
 }
@@ -135,8 +136,9 @@ func commandsDiffer(a, b []string) bool {
 	return false
 }
 
-// epochOrStepRange returns the numbers of the epochs or steps of a run, their usual interval, and the number
-// at which next starts, or -1 if the two have no common numbers.
+// epochOrStepRange returns the first and last number of the epochs of run, or else of its steps,
+// and the usual interval between them. start is the number at which next starts, or -1 if the two
+// runs cannot be compared by their numbers.
 func epochOrStepRange(run, next *runs.Run) (first, last, interval, start int64) {
 	if len(run.Epochs) > 0 && len(next.Epochs) > 0 {
 		order := func(a, b runs.Epoch) int { return cmp.Compare(a.Epoch, b.Epoch) }
@@ -157,7 +159,7 @@ func epochOrStepRange(run, next *runs.Run) (first, last, interval, start int64) 
 	return 0, 0, 0, -1
 }
 
-// isCopy reports whether all values of next are those of run.
+// isCopy reports whether run contains all values of next.
 func isCopy(run, next *runs.Run) bool {
 	equal := func(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }
 	for _, e := range next.Epochs {

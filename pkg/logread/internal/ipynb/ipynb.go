@@ -29,7 +29,8 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// notebookKind is the name of the format in reports. The kind of a run is that of its text.
+// notebookKind is the name of the notebook format in reports. The kind of a run is the kind of the
+// text in its cell.
 const notebookKind = "Jupyter notebook"
 
 // Limits for one notebook. Later cells, and the output of a cell after maxCellBytes, are not read.
@@ -260,7 +261,8 @@ func (r *reader) addTemplateUses(uses []record.TemplateUse) {
 	}
 }
 
-// clearLineNumbers removes the numbers of lines from a run, since they are not those of the file.
+// clearLineNumbers removes the line numbers from a run, since they refer to a cell and not to the
+// file.
 func clearLineNumbers(p *record.Part) {
 	p.Line = 0
 	for i := range p.Run.Epochs {

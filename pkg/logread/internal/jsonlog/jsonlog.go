@@ -98,7 +98,7 @@ func readJSONLines(_ context.Context, in *record.Input) ([]*record.Part, error) 
 	return r.finish(), nil
 }
 
-// logObject contains what one line describes.
+// logObject is the parsed JSON object of one line.
 type logObject struct {
 	epoch, step, iter float64 // NaN if missing; iter is the step within an epoch
 	mode              string  // train or val; empty if missing
@@ -111,7 +111,8 @@ type numberMember struct {
 	value float64
 }
 
-// placeKind is what a number says about where the other numbers of an object belong.
+// placeKind states what a number means for the other numbers of its object: which step or epoch
+// they belong to, for example.
 type placeKind int
 
 const (

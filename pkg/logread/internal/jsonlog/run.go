@@ -113,8 +113,8 @@ func (run *jsonRun) updatePosition(epoch, step int64, val bool) {
 	}
 }
 
-// findOrBeginRun returns the run to which an object belongs. If the numbers go back, it is a new one;
-// package identity finds out whether it was resumed.
+// findOrBeginRun returns the run to which an object belongs. It begins a new run if the step or
+// epoch numbers go back. Package identity later decides whether the new run resumes the old one.
 func (r *reader) findOrBeginRun(o logObject) *jsonRun {
 	if n := len(r.runs); n > 0 {
 		run := r.runs[n-1]
@@ -139,7 +139,8 @@ func (r *reader) findOrBeginRun(o logObject) *jsonRun {
 	return run
 }
 
-// addPoint adds a point to the curve of a name, with val/ before the name if prefixed is true.
+// addPoint adds a point to the curve named n, or val/n if prefixed is true. at is its step and v
+// its value.
 func (r *reader) addPoint(run *jsonRun, n *jsonKey, prefixed bool, at int64, v float64) {
 	to, name := &n.curves[0], n.text
 	if prefixed {
@@ -155,8 +156,8 @@ func (r *reader) addPoint(run *jsonRun, n *jsonKey, prefixed bool, at int64, v f
 	r.in.Report.Records++
 }
 
-// addToEpoch sets the values of an epoch. If objects with steps share an epoch, the last
-// one counts, except for the times, which are those of steps.
+// addToEpoch sets the values of an epoch. If several objects with steps belong to one epoch, the
+// last one is used. Their times are not used, because they are the times of steps.
 func (r *reader) addToEpoch(run *jsonRun, o logObject, epoch, step int64, val bool) {
 	if epoch >= 1<<31 {
 		return

@@ -16,10 +16,11 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// W&B writes four files about a run to the folder run-DATE-ID/files: the last value of each
-// metric (wandb-summary.json), the machine and the command (wandb-metadata.json), the
-// configuration (config.yaml, which package table reads) and the program's output (output.log,
-// which package textlog reads). The values of the first two are added to the run of the folder.
+// W&B writes four files about a run to the folder run-DATE-ID/files: the last value of each metric
+// (wandb-summary.json), the machine and the command (wandb-metadata.json), the configuration
+// (config.yaml, which package programfile reads) and the program's output (output.log, which
+// package textlog reads). The values of the first two are added to the run of the folder.
+// wandb-summary.json looks like this:
 //
 //	{"_step": 99, "_runtime": 123.4, "_timestamp": 1704110400.5, "_wandb": {"runtime": 124}, "loss": 0.25, "val_acc": 0.875}
 const (

@@ -234,8 +234,9 @@ func parseTasks(words []string) (tasks, nodes int) {
 	return cmp.Or(intOption(words, "--ntasks", "-n"), nodes*intOption(words, "--ntasks-per-node")), nodes
 }
 
-// parseProcesses returns the workers and nodes of a command of torchrun, accelerate or deepspeed.
-// ok is false if there is none. A number given by a variable is 0.
+// parseProcesses returns how many workers and nodes a command of torchrun, accelerate or deepspeed
+// starts. A number is 0 if the command contains a variable in its place. ok is false for other
+// commands.
 func parseProcesses(words []string) (workers, nodes int, ok bool) {
 	has := func(name string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return filepath.Base(w) == name })

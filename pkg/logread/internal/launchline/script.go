@@ -19,8 +19,8 @@ const ScriptKind = "job script"
 
 const maxScriptBytes = 1 << 20
 
-// Format returns the format of job scripts: shell scripts with directives for Slurm or commands of
-// launchers. They state workers and nodes of the logs beside them.
+// Format returns the format of job scripts: shell scripts with Slurm directives or with commands of
+// launchers. They state the number of workers and nodes for the logs in the same folder.
 func Format() record.Format {
 	return record.Format{Name: ScriptKind, Recognizes: isScript, Read: readScript, Document: true}
 }
@@ -71,7 +71,7 @@ func readScript(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{{Role: record.Config, Source: &p.script}}, nil
 }
 
-// scriptParser parses a job script. Its variables are set by Slurm or the script.
+// scriptParser parses a job script. It knows the values of variables that Slurm or the script sets.
 type scriptParser struct {
 	script               Script
 	variables            map[string]string
@@ -134,7 +134,8 @@ func (p *scriptParser) parseCommand(number int, command string) bool {
 	return true
 }
 
-// redirectTarget returns the file to which a command writes its output (> log, 2>&1 | tee -a log), or "".
+// redirectTarget returns the file to which a command writes its output, as in "> log" or "2>&1 |
+// tee -a log", or "" if there is none.
 func redirectTarget(words []string) string {
 	for i, w := range words {
 		switch next := words[i+1:]; {
@@ -206,8 +207,9 @@ func (s *Script) MatchesLog(script, log string) bool {
 
 var outputPattern = regexp.MustCompile(`%[a-zA-Z0-9]`)
 
-// matchesOutputName reports whether a file name has the form of sbatch's option --output, in which %x is
-// the job's name and other letters after % are numbers or names.
+// matchesOutputName reports whether the file name base matches output, the value of sbatch's option
+// --output. In output, %x is the job's name, and % before another letter stands for a number or a
+// name.
 func matchesOutputName(output, base, jobName string) bool {
 	form := regexp.QuoteMeta(output)
 	if jobName != "" {
@@ -217,9 +219,9 @@ func matchesOutputName(output, base, jobName string) bool {
 	return err == nil && ok
 }
 
-// FindLaunch returns the command that started the program with the output log. script is the
-// program's name, or empty if unknown. If several commands state different numbers, and nothing
-// shows which of them it was, ok is false and the settings are those in which they agree.
+// FindLaunch returns the command that started the program whose output is log. script is the name
+// of the program's script, or empty if unknown. If several commands could have started it and they
+// state different numbers, ok is false and l contains only the settings in which they agree.
 func (s *Script) FindLaunch(log, script string) (l ScriptCommand, ok bool) {
 	base := filepath.Base(record.UncompressedName(log))
 	for _, choose := range []func(ScriptCommand) bool{

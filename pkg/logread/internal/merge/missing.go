@@ -13,7 +13,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// FillMissing copies to p the values that only other has, and other's evidence.
+// FillMissing copies to p the values that p lacks and other has. It also appends the evidence of
+// other.
 func FillMissing(p, other *record.Part) {
 	FillMissingValues(&p.Run, other.Run)
 	p.Evidence = append(slices.Clip(p.Evidence), other.Evidence...)
@@ -117,8 +118,8 @@ func PrefixSplit(p *record.Part) string {
 	return folder
 }
 
-// AppendResumed adds to p the values of next, a later part of the run. From next's first number on, they
-// replace p's values.
+// AppendResumed appends next, a later part of the same run, to p. From the first epoch or step of
+// next on, its values replace those of p.
 func AppendResumed(p, next *record.Part) {
 	run, info := &p.Run, &p.Run.Info
 	if len(next.Run.Epochs) > 0 {

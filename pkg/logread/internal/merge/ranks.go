@@ -21,7 +21,7 @@ import (
 // attempt_0/0 to attempt_0/3. Each node may write a file with the lines of its ranks: ranks
 // 0 and 1 in node0.log, ranks 2 and 3 in node1.log.
 
-// RankFile is evidence that a file belongs to a rank or a node: a number in its path.
+// RankFile is a file whose path contains a number that may be a rank or a node.
 type RankFile struct {
 	Part   *record.Part
 	Rank   int         // the number
@@ -30,9 +30,10 @@ type RankFile struct {
 	key    string      // the path with the number replaced by *
 }
 
-// GroupRankFiles groups the parts whose paths differ only in one number, ordered by this number: of
-// nodes, whose lines have several ranks, or of ranks. matches contains what the user's patterns
-// state. The n-th runs of files with several runs are in one group.
+// GroupRankFiles groups the parts whose paths differ only in one number, and sorts each group by
+// this number. If ofNodes is set, the numbers are nodes and the lines of each file have several
+// ranks; otherwise the numbers are ranks. matches contains the matches of the user's patterns. If
+// files have several runs, the n-th runs of all files form a group.
 func GroupRankFiles(parts []*record.Part, matches map[*record.Part]pattern.Match, ofNodes bool) (groups [][]RankFile) {
 	index := map[string]int{}
 	nth := map[string]int{}
@@ -162,8 +163,8 @@ func DescribeRanks(ranks []int) string {
 	return strings.TrimSuffix("ranks", strings.Repeat("s", max(0, 2-n))) + " " + english.JoinAnd(words)
 }
 
-// JoinRanks merges the parts of one run's ranks into the first part. ranks contains the rank of each
-// file, or its first one. Curves that a file assigns to all ranks become those of its rank.
+// JoinRanks merges the parts of all ranks of a run into the first part. ranks[i] is the rank of
+// files[i], or its first rank if it has several. Curves without a rank get the rank of their file.
 func JoinRanks(files []RankFile, ranks []int) {
 	first := files[0].Part
 	reportDifferingRates(files)
@@ -203,8 +204,9 @@ func JoinRanks(files []RankFile, ranks []int) {
 	}
 }
 
-// reportDifferingRates adds a problem to the first part if the ranks logged different throughputs for an epoch:
-// each may be the rank's own or that of all workers. record.MergeEpochs keeps the first rank's.
+// reportDifferingRates adds a problem to the first part if the ranks logged different throughputs
+// for an epoch. Each value may then be the throughput of one rank or of all workers.
+// record.MergeEpochs keeps the value of the first rank.
 func reportDifferingRates(files []RankFile) {
 	first := files[0].Part
 	for _, e := range first.Run.Epochs {

@@ -26,8 +26,8 @@ var sharedPatterns = sync.OnceValue(func() namePatterns {
 	}
 })
 
-// isIgnored reports whether a word, and a number beside it, does not separate runs. Other functions
-// of the package know more such words.
+// isIgnored reports whether a word, together with a number next to it, never distinguishes runs.
+// isRunCounter and isSetting know further words.
 func isIgnored(word string) bool {
 	switch word {
 	case "gpu", "worker", "rank", "localrank", "task", "node", "host",
@@ -38,14 +38,14 @@ func isIgnored(word string) bool {
 	return false
 }
 
-// isRunCounter reports whether small numbers directly after a word count the runs, as in out1.log,
-// out2.log. The empty word belongs to a number alone.
+// isRunCounter reports whether small numbers directly after word only number the runs, as in
+// out1.log and out2.log. word is empty if the number stands alone.
 func isRunCounter(word string) bool {
 	return slices.Contains([]string{"", "log", "out", "output", "train", "result", "s", "r"}, word)
 }
 
-// isSetting reports whether a number after a word and a separator is a setting and does not count
-// the runs, unlike that in unet_1.log.
+// isSetting reports whether a number that follows word and a separator is a setting. In unet_1.log,
+// for example, the number only numbers the runs.
 func isSetting(word string) bool {
 	switch word {
 	case "b", "bs", "batch", "batchsize", "mbs", "gbs", "lr", "wd", "d", "h", "k", "c", "l", "e", "ep", "epoch", "epochs", "depth", "width", "dim", "hidden", "layer", "layers", "head", "heads",
@@ -59,11 +59,12 @@ func isPrecision(word string) bool {
 	return slices.Contains([]string{"fp8", "fp16", "fp32", "fp64", "bf16", "tf32", "int8", "int4", "float16", "float32", "bfloat16"}, word)
 }
 
-// Label is a number, or the words, in a name by which a run differs from others.
+// Label is a part of a name that may distinguish a run from others: a number or words.
 type Label struct {
 	Key  string // its word and its place, by which it is compared with other runs
 	Text string // as in the name, such as "r50"; empty if the name has no words
-	// Number is empty for words. MayCount is set if the numbers of several runs may count them.
+	// Number is empty if the label consists of words. MayCount is set if the number may only number
+	// the runs.
 	Number   string
 	MayCount bool
 }
@@ -117,7 +118,8 @@ func Labels(elements []string) (found []Label) {
 // HasDate reports whether a name contains a date or a time.
 func HasDate(name string) bool { return sharedPatterns().date.MatchString(name) }
 
-// normalizeWords returns a name without meaningless words at its ends, and with one separator between words.
+// normalizeWords removes meaningless words at both ends of name, and puts one separator between the
+// remaining words.
 func (x namePatterns) normalizeWords(name string) string {
 	var b strings.Builder
 	between := ""
@@ -139,8 +141,8 @@ func (x namePatterns) normalizeWords(name string) string {
 	return b.String()
 }
 
-// isIgnoredNumber reports whether the number that m matches in a name cannot separate runs. m contains
-// submatch indices of expressions.number.
+// isIgnoredNumber reports whether a number in name never distinguishes runs. m contains the
+// submatch indices of the regular expression x.number for it.
 func (x namePatterns) isIgnoredNumber(name string, m []int, word, number, after string, joined bool) bool {
 	const longest = 5 // digits of a number alone; longer ones are of jobs or times
 	start := strings.LastIndexFunc(name[:m[6]], isSeparator) + 1

@@ -15,14 +15,14 @@ type Fields struct {
 	Workers int // number of workers; 0 if the name has none
 	Nodes   int // number of nodes; 0 if the name has none
 	Seed    int // seed or number of the repeat; -1 if the name has none
-	// Number is a number after gpu, worker, rank or task, or -1. It may be a rank or count workers.
-	// Word is the word in lower case, WordAt its offset in the name, and At and End are the offsets
-	// of the number.
+	// Number follows the word gpu, worker, rank or task, and may be a rank or the number of
+	// workers. It is -1 if there is none. Word is that word in lower case, WordAt its offset in the
+	// name, and At and End are the offsets of the number.
 	Number          int
 	Word            string
 	WordAt, At, End int
 	Rest            string // the name without the words and numbers of these fields
-	// Leading is set if Workers or Nodes is the number with which the name begins.
+	// Leading is set if the name begins with the number in Workers or Nodes.
 	Leading bool
 }
 
@@ -41,7 +41,7 @@ type parser struct {
 	fields Fields
 }
 
-// Parse returns the fields of the name of a file (without its extensions) or folder.
+// Parse parses the name of a folder, or of a file without its extensions.
 func Parse(name string) Fields {
 	p := &parser{name: name, fields: Fields{Seed: -1, Number: -1, Rest: name}}
 	if !strings.ContainsAny(name, "0123456789") {
@@ -83,8 +83,8 @@ func tokenize(name string) []token {
 	return tokens
 }
 
-// isStandaloneNumber reports whether number i has at most one neighbor without a separator, and this
-// neighbor is a word with a separator on its other side: 4GPU and n8, but neither h2d nor 8x4gpu.
+// isStandaloneNumber reports whether number i is a token of its own, as in 4GPU and n8, but not in
+// h2d or 8x4gpu: it touches either no word, or one word that touches no other number.
 func (p *parser) isStandaloneNumber(i int) bool {
 	before, after := p.isWord(i-1), p.isWord(i+1)
 	switch {
@@ -132,10 +132,11 @@ func (p *parser) wordBefore(i int) int {
 	return i - 2
 }
 
-// wordAfter returns the index of the word that follows number i and belongs to it, or -1. A single
-// separator may be between them, but then the number has at most five digits, and at most four if
-// the word is singular, since longer numbers are jobs. No other number may follow the word, as in
-// job_123_gpu_4, unless that number precedes a word in turn, as in 4_gpus_2_nodes.
+// wordAfter returns the index of the word after number i that belongs to it, or -1. There may be
+// one separator between them. In that case a number of more than five digits (four if the word is
+// singular) is taken as a job number and has no word. The word also belongs to another number if
+// one follows it, as in job_123_gpu_4, unless that number has a word after it too, as in
+// 4_gpus_2_nodes.
 func (p *parser) wordAfter(i int) int {
 	switch {
 	case p.isWord(i + 1):
@@ -158,8 +159,8 @@ func isCountNoun(word string) bool {
 	return false
 }
 
-// phraseBefore returns the word at index i joined with the word before it, if both are one term
-// (world_size, num_gpus, n_gpus), and the index of its first word.
+// phraseBefore returns the word at index i and the index of its first token. If the word before it
+// belongs to the same term, as in world_size, num_gpus and n_gpus, it returns both words joined.
 func (p *parser) phraseBefore(i int) (word string, first int) {
 	word = p.tokens[i].text
 	if i < 2 || !p.isWord(i-2) || !p.tokens[i-1].between {
@@ -251,8 +252,9 @@ func (p *parser) readNumberAfter(i, w, n int) {
 
 const maxRepeatDigits = 3
 
-// readNumberAfterN sets the field of a number n that follows the letter n: the workers in the names
-// of this project's run folders, in which -s and the seed follow, and otherwise the nodes.
+// readNumberAfterN interprets a number n after the letter n. In the names of Lockstep's run
+// folders, where -s and the seed follow, it is the number of workers; otherwise it is the number of
+// nodes.
 func (p *parser) readNumberAfterN(i, n int) {
 	if !p.isWord(i-1) || !p.isCount(i, n) {
 		return
@@ -270,8 +272,8 @@ func (p *parser) readNumberAfterN(i, n int) {
 	p.setField(&p.fields.Nodes, n, i-1, i)
 }
 
-// setField sets a field to n unless an earlier part of the name has set it, and consumes the tokens from
-// first to last.
+// setField sets *field to n and consumes the tokens from first to last. It keeps a value that an
+// earlier part of the name has set.
 func (p *parser) setField(field *int, n, first, last int) {
 	if *field == 0 {
 		*field = n
@@ -292,7 +294,7 @@ func (p *parser) consume(first, last int) {
 	}
 }
 
-// maskedName returns the name with each field replaced by an underscore.
+// maskedName returns the name with an underscore in place of each recognized field.
 func (p *parser) maskedName() string {
 	var b strings.Builder
 	for i, t := range p.tokens {

@@ -95,8 +95,9 @@ func (t TitleFolders) Add(path string) {
 	}
 }
 
-// Evidence returns what the names show about the numbers of a run. In a folder named for a worker
-// count, a bare number counts the repeats, as 00 in base/4GPU/00/out.log.
+// Evidence returns what the names state about numbers of the run, such as its workers. In a folder
+// named for a worker count, a number without a word is the number of a repeat, as 00 in
+// base/4GPU/00/out.log.
 func (all Path) Evidence(titles TitleFolders) (found []record.Evidence) {
 	add := func(property runs.Property, v int, n Name) {
 		found = append(found, record.Evidence{Property: property, Number: int64(v), Origin: runs.Origin{Source: n.Source, Detail: n.Text}})
@@ -128,8 +129,9 @@ func (all Path) Evidence(titles TitleFolders) (found []record.Evidence) {
 	return found
 }
 
-// NumberEvidence returns what a number after gpu, worker, rank or task shows if nothing else states a number of
-// workers: that number, or a rank. ok is false if there is none.
+// NumberEvidence returns what a number after gpu, worker, rank or task means if nothing else states
+// the number of workers: the number of workers or a rank. ok is false if the names contain no such
+// number.
 func (all Path) NumberEvidence() (e record.Evidence, ok bool) {
 	for _, n := range all {
 		if n.Number >= 0 {
@@ -161,8 +163,8 @@ func (all Path) ScaledNodes() (e record.Evidence, ok bool) {
 	return record.Evidence{Property: runs.PropertyNodes, Number: int64(nodes), Origin: runs.Origin{Source: file.Source, Detail: file.Text}}, true
 }
 
-// SeriesEvidence returns the names that describe what ran, without their numbers, innermost first, which is
-// the one that counts. If no name does, it returns the file name.
+// SeriesEvidence returns the names that describe what ran, without their numbers. The innermost one
+// comes first and is the one that is used. If no name describes what ran, it returns the file name.
 func (all Path) SeriesEvidence() (found []record.Evidence) {
 	add := func(text string, n Name) {
 		found = append(found, record.Evidence{Property: runs.PropertySeries, Text: text, Origin: runs.Origin{Source: n.Source, Detail: n.Text}})
@@ -178,9 +180,10 @@ func (all Path) SeriesEvidence() (found []record.Evidence) {
 	return found
 }
 
-// Study returns the innermost folder whose name describes something other than the series, and is
-// not the name of a run of the series, such as unet-n2-s1 of unet; otherwise the folder of the
-// file. If the series name comes from the path (stated is false), the study may have the same name.
+// Study returns the name of the study: the innermost folder that neither describes the series nor
+// is named after a run of it, as unet-n2-s1 is in the series unet. If there is none, it returns the
+// folder of the file. If stated is false, the series comes from the path, and the study may have
+// the same name.
 func (all Path) Study(series string, stated bool) string {
 	folders := all[1:]
 	for _, n := range folders {

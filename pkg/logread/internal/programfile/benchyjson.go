@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// benchyKind is the format of benchy's JSON file (github.com/romerojosh/benchy).
+// benchyKind is the name of the JSON format written by benchy (github.com/romerojosh/benchy).
 const benchyKind = "benchy JSON"
 
 func isBenchyJSON(_ string, head []byte) bool {

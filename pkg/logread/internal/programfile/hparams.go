@@ -23,8 +23,9 @@ const hparamsKind = "configuration"
 
 const maxYAMLBytes = 4 << 20
 
-// isHparams reports whether path has the extension .yaml or .yml, and the first line that is neither
-// empty nor a comment is "key: value". Many texts have such lines, so the extension is required.
+// isHparams reports whether path has the extension .yaml or .yml and the first line, apart from
+// empty lines and comments, is "key: value". The extension is required because many texts have such
+// lines.
 func isHparams(path string, head []byte) bool {
 	switch filepath.Ext(record.UncompressedName(path)) {
 	case ".yaml", ".yml":
@@ -68,7 +69,7 @@ func readHparams(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{p}, nil
 }
 
-// decodeYAML parses a YAML document. It returns a panic of the library as an error.
+// decodeYAML parses a YAML document. If the YAML library panics, decodeYAML returns an error.
 func decodeYAML(text []byte, node *yaml.Node) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -94,7 +94,8 @@ func (h *huggingFaceReader) readEntry(s *scan.JSONReader) error {
 	return nil
 }
 
-// parseEntry sets h.entry to the numbers of an entry, sorted by their names.
+// parseEntry parses an entry of log_history into h.entry, which contains its numbers sorted by
+// name.
 func (h *huggingFaceReader) parseEntry(doc *scan.ObjectIterator) {
 	h.entry = h.entry[:0]
 	for name, ok := doc.NextKey(); ok; name, ok = doc.NextKey() {

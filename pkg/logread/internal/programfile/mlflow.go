@@ -12,21 +12,21 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// The files of MLflow's file store, whose names are those of the values:
+// In MLflow's file store, the name of a file is the name of the value in it:
 //
 //	mlruns/<experiment>/<run>/metrics/train/loss    1700000000000 0.8741154670715332 49
 //	mlruns/<experiment>/<run>/params/n_gpus         4
 //	mlruns/<experiment>/<run>/tags/mlflow.runName   sunny-1
 //
 // A line of a metric contains a time in milliseconds since 1970, a value, and a step, which old
-// versions do not write. The folder of a run is named by 32 hexadecimal digits. Its params and tags
-// become settings.
+// versions omit. The name of a run's folder is 32 hexadecimal digits. Params and tags become
+// settings of the run.
 const (
 	mlflowMetricKind  = "MLflow metrics"
 	mlflowSettingKind = "MLflow settings"
 )
 
-// maxMLflowSetting is the largest size of a file of a setting in bytes.
+// maxMLflowSetting is the maximum size in bytes of a file that contains a parameter or a tag.
 const maxMLflowSetting = 16 << 20
 
 type mlflowPlace struct {
@@ -36,7 +36,8 @@ type mlflowPlace struct {
 	experiment string
 }
 
-// parseMLflowPath returns the place of a file in the file store. ok is false for other paths.
+// parseMLflowPath splits the path of a file in the file store into its parts. ok is false if path
+// does not belong to a file store.
 func parseMLflowPath(path string) (p mlflowPlace, ok bool) {
 	names := strings.Split(filepath.ToSlash(record.UncompressedName(path)), "/")
 	for i := len(names) - 3; i >= 0; i-- {

@@ -16,8 +16,8 @@ import (
 // PlainKind is the format of lines with a step and a loss, such as "1 8.049097061157227".
 const PlainKind = "plain loss lines"
 
-// isPlainLossLog reports whether all complete lines of head contain two numbers, and the name of
-// the file or of one of its two innermost folders contains loss or losses.
+// isPlainLossLog reports whether all complete lines of head consist of two numbers, and path
+// satisfies isLossPath.
 func isPlainLossLog(path string, head []byte) bool {
 	if !isLossPath(path) {
 		return false
@@ -59,7 +59,8 @@ func parsePlainLine(line []byte) (step int, v float64, ok bool) {
 	return step, v, !c.Failed && len(c.Rest) == 0 && point
 }
 
-// readPlainLossLog returns record.ErrUnknownFormat if a line is not a step and a loss.
+// readPlainLossLog reads lines with a step and a loss. It returns record.ErrUnknownFormat if any
+// line is something else.
 func readPlainLossLog(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	loss := record.NewCurve("loss", -1, false)
 	last, other := -1, false

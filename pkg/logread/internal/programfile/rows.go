@@ -19,7 +19,7 @@ import (
 
 const rowsKind = "rows of lockstep read"
 
-// IsRows reports whether a file that begins with head is the CSV that lockstep read writes.
+// IsRows reports whether head is the beginning of a CSV file that "lockstep read" wrote.
 func IsRows(head []byte) bool { return bytes.HasPrefix(head, []byte(wholefile.ValuesCSVHeader)) }
 
 // rowsReader reads the CSV that lockstep read writes back into runs with epochs, curves, trials and
@@ -151,7 +151,8 @@ func (run *rowsRun) addPoint(c rowsCell) {
 	run.curves.FindOrAdd([]byte(c.name), c.rank, false).Add(int64(step), c.value, 0)
 }
 
-// setEpochValue sets the value of an epoch that a row names. It returns false for other names.
+// setEpochValue sets the field of e with the given name in tidy rows. It returns false for an
+// unknown name.
 func setEpochValue(e *runs.Epoch, name string, v float64) bool {
 	isCount := math.Abs(v) < 1<<53
 	switch f := fields.ByName(name); {
@@ -167,7 +168,8 @@ func setEpochValue(e *runs.Epoch, name string, v float64) bool {
 	return true
 }
 
-// setRunValue sets the value of the complete run that a row names. It returns false for other names.
+// setRunValue sets the field of run with the given name in tidy rows. It returns false for an
+// unknown name.
 func setRunValue(run *runs.Run, name string, v float64) bool {
 	info := &run.Info
 	switch name {

@@ -123,7 +123,7 @@ type studyReader struct {
 	epochs  record.RankEpochs
 }
 
-// lastValue returns a column's value in the last good row, or NaN.
+// lastValue returns the value in the given column of the last valid row, or NaN if there is none.
 func (s *studyReader) lastValue(column string) float64 {
 	i := slices.Index(s.columns, column)
 	if i < 1 || s.row == nil {

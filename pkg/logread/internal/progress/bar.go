@@ -24,9 +24,10 @@ type Bar struct {
 // IsFinished reports whether all iterations are done.
 func (b *Bar) IsFinished() bool { return b.Total > 0 && b.Done == b.Total }
 
-// PreciseSeconds returns the elapsed time in seconds: the iterations divided by the rate, which has more
-// digits than the elapsed time, if the two agree, and otherwise the elapsed time in whole seconds. The
-// rate is rounded, so the elapsed time, from which tqdm has removed the fraction, bounds the result.
+// PreciseSeconds returns the elapsed time in seconds. The bar shows it only in whole seconds, so
+// PreciseSeconds divides the iterations by the rate, which has more digits. If the two disagree, it
+// returns the whole seconds. Since tqdm rounds the rate and truncates the elapsed time, the result
+// is limited to the range that the elapsed time allows.
 func (b *Bar) PreciseSeconds() float64 {
 	s := b.Done / b.Rate
 	if s >= 0.99*b.Seconds && s <= 1.01*(b.Seconds+1) {
@@ -35,7 +36,8 @@ func (b *Bar) PreciseSeconds() float64 {
 	return b.Seconds
 }
 
-// ParseBar parses a progress bar. ok is false without a known number of iterations.
+// ParseBar parses a progress bar. ok is false if the line is not a bar or the total number of
+// iterations is unknown.
 func ParseBar(line []byte) (b Bar, ok bool) {
 	percent := bytes.Index(line, []byte("%|"))
 	begin := max(percent, 0)
@@ -72,7 +74,7 @@ func parseRate(text []byte) float64 {
 	return rate
 }
 
-// readMultiple reads a number that a letter for a multiple may follow, as in 1.20k.
+// readMultiple reads a number with an optional SI prefix, as in 1.20k.
 func readMultiple(c *scan.Cursor) float64 {
 	v := c.ReadFloat()
 	if factor := scan.SIPrefixFactor(c.Rest[:min(len(c.Rest), 1)]); factor > 0 {
@@ -81,7 +83,7 @@ func readMultiple(c *scan.Cursor) float64 {
 	return v
 }
 
-// readClock reads [days, ][hours:]minutes:seconds and returns seconds.
+// readClock reads a time of the form [days, ][hours:]minutes:seconds, and returns it in seconds.
 func readClock(c *scan.Cursor) float64 {
 	total := float64(c.ReadInteger())
 	for c.Accept(":") {

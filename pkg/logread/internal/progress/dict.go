@@ -16,7 +16,7 @@ type DictEntry struct {
 // DictEntries contains the entries of a dictionary.
 type DictEntries []DictEntry
 
-// Value returns the value of the first entry with a key, or NaN.
+// Value returns the first value with the given key, or NaN if there is none.
 func (e DictEntries) Value(key string) float64 {
 	for i := range e {
 		if string(e[i].Key) == key {

@@ -41,8 +41,8 @@ func NextMeter(text []byte) (m Meter, rest []byte, ok bool) {
 	return m, c.Rest, separated && !c.Failed
 }
 
-// continuesName reports whether another word of a name follows the blank at the beginning of text,
-// as in "max mem:".
+// continuesName reports whether text, which begins with a blank, continues with another word of the
+// same name, as in "max mem:".
 func continuesName(text []byte) bool {
 	if len(text) < 2 || !scan.IsLetter(text[1]) {
 		return false

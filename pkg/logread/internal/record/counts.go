@@ -34,10 +34,10 @@ func ConfigNumber(c map[string]any, keys ...string) (v float64, ok bool) {
 	return 0, false
 }
 
-// Set sets a setting of a run.
+// Set stores a setting in info.Config.
 func Set(info *runs.Info, key string, v any) { Put(&info.Config, key, v) }
 
-// Put sets a value of a map, which may be nil.
+// Put stores v in *m, and creates the map if it is nil.
 func Put[K comparable, V any](m *map[K]V, key K, v V) {
 	if *m == nil {
 		*m = map[K]V{}
@@ -99,7 +99,8 @@ func ModelKeys() []string {
 	return []string{"model", "arch", "architecture", "model_name", "model_name_or_path", "network", "backbone"}
 }
 
-// BatchKeys returns the names of settings with a batch size, first those that state it per worker.
+// BatchKeys returns the names of settings that may contain the batch size, in order of precedence.
+// Batch sizes per worker come first.
 func BatchKeys() []string {
 	return []string{
 		"per_device_train_batch_size", "batch_size_per_gpu", "batch-size-per-gpu", "local_batch_size", "micro_batch_size",

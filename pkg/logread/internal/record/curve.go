@@ -86,8 +86,8 @@ func (c *Curve) Finish(r *Report) runs.Curve {
 	return c.Curve
 }
 
-// RemovePointsFrom removes the points of a curve at and after a step, which a session that restarts
-// there logs again (as tensorboard/backend/event_processing does on SessionLog.START).
+// RemovePointsFrom removes the points of c at and after step. A session that restarts there logs
+// them again; TensorBoard also removes them (SessionLog.START in backend/event_processing).
 func RemovePointsFrom(c *runs.Curve, step int64) {
 	n := 0
 	for i, s := range c.Steps {
@@ -102,7 +102,8 @@ func RemovePointsFrom(c *runs.Curve, step int64) {
 	c.Steps, c.Values, c.Times = c.Steps[:n], c.Values[:n], c.Times[:min(n, len(c.Times))]
 }
 
-// ContinueCurve appends the points of next to a curve, and removes those that next has again.
+// ContinueCurve appends the points of next to c. It first removes the points of c at and after the
+// first step of next.
 func ContinueCurve(c *runs.Curve, next runs.Curve) {
 	if len(next.Steps) > 0 {
 		RemovePointsFrom(c, slices.Min(next.Steps))

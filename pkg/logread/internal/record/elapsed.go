@@ -8,10 +8,12 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// ElapsedTimes contains the times since the start of a run at the ends of its epochs, by their numbers in the log.
+// ElapsedTimes maps the number of an epoch in the log to the time at its end, in seconds since the
+// start of the run.
 type ElapsedTimes map[int]struct{ position, seconds float64 }
 
-// Add stores the time at a position in epochs. The last position of an epoch counts.
+// Add stores the time in seconds since the start of the run. position is the position in the
+// training, in epochs. A later call for the same epoch replaces the time.
 func (l *ElapsedTimes) Add(epoch int, position, seconds float64) {
 	if !IsPlausibleTime(seconds) {
 		return
@@ -22,8 +24,8 @@ func (l *ElapsedTimes) Add(epoch int, position, seconds float64) {
 	(*l)[epoch] = struct{ position, seconds float64 }{position, seconds}
 }
 
-// SetEpochSeconds sets the times of the epochs if none has one. shift is the number of an epoch minus its
-// number in the log.
+// SetEpochSeconds computes the durations of epochs from the elapsed times, unless an epoch already
+// has a duration. shift is the difference between the number of an epoch in epochs and in the log.
 func (l ElapsedTimes) SetEpochSeconds(epochs []runs.Epoch, shift int, report *Report) {
 	if len(l) == 0 || slices.ContainsFunc(epochs, func(e runs.Epoch) bool { return e.Seconds > 0 }) {
 		return
@@ -37,15 +39,16 @@ func (l ElapsedTimes) SetEpochSeconds(epochs []runs.Epoch, shift int, report *Re
 	elapsedToDurations(epochs, func(e *runs.Epoch) float64 { return l[e.Epoch-shift].position + float64(shift) }, false, report)
 }
 
-// ElapsedToDurations replaces the seconds of epochs, which are times since the start, by the times of the
-// epochs. Set maybeResumed if the epochs may be those of a resumed run, whose clock starts with them.
+// ElapsedToDurations converts Epoch.Seconds from times since the start of the run to durations of
+// the epochs. Set maybeResumed if the run may have been resumed, so that its clock started at the
+// first of the epochs.
 func ElapsedToDurations(epochs []runs.Epoch, maybeResumed bool, report *Report) {
 	elapsedToDurations(epochs, func(e *runs.Epoch) float64 { return float64(e.Epoch) }, maybeResumed, report)
 }
 
-// elapsedToDurations implements TakeDifferences. position returns where the epoch ends, in epochs. A
-// difference is divided by the number of epochs if some are not listed. A time that is smaller than
-// the one before shows that the clock started again.
+// elapsedToDurations implements ElapsedToDurations. position returns the end of an epoch, in
+// epochs. If epochs are missing in the list, the difference of two times is divided by the number
+// of epochs in between. If a time is smaller than the previous one, the clock has started again.
 func elapsedToDurations(epochs []runs.Epoch, position func(*runs.Epoch) float64, maybeResumed bool, report *Report) {
 	last, lastAt := 0.0, 0.0
 	for i := range epochs {
@@ -74,8 +77,8 @@ func elapsedToDurations(epochs []runs.Epoch, position func(*runs.Epoch) float64,
 	}
 }
 
-// AddStepTimes derives the curve of step times from a curve of the time since the start, for a run
-// without epochs.
+// AddStepTimes computes a curve of step times from a curve of the time since the start of the run.
+// It does so only for a run without epochs.
 func AddStepTimes(run *runs.Run, report *Report) {
 	elapsed := -1
 	for i, c := range run.Curves {
@@ -102,7 +105,8 @@ func AddStepTimes(run *runs.Run, report *Report) {
 	}
 }
 
-// EpochRates contains the rates of steps by rank and epoch.
+// EpochRates contains the throughput of each epoch, combined from the rates of its steps. The key
+// is the rank and the epoch.
 type EpochRates map[[2]int]*StepRates
 
 // Add adds the rate of a step, and returns the rate of all steps of its epoch so far.

@@ -8,10 +8,11 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// MergeEpochs merges the lists of epochs that the ranks logged into one list. The duration of an epoch
-// is that of the slowest rank. Losses and accuracies are means over the ranks. Rates and sample counts
-// are summed if sumRates is set, because each rank logged its own share; otherwise the first rank's
-// are kept. A sum over only some of the ranks would be too small: it becomes a problem in report.
+// MergeEpochs merges the epochs that each rank logged into one list. The duration of an epoch is
+// the duration on the slowest rank. Losses and accuracies are means over the ranks. If sumRates is
+// set, each rank logged only its own share of the samples, so rates and sample counts are summed;
+// otherwise the values of the first rank are kept. A sum over only some of the ranks would be too
+// small and becomes a problem in report.
 func MergeEpochs(ranks [][]runs.Epoch, sumRates bool, report *Report) []runs.Epoch {
 	ranks = slices.Clone(ranks)
 	withRates := 0 // number of ranks to sum; 0 if the rates are not summed
@@ -124,10 +125,10 @@ func NewUnmeasuredTest() *runs.Test {
 	return &runs.Test{Loss: x, IoU: x, Dice: x, IoUConstant: x, DiceConstant: x, IoUUntrained: x, DiceUntrained: x, Seconds: x}
 }
 
-// Continuation is the relation of the epoch or step numbers of a log to the numbers before them.
+// Continuation states how a sequence of epoch or step numbers relates to the numbers before it.
 type Continuation int
 
-// The relations.
+// The possible continuations.
 const (
 	AnotherRun Continuation = iota // the numbers start again
 	Resumed                        // the numbers go back: the later values replace the earlier ones
@@ -156,8 +157,8 @@ type RankEpochs struct {
 	Index  map[int]int // index in Epochs of each epoch number; nil while Epochs is sorted
 }
 
-// Find returns epoch n, or nil if there is none or r is nil. The pointer is valid until the
-// next epoch is added.
+// Find returns epoch n, or nil if r is nil or has no such epoch. The pointer is valid until an
+// epoch is added.
 func (r *RankEpochs) Find(n int) *runs.Epoch {
 	if r == nil || len(r.Epochs) == 0 {
 		return nil

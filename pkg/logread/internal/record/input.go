@@ -29,7 +29,8 @@ func (in *Input) AddProblem(line int, format string, a ...any) {
 	in.Report.AddProblem(line, format, a...)
 }
 
-// ReadDocument reads the complete content, at most longest bytes, into memory.
+// ReadDocument reads the complete content into memory. It returns an error if the content is longer
+// than longest bytes.
 func (in *Input) ReadDocument(longest int64) ([]byte, error) {
 	var text bytes.Buffer
 	text.Grow(int(min(in.Size, longest)) + bytes.MinRead)
@@ -72,7 +73,7 @@ func (in *Input) ReadObject(longest int64, list string, readElement func(s *scan
 	return members, ok, nil
 }
 
-// SkipLines skips lines that continue the current one.
+// SkipLines skips the given number of lines, which continue the current line.
 func (in *Input) SkipLines(l *scan.LineReader, lines int) {
 	for range lines {
 		l.Next()
@@ -81,7 +82,7 @@ func (in *Input) SkipLines(l *scan.LineReader, lines int) {
 	}
 }
 
-// ReadLines calls use for each line. Blank lines are ignored, and lines that are too long are a problem.
+// ReadLines calls use for each line that is not blank. A line that is too long becomes a problem.
 func (in *Input) ReadLines(use func(l *scan.LineReader, line []byte)) error {
 	l := scan.NewLineReader(in.Reader, in.Size)
 	for line, ok := l.Next(); ok; line, ok = l.Next() {

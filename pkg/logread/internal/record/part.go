@@ -38,16 +38,17 @@ type Part struct {
 	RanksProblem string
 	Resumes      bool // the content states that the run resumes an earlier one
 	SumRates     bool // Epoch.SamplesPerSecond is per rank; the ranks' rates are summed
-	// Files with the same StateOf are states of one run; only the one with the largest State is used.
+	// Parts with the same StateOf are successive states of one run; only the one with the largest
+	// State is used.
 	State   int64
 	StateOf string
 	Report  *Report
-	// Source is the content of a companion file (*events.Parser or *trace.traceFile), from which
-	// the parser's package joins the companions of a folder. It is nil for other files.
+	// Source is the parsed content of a companion file (*events.Parser or *trace.traceFile) or a
+	// job script (*launchline.Script). It is nil for other files.
 	Source any
 }
 
-// EvidenceKind states how a source shows a value.
+// EvidenceKind states how a source shows a value, for example directly or as a lower bound.
 type EvidenceKind int
 
 // The kinds of evidence.
@@ -63,8 +64,8 @@ const (
 // IsStated reports whether the source states the value in some way.
 func (k EvidenceKind) IsStated() bool { return k < AtLeast }
 
-// Evidence is what one source shows about a property that identifies a run. Evidence may be
-// contradictory; package identity decides what counts.
+// Evidence is what one source shows about a property that identifies a run. Several sources may
+// contradict each other; package identity decides which evidence is used.
 type Evidence struct {
 	Property runs.Property
 	Number   int64  // number of workers or nodes, rank, seed or batch size
@@ -81,8 +82,8 @@ func (e Evidence) String() string {
 	return fmt.Sprintf("%s %d", e.Property, e.Number)
 }
 
-// AddEvidence adds what source shows about a number that identifies the run. detail is the text
-// that shows it, such as a command.
+// AddEvidence adds evidence for a numeric property of the run. detail is the text in which it was
+// found, such as a command.
 func (p *Part) AddEvidence(property runs.Property, n int64, kind EvidenceKind, source runs.Source, detail string) {
 	p.Evidence = append(p.Evidence, Evidence{Property: property, Number: n, Kind: kind, Origin: runs.Origin{Source: source, Detail: detail}})
 }

@@ -42,16 +42,17 @@ type Report struct {
 // TemplateUse describes how a template of the user was used in a file.
 type TemplateUse struct {
 	Lines int64 // number of lines that the template matches
-	// If Lines is 0, the line that is nearest to the template: its number (0 if the file has no
-	// line), the beginning of its text without labels, and where it differs.
+	// NearestLine is the number of the line that is most similar to the template. It is set only if
+	// Lines is 0, and is 0 if the file has no line. The following fields contain the beginning of
+	// the line without labels, and where it differs from the template.
 	NearestLine int
 	NearestText string
 	Nearest     template.Mismatch
 	Shadowed    bool // the template matches that line, but an earlier template matches it too
 }
 
-// Add adds the use of the same template in more lines, which follow the given number of lines. It
-// reports whether the nearest line is one of them.
+// Add adds the use of the same template in further lines of the file. before is the number of lines
+// before them. nearer is true if the nearest line is now one of the further lines.
 func (u *TemplateUse) Add(more TemplateUse, before int) (nearer bool) {
 	lines := u.Lines + more.Lines
 	if nearer = more.NearestLine > 0 && (u.NearestLine == 0 || more.Nearest.Matched > u.Nearest.Matched); nearer {
@@ -121,7 +122,8 @@ func (r *Report) AddAssumptionOnce(format string, a ...any) {
 	}
 }
 
-// Problems returns the problems of the file. The last one counts those that were not kept.
+// Problems returns the problems of the file. If there were too many to keep, the last one states
+// how many more there were.
 func (r *Report) Problems() []runs.Problem {
 	if r.UnusedMore == 0 {
 		return r.Unused

@@ -70,8 +70,8 @@ func (p *Part) hasProblemAt(line int) bool {
 	return slices.ContainsFunc(p.Report.Problems(), func(x runs.Problem) bool { return x.Line == line })
 }
 
-// removeImpossiblePoints removes the points that cannot be durations or rates from such a curve,
-// and adds a problem that names the first.
+// removeImpossiblePoints removes the points with impossible values from c if c is a curve of
+// durations or rates. It adds one problem, which names the first removed point.
 func (p *Part) removeImpossiblePoints(c *runs.Curve) {
 	if !timeNamePattern.MatchString(c.Name) || !slices.ContainsFunc(c.Values, func(v float64) bool { return !IsPlausibleTime(v) }) {
 		return
@@ -102,8 +102,8 @@ func MeanAndSpread(v []float64) (mean, spread float64) {
 	return mean, math.Sqrt(spread)
 }
 
-// SlurmStatus returns the status of a job's run from its state and exit code, and the reason if the
-// job did not complete.
+// SlurmStatus converts a Slurm job state and exit code to the status of the job's run. why is the
+// reason if the job did not complete.
 func SlurmStatus(state, exit string) (status, why string) {
 	word, _, _ := strings.Cut(state, " ")
 	switch word {

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// EncodeMessage returns a protobuf message of encoded fields.
+// EncodeMessage concatenates encoded fields into a protobuf message.
 func EncodeMessage(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
 // EncodeBytesField encodes a field of type bytes, string or message.

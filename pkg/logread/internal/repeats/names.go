@@ -54,8 +54,8 @@ func nameDifferences(all []*runs.Run) (found []Difference) {
 
 const missingWordsLabel = "no words"
 
-// namePaths returns the elements of each run's path, without the file's extension, and the name of
-// a run in a table; nil for a run folder and a run in memory.
+// namePaths returns, for each run, the elements of its path without the file's extension, followed
+// by the name of the run in a table. The path of a run folder or of a run in memory is nil.
 func namePaths(all []*runs.Run) [][]string {
 	paths := make([][]string, len(all))
 	for i, r := range all {
@@ -79,8 +79,8 @@ func namePaths(all []*runs.Run) [][]string {
 	return paths
 }
 
-// commonPrefixLength returns the number of common first elements of all paths, so that at least one
-// element of each path remains.
+// commonPrefixLength returns how many first elements all paths have in common, but at most so many
+// that one element of each path remains.
 func commonPrefixLength(paths [][]string) int {
 	n := -1
 	var first []string
@@ -130,8 +130,9 @@ func isRunNumbering(all []*runs.Run, key string, labels [][]names.Label) bool {
 	return mayCount && found[0] <= 1 && found[len(found)-1]-found[0] == len(found)-1
 }
 
-// CommonPattern returns a pattern of file names (see logread.ParsePattern) that matches the files of all
-// runs, with a * for what differs in the last path elements, or "" if there is none, as for run folders.
+// CommonPattern returns a pattern of file names (see logread.ParsePattern) that matches the files
+// of all runs. It contains a * where the last path elements differ. It is empty if no pattern
+// matches, as for run folders.
 func CommonPattern(all []*runs.Run) string {
 	var paths [][]string
 	for _, r := range all {
@@ -161,7 +162,8 @@ func CommonPattern(all []*runs.Run) string {
 	return text
 }
 
-// commonNamePattern returns the name if all are equal, and otherwise their common beginning and end around a *.
+// commonNamePattern returns a pattern that matches all of the names: the name if all are equal, and
+// otherwise their common prefix, a *, and their common suffix.
 func commonNamePattern(all []string) string {
 	first := all[0]
 	if !slices.ContainsFunc(all, func(n string) bool { return n != first }) {
@@ -183,15 +185,15 @@ func commonNamePattern(all []string) string {
 	return first[:begin] + "*" + first[len(first)-end:]
 }
 
-// repeatNumber matches seeds and other numbers in a name.
+// repeatNumber matches a number in a name, including the word seed before it.
 var repeatNumber = regexp.MustCompile(`(?i)(seed[-_=]?)?[0-9]+`)
 
 // repeatFolder matches a folder name that shows only the seed or the repeat.
 var repeatFolder = regexp.MustCompile(`(?i)^(seed|rep|repeat|repetition|trial)[-_=]?[0-9]+$`)
 
-// RepeatPath returns the path of a run with its seeds and repeat numbers replaced: runs with equal
-// RepeatPaths are repeats by their names. It omits folders of repeats, because the first repeat may
-// lie beside them, and is empty for one of several runs of a file.
+// RepeatPath returns the path of a run with a placeholder for seeds and repeat numbers. Runs with
+// the same RepeatPath are repeats of each other. RepeatPath omits folders for repeats, because the
+// first repeat may be in the folder above. It is empty if the file has several runs.
 func RepeatPath(r *runs.Run) string {
 	const longest = 3 // digits; longer numbers are those of jobs
 	if r.Dir != r.File {

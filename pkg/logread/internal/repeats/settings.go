@@ -19,25 +19,25 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Difference is a property in which runs may differ.
+// Difference is a property whose values may distinguish runs.
 type Difference struct {
 	Name   string              // in sentences
 	Values []string            // one per run; empty if unknown
 	Label  func(string) string // returns the words for a value in the name of a series
-	// Scaled, if not nil, is another form of the property, which may be constant over worker counts
-	// where Values are not.
+	// Scaled, if not nil, expresses the property in another way, such as per worker. Its values may
+	// be equal at all worker counts where Values differ.
 	Scaled *Difference
 	// Words is set if the values are words in names, InFolder if in names of folders.
 	Words, InFolder bool
 }
 
-// Of returns the differences between runs, in the order in which they count.
+// Of returns the properties by which runs may differ, in order of precedence.
 func Of(all []*runs.Run) []Difference {
 	return slices.Concat(textDifferences(all), numberDifferences(all), settingDifferences(all), nameDifferences(all))
 }
 
-// IsRunFolder reports whether run.json states what identifies the run, so that its names and settings
-// do not.
+// IsRunFolder reports whether r is from a run folder. There, run.json identifies the run, so names
+// and settings are not compared.
 func IsRunFolder(r *runs.Run) bool { return r.Info.Schema > 0 || r.Kind == "run folder" }
 
 // textDifferences returns the differences in the model, the mode, and the unit of the throughput.
@@ -61,8 +61,8 @@ type numericProperty struct {
 	tolerance           float64 // relative difference of numbers that count as equal
 }
 
-// sampleTolerance is the relative difference of equal sample counts: programs round them, or
-// a rank's last line is missing.
+// sampleTolerance is the relative difference up to which sample counts are taken as equal. Programs
+// round them, or the last line of a rank is missing.
 const sampleTolerance = 0.005
 
 // numericProperties returns the numeric properties in which repeats must agree.
@@ -132,7 +132,8 @@ func numberDifferences(all []*runs.Run) (found []Difference) {
 	return found
 }
 
-// modelOf returns the model in a run's configuration: a name, or its settings as JSON, or "".
+// modelOf returns the model in the configuration of a run: its name, or its settings as JSON. It
+// returns "" if the model is unknown.
 func modelOf(r *runs.Run) string {
 	for _, key := range record.ModelKeys() {
 		switch v := r.Info.Config[key].(type) {
@@ -146,7 +147,8 @@ func modelOf(r *runs.Run) string {
 	return ""
 }
 
-// labelModel returns the words for a model; it has a number if its settings are too long for a name.
+// labelModel returns the label of a model in the name of a series. v is the name of the model, or a
+// number if its settings are too long for a name.
 func labelModel(v string) string {
 	if _, err := strconv.Atoi(v); err == nil {
 		return "model " + v
@@ -178,8 +180,8 @@ func samplesPerEpoch(r *runs.Run) float64 {
 	return float64(cmp.Or(best, r.Info.SamplesPerEpoch))
 }
 
-// settingDifferences returns the differences in the commands' options, for which an absent option is known
-// too, and in other settings that are no measurements.
+// settingDifferences compares the options in the runs' commands, where a missing option is a value
+// too, and other settings that are not measured values.
 func settingDifferences(all []*runs.Run) (found []Difference) {
 	options, settings := make([]map[string]string, len(all)), make([]map[string]string, len(all))
 	keys := map[string]bool{} // whether the setting is an option
@@ -235,11 +237,13 @@ func settingDifferences(all []*runs.Run) (found []Difference) {
 	return found
 }
 
-// maxSettingDigits is the length of the longest number that is taken as a setting.
+// maxSettingDigits is the maximum length of a number that counts as a setting and not as a measured
+// value.
 const maxSettingDigits = 5
 
-// isSetting reports whether a setting may separate runs: its name is no place, time or name and is not
-// compared otherwise, a number is no measurement, and a text is no path, address, date or long text.
+// isSetting reports whether a setting may distinguish runs. It returns false if the name of the
+// setting refers to a place, a time or a name, or if another function compares it. It also returns
+// false if the value is a measured number, a path, an address, a date or a long text.
 func isSetting(name, value string) bool {
 	const longest = 64
 	_, err := strconv.ParseFloat(value, 64)

@@ -19,7 +19,7 @@ import (
 	"lockstep/pkg/logread/internal/template"
 )
 
-// FileName is the name of a file with rules. logread.FileName describes its content.
+// FileName is the name of a rules file. logread.RulesFile documents its content.
 const FileName = "lockstep-logs.yaml"
 
 const (
@@ -87,7 +87,8 @@ func parse(path string, text []byte) (*Rules, error) {
 	return r, nil
 }
 
-// lineOfItem returns the line of an item of the list with a key, or of the key if the list is an alias.
+// lineOfItem returns the line of an item in the list with the given key. If the list is a YAML
+// alias, it returns the line of the key.
 func lineOfItem(doc *yaml.Node, key string, index int) int {
 	top := doc.Content[0]
 	for i := 0; i+1 < len(top.Content); i += 2 {
@@ -108,11 +109,12 @@ type Finder struct {
 	before   map[string]*Rules // those before Invalidate
 }
 
-// Invalidate makes the finder read the files again. Rules of unchanged files keep their pointers.
+// Invalidate makes the finder read the rules files again. If a file is unchanged, Find returns the
+// same pointer as before.
 func (f *Finder) Invalidate() { f.before, f.byFolder = f.byFolder, nil }
 
-// Find returns the rules for the files in dir, or nil. root is the path that is read, or the folder
-// of the file that is read.
+// Find returns the rules that apply to the files in dir, or nil if there are none. root is the path
+// that the user named, or its folder if it is a file.
 func (f *Finder) Find(dir, root string) (*Rules, error) {
 	at, err := filepath.Abs(dir)
 	if err != nil {
@@ -136,8 +138,8 @@ func (f *Finder) Find(dir, root string) (*Rules, error) {
 	}
 }
 
-// of returns the rules of one folder, or nil. dir is the log's folder as the caller named it, for
-// messages.
+// of returns the rules in a folder, or nil if it has none. dir is the name of the log's folder in
+// messages, as the caller wrote it.
 func (f *Finder) of(folder, dir string) (*Rules, error) {
 	if r, ok := f.byFolder[folder]; ok {
 		return r, nil

@@ -14,9 +14,9 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// Save adds the rules in r to the file [FileName] in the folder dir, which must exist, and
-// returns its path. Other content of the file stays, and rules that it has are not added again. If
-// nothing is missing, Save does not write the file. It does not check the rules.
+// Save adds the rules in r to the file [FileName] in the folder dir, which must exist, and returns
+// its path. It keeps other content of the file and does not add rules that the file already has. If
+// there is nothing to add, Save does not write the file. Save does not check the rules.
 func Save(dir string, r FileContent) (path string, err error) {
 	path = filepath.Join(dir, FileName)
 	text, err := safeopen.ReadFile(dir, path, MaxBytes)
@@ -41,8 +41,8 @@ type ruleList struct {
 	items []string
 }
 
-// addRules adds to text, the content of a file with rules, those that it lacks. Comments and other
-// keys stay.
+// addRules adds the rules in lists to text, the content of a rules file, and returns the new
+// content. It keeps comments and other keys, and does not add rules that text already has.
 func addRules(text []byte, lists []ruleList) ([]byte, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {
@@ -76,7 +76,8 @@ func addRules(text []byte, lists []ruleList) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// addRuleList adds the items of a list that the mapping top lacks, and returns their number.
+// addRuleList adds to the mapping top the items of l that it does not have yet. It returns how many
+// it added.
 func addRuleList(top *yaml.Node, l ruleList) (added int, err error) {
 	var list *yaml.Node
 	for i := 0; i+1 < len(top.Content); i += 2 {

@@ -16,8 +16,8 @@ type Cell struct {
 // ErrQuote is the error for a quoted cell that does not end in its line.
 var ErrQuote = errors.New(`read the row as CSV: extraneous or missing " in quoted-field`)
 
-// AppendCells appends the cells of a row, which may be quoted as in RFC 4180, to cells. If trim is
-// set, blanks at their ends are removed.
+// AppendCells splits a row into cells and appends them to cells. Cells may be quoted as in RFC
+// 4180. If trim is set, blanks at both ends of each cell are removed.
 func AppendCells(cells []Cell, row []byte, delimiter byte, trim bool) ([]Cell, error) {
 	for {
 		cells = slices.Grow(cells, 1)
@@ -69,8 +69,8 @@ func AppendCells(cells []Cell, row []byte, delimiter byte, trim bool) ([]Cell, e
 	}
 }
 
-// unquote returns the cell after an opening quote, and the text after its closing quote. Two quotes
-// in the cell are one.
+// unquote parses a quoted cell. text begins after the opening quote; rest begins after the closing
+// quote. Two quotes within the cell stand for one.
 func unquote(text []byte) (cell, rest []byte, err error) {
 	i := bytes.IndexByte(text, '"')
 	if i < 0 {
@@ -95,9 +95,10 @@ func unquote(text []byte) (cell, rest []byte, err error) {
 // maxJoinedBytes is the number of bytes after a line in which the end of its last cell is searched.
 const maxJoinedBytes = 1 << 14
 
-// JoinRow returns the row that begins with line and whose last, quoted cell continues on the following
-// lines, and the number of these lines, which it does not consume. err is split's error for line. The
-// number is 0 if err is not ErrQuote, or if split fails for each longer row. JoinRow makes line invalid.
+// JoinRow returns a row whose last, quoted cell continues on the following lines. line is its first
+// line, and err is the error that split returned for it. lines is the number of following lines
+// that belong to the row, which JoinRow does not consume. It is 0 if err is not ErrQuote, or if
+// split accepts none of the longer rows. JoinRow invalidates line.
 func (l *LineReader) JoinRow(line []byte, split func(row []byte) error, err error) (row []byte, lines int) {
 	if !errors.Is(err, ErrQuote) {
 		return nil, 0

@@ -18,7 +18,7 @@ func ParseClock(text []byte) (seconds float64, ok bool) {
 	return seconds, ok && seconds > 0
 }
 
-// WithDecimalPoints returns text with a point for each comma between digits.
+// WithDecimalPoints returns text with each comma between two digits replaced by a point.
 func WithDecimalPoints(text []byte) []byte {
 	if bytes.IndexByte(text, ',') < 0 {
 		return text
@@ -73,7 +73,7 @@ func SecondsPerUnit(word []byte) float64 {
 	return 0
 }
 
-// SIPrefixFactor returns the factor of the letter of a multiple, or 0.
+// SIPrefixFactor returns the factor of an SI prefix such as k or M, or 0 for other words.
 func SIPrefixFactor(word []byte) float64 {
 	if len(word) != 1 {
 		return 0
@@ -89,7 +89,8 @@ func SIPrefixFactor(word []byte) float64 {
 	return 0
 }
 
-// Scale returns v times the factor of a unit. It divides by multiples of ten, so that 13 ms is 0.013.
+// Scale returns v times factor. If factor is less than 1, it divides by the inverse, so that 13 ms
+// is exactly 0.013.
 func Scale(v, factor float64) float64 {
 	if factor < 1 {
 		return v / math.Round(1/factor)
@@ -117,7 +118,9 @@ func ParseDuration(text []byte) (seconds float64, ok bool) {
 	return seconds, end == len(text)
 }
 
-// ReadRestOfTime reads the unit of a time, or the rest of a time such as 1:02:03, 3m12s or 1 day, 2:03:04.
+// ReadRestOfTime completes a time whose first number v ends at index at of line. The rest is a
+// unit, or the remainder of a time such as 1:02:03, 3m12s or 1 day, 2:03:04. It returns the time in
+// seconds and the index after it. If mayHaveBlank is set, a blank may precede the unit.
 func ReadRestOfTime(line []byte, at int, v float64, mayHaveBlank bool) (float64, int) {
 	if line[at] == ':' {
 		return readRestOfClock(line, at, v)
@@ -159,7 +162,8 @@ func ReadRestOfTime(line []byte, at int, v float64, mayHaveBlank bool) (float64,
 	}
 }
 
-// readRestOfClock reads the rest of a time such as 1:02:03.5 or 12:30, whose first number is v.
+// readRestOfClock completes a time such as 1:02:03.5 or 12:30, whose first number v ends at index
+// at of line. It returns the time in seconds and the index after it.
 func readRestOfClock(line []byte, at int, v float64) (float64, int) {
 	if v < 0 || v != math.Trunc(v) {
 		return v, at

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ParseFloat parses text as a number. It returns false if text is not exactly one number.
+// ParseFloat parses text, which must consist of exactly one number. The bool is false otherwise.
 func ParseFloat(text []byte) (float64, bool) {
 	if v, n := ParseDecimal(text); n == len(text) && n > 0 {
 		return v, true
@@ -94,7 +94,8 @@ func (c *Cursor) ReadFloat() float64 {
 	return v
 }
 
-// startsExponent reports whether b, after the letter e of a number, begins with an exponent.
+// startsExponent reports whether b, the text after the letter e in a number, begins with an
+// exponent.
 func startsExponent(b []byte) bool {
 	return len(b) > 0 && (IsDigit(b[0]) || len(b) > 1 && (b[0] == '-' || b[0] == '+') && IsDigit(b[1]))
 }

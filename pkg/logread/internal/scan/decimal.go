@@ -13,8 +13,9 @@ import (
 // fullMantissa is the smallest mantissa of 19 digits. With one more digit, it may not fit into 64 bits.
 const fullMantissa = 1e18
 
-// ParseDecimal parses the number at the beginning of b, with optional sign, point and exponent, and
-// returns its length n, which is 0 if there is none or only strconv can parse it.
+// ParseDecimal parses the number at the beginning of b, with optional sign, point and exponent. n
+// is its length in bytes. n is 0 if b does not begin with a number, or if only strconv can parse
+// the number.
 func ParseDecimal(b []byte) (v float64, n int) {
 	negative := len(b) > 0 && b[0] == '-'
 	if negative || len(b) > 0 && b[0] == '+' {
@@ -79,16 +80,17 @@ func ParseDecimal(b []byte) (v float64, n int) {
 
 var wholePowersOfTen = [8]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
 
-// parseEightDigits returns the number with the eight decimal digits in text, of which the first is the lowest byte. It joins
-// neighboring digits, then pairs, then groups of four.
+// parseEightDigits parses eight decimal digits. The lowest byte of text is the first digit. It
+// combines neighboring digits, then pairs, then groups of four.
 func parseEightDigits(text uint64) uint64 {
 	text = 10*text + text>>8
 	const pairs = 0x000000ff000000ff
 	return (text&pairs*(100+1000000<<32) + text>>16&pairs*(1+10000<<32)) >> 32
 }
 
-// cutExponent parses the exponent at the beginning of b, after the digits of a number, and returns
-// its length with the letter: 0 if there is none, or -1 if only strconv can parse the number.
+// cutExponent parses the exponent at the beginning of b, which follows the digits of a number.
+// length includes the letter e. It is 0 if there is no exponent, and -1 if only strconv can parse
+// the number.
 func cutExponent(b []byte) (exponent, length int) {
 	switch b[0] {
 	case 'e', 'E':
@@ -137,10 +139,10 @@ var powerOfTenReciprocals = [...]uint64{
 // powerOfTenLeadingZeros[i] is the number of leading zero bits of 10^i in a uint64.
 var powerOfTenLeadingZeros = [...]int{63, 60, 57, 54, 50, 47, 44, 40, 37, 34, 30, 27, 24, 20, 17, 14, 10, 7, 4, 0}
 
-// divideByReciprocal returns the float64 nearest to mantissa / 10^power, for mantissas from 2^53
-// and powers from 0 to 19, or 0 if the rounding is uncertain or the power is another one. The first
-// 64 bits of the product with the reciprocal's first 64 bits are at most two below those of the
-// quotient (after Lemire, Number Parsing at a Gigabyte per Second, 2021).
+// divideByReciprocal returns the float64 nearest to mantissa / 10^power, for a mantissa of at least
+// 2^53 and a power from 0 to 19. It returns 0 if the rounding is uncertain or the power is outside
+// this range. The first 64 bits of the product with the truncated reciprocal are at most two below
+// the first 64 bits of the quotient (after Lemire, Number Parsing at a Gigabyte per Second, 2021).
 func divideByReciprocal(mantissa uint64, power int) float64 {
 	switch {
 	case mantissa < 1<<53 || power < 0 || power >= len(powerOfTenReciprocals):

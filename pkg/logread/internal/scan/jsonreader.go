@@ -21,7 +21,7 @@ type JSONReader struct {
 // ErrTruncated is the error for a document that ends too early.
 var ErrTruncated = errors.New("the file ends inside the JSON document")
 
-// NewJSONReader returns a reader of the document in r.
+// NewJSONReader returns a JSONReader that reads one document from r.
 func NewJSONReader(r io.Reader) *JSONReader {
 	return &JSONReader{r: r, buf: make([]byte, 0, readBytes)}
 }
@@ -104,7 +104,8 @@ func (s *JSONReader) ParseObject(maxBytes int, parse func(o *ObjectIterator)) (t
 	return text, s.object.Bad, err
 }
 
-// readValue implements ReadValue. length returns what ValueLength does.
+// readValue implements ReadValue. length returns the length of the value at the beginning of text,
+// or 0 if it is incomplete, as ValueLength does.
 func (s *JSONReader) readValue(maxBytes int, length func(text []byte) int) ([]byte, error) {
 	switch c := s.NextNonSpace(); c {
 	case 0, ',', ':', ']', '}':
@@ -138,7 +139,8 @@ func (s *JSONReader) readValue(maxBytes int, length func(text []byte) int) ([]by
 	}
 }
 
-// Unread makes the last n bytes of what Next or ReadValue has returned the next ones again.
+// Unread returns the last n bytes from NextNonSpace or ReadValue to the document, so that they are
+// read again.
 func (s *JSONReader) Unread(n int) { s.pos -= n }
 
 const maxKeyBytes = 1 << 12
@@ -195,8 +197,8 @@ func (s *JSONReader) ReadList(read func(c byte) error) error {
 	}
 }
 
-// unexpectedByteError returns the error for c where the text want is expected, or ErrTruncated if c is 0,
-// the end of the document.
+// unexpectedByteError returns an error that says that c was read where want was expected. If c is
+// 0, the document has ended, and it returns ErrTruncated.
 func unexpectedByteError(c byte, want string) error {
 	if c == 0 {
 		return ErrTruncated

@@ -18,8 +18,9 @@ type LineReader struct {
 	Number  int  // number of the line that Next returned, from 1
 	Ended   bool // the line ended with a newline
 	TooLong bool // the line was longer than MaxLine
-	// KeepLast is set by the caller if only the text after a line's last \r or \b counts, as a
-	// terminal shows a progress bar. Such a line may be longer than MaxLine: its beginning is dropped.
+	// KeepLast is set if only the text after a line's last \r or \b is used, as a terminal shows a
+	// progress bar. Such a line may be longer than MaxLine, since its beginning is dropped. The
+	// caller sets it before the first call of Next.
 	KeepLast bool
 	// Overwritten, if not nil, is called with each beginning of a line that KeepLast drops. The
 	// text is valid until the next call of Next.
@@ -47,7 +48,7 @@ func NewLineReader(r io.Reader, size int64) *LineReader {
 	return l
 }
 
-// lineSource is what the buffer of a LineReader reads.
+// lineSource is the underlying reader of a LineReader's buffer.
 type lineSource struct {
 	io.Reader
 	l *LineReader
@@ -95,13 +96,14 @@ func (l *LineReader) Next() ([]byte, bool) {
 	return line, true
 }
 
-// skipRead removes the lines that Next has returned from the buffer.
+// skipRead discards from the buffer the text that Next has returned.
 func (l *LineReader) skipRead() {
 	_, _ = l.buffer.Discard(l.read)
 	l.ahead, l.read = nil, 0
 }
 
-// readLong returns a line that begins with the content of the buffer.
+// readLong reads a line that is longer than the buffer. begin is the part of it that the buffer
+// contains.
 func (l *LineReader) readLong(begin []byte) (line []byte, err error) {
 	l.long = append(l.long[:0], begin...)
 	for err = bufio.ErrBufferFull; errors.Is(err, bufio.ErrBufferFull); {
@@ -139,9 +141,10 @@ func (l *LineReader) Peek(n int) []byte {
 	return text
 }
 
-// EstimateRemaining extrapolates from n values in the bytes already read to the number of values that
-// remain, for which the caller allocates memory. The size may be wrong, so the result is at most 15 n
-// for small n and 255 n for large n; it is n if the size is unknown. It is always at least 16.
+// EstimateRemaining estimates how many values follow, if the bytes read so far contained n values.
+// The caller allocates memory for this number. Because the stated size of the text may be wrong,
+// the result is limited to 15 n for small n and 255 n for large n. It is n if the size is unknown,
+// and always at least 16.
 func (l *LineReader) EstimateRemaining(n int) int {
 	more := n
 	if taken := l.bytesRead - int64(l.buffer.Buffered()-l.read); l.size > taken && taken > 0 {

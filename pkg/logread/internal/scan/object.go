@@ -17,8 +17,9 @@ type ObjectIterator struct {
 	Bad    bool   // the text is not a complete object
 }
 
-// NextKey returns the key of the next member, without quotes and undecoded. ok is false after the
-// last member or if the object is malformed, which sets Bad. Value or Number must read the value.
+// NextKey advances to the next member and returns its key without quotes, undecoded. The caller
+// must then read the value with Value or Number. ok is false after the last member, or if the
+// object is malformed, which sets Bad.
 func (o *ObjectIterator) NextKey() (key []byte, ok bool) {
 	switch c := o.peek(); {
 	case c == '}' && o.begun:
@@ -56,8 +57,8 @@ func (o *ObjectIterator) NextKey() (key []byte, ok bool) {
 	return key, true
 }
 
-// SkipTo skips text, which NextKey has skipped at the same place of another object, and reports
-// whether the object continues with it.
+// SkipTo skips text if the object continues with it, and reports whether it does. text is what
+// NextKey skipped at the same place in another object.
 func (o *ObjectIterator) SkipTo(text []byte) bool {
 	if !bytes.HasPrefix(o.Text[o.at:], text) {
 		return false
@@ -76,8 +77,8 @@ func (o *ObjectIterator) Value() (value []byte, ok bool) {
 	return value, n > 0
 }
 
-// Number returns the number after a key. ok is false if the value is no plain number; then Value
-// returns it.
+// Number returns the number after a key. If the value is not a plain number, ok is false and the
+// caller can read it with Value.
 func (o *ObjectIterator) Number() (v float64, ok bool) {
 	v, n := ParseDecimal(o.Text[o.at:])
 	if end := o.at + n; n > 0 && end < len(o.Text) && valueTerminators[o.Text[end]] {
@@ -87,7 +88,7 @@ func (o *ObjectIterator) Number() (v float64, ok bool) {
 	return 0, false
 }
 
-// Members iterates over the keys and values of the members.
+// Members iterates over the remaining members and yields their keys and values.
 func (o *ObjectIterator) Members() iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		for key, ok := o.NextKey(); ok; key, ok = o.NextKey() {
@@ -125,8 +126,8 @@ func stringLength(b []byte) int {
 	return 0
 }
 
-// ValueLength returns the length of the value at the beginning of b, or 0 if there is none or it is
-// incomplete.
+// ValueLength returns the length of the JSON value at the beginning of b. It returns 0 if there is
+// no value or the value is incomplete.
 func ValueLength(b []byte) int {
 	if len(b) == 0 {
 		return 0
@@ -162,8 +163,9 @@ func ValueLength(b []byte) int {
 	return len(b)
 }
 
-// valueTerminators is set for the characters that end a value that is neither a string nor in brackets. Quotes and opening
-// brackets do so that the brackets of an object that NextKey accepts are in pairs, as ValueLength counts them.
+// valueTerminators contains the characters that end a value other than a string, object or list.
+// Quotes and opening brackets are included so that brackets are paired in every object that NextKey
+// accepts, as ValueLength assumes.
 var valueTerminators = [256]bool{',': true, '}': true, ']': true, ' ': true, '\t': true, '\n': true, '\r': true, '"': true, '{': true, '[': true}
 
 // Unquote returns the undecoded content of a JSON string, or any other value unchanged.
@@ -177,7 +179,7 @@ func Unquote(value []byte) []byte {
 // ParseJSONFloat parses a JSON number, or a JSON string that contains a number.
 func ParseJSONFloat(value []byte) (float64, bool) { return ParseFloat(Unquote(value)) }
 
-// JSONFloat is like ParseJSONFloat, and returns NaN for any other value.
+// JSONFloat is like ParseJSONFloat, but returns NaN if the value is not a number.
 func JSONFloat(value []byte) float64 {
 	if v, ok := ParseJSONFloat(value); ok {
 		return v

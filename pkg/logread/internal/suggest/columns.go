@@ -7,8 +7,9 @@ import (
 	"lockstep/pkg/logread/internal/table"
 )
 
-// FindWallTimeColumn returns the index of the column with the seconds of the complete run in a table of runs,
-// or -1. It is the only time of the table, and shorter with more workers.
+// FindWallTimeColumn returns the index of the column that contains the duration of the complete run
+// in seconds, or -1 if there is none. It must be the only column of times in the table, and its
+// values must decrease with the number of workers.
 func FindWallTimeColumn(columns []table.ColumnInfo) int {
 	workers, found := -1, -1
 	for i, c := range columns {

@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/logread/internal/textlog"
 )
 
-// Result contains the proposed templates.
+// Result contains the templates that ProposeTemplates proposes.
 type Result struct {
 	// Templates contains settings first, then lines of epochs, of values without an epoch, and of
 	// steps. If nothing is known, it contains the most frequent lines with numbered places only.
@@ -21,7 +21,7 @@ type Result struct {
 	rejected []string // reasons that the notes contain
 }
 
-// Template is a proposed template of lines.
+// Template is a proposed template for lines.
 type Template struct {
 	Rule    string
 	Kind    Kind
@@ -37,7 +37,7 @@ type Field struct {
 	Why     string // the evidence; empty for a place
 }
 
-// Kind is the kind of the lines of a template, for messages.
+// Kind states what the lines of a template describe. Messages contain it.
 type Kind string
 
 // The kinds of lines.
@@ -50,7 +50,8 @@ const (
 	Unknown Kind = "numbers of unknown meaning"
 )
 
-// maxTemplates limits the proposed templates, and maxUnknown those with numbered places only.
+// maxTemplates limits the number of proposed templates. maxUnknown limits the number of those that
+// contain only numbered placeholders.
 const (
 	maxTemplates = 16
 	maxUnknown   = 3
@@ -126,7 +127,8 @@ func (c *candidate) setKind() {
 	}
 }
 
-// removeContradictions keeps a setting in one form of lines, and removes it if the lines give different values.
+// removeContradictions keeps each setting in only one template. It removes a setting for which the
+// lines state different values.
 func (r *Result) removeContradictions(all []*candidate) {
 	for _, field := range []string{fields.Workers, fields.Nodes, fields.Seed, fields.Batch} {
 		var with []*candidate
@@ -149,7 +151,8 @@ func (r *Result) removeContradictions(all []*candidate) {
 	}
 }
 
-// acceptOrNote reports whether why, a reason against a candidate, is empty. Otherwise it notes it once.
+// acceptOrNote reports whether the candidate is accepted, that is, whether why is empty. Otherwise
+// why is the reason for rejecting it, which acceptOrNote adds to the notes once.
 func (r *Result) acceptOrNote(c *candidate, why string) bool {
 	if why != "" && !slices.Contains(r.rejected, why) {
 		r.rejected = append(r.rejected, why)
@@ -158,7 +161,8 @@ func (r *Result) acceptOrNote(c *candidate, why string) bool {
 	return why == ""
 }
 
-// severalPerEpochReason is the reason against lines whose order nothing shows.
+// severalPerEpochReason is the reason for rejecting lines that occur several times per epoch
+// without a number that shows their order.
 const severalPerEpochReason = "there are several of them in an epoch, and nothing numbers them"
 
 func (r *Result) chooseCandidates(all []*candidate) []*candidate {
@@ -225,8 +229,9 @@ func (c *candidate) hasNamedEvaluation() bool {
 	return slices.ContainsFunc(c.numbers, func(n describedNumber) bool { return n.as != "" && n.describesEvaluation() })
 }
 
-// rejectionReason returns the reason against lines without an epoch, or "". numbered contains the lines
-// with numbers of epochs, and settings those with settings.
+// rejectionReason returns the reason for rejecting lines without an epoch number, or "" if they can
+// be used. numbered contains the candidates with epoch numbers, and settings contains those with
+// settings.
 func (c *candidate) rejectionReason(numbered, settings []*candidate) string {
 	type mark struct {
 		place
@@ -268,8 +273,8 @@ func (c *candidate) rejectionReason(numbered, settings []*candidate) string {
 	return ""
 }
 
-// skipRepeatedValues skips values that another line of the same epoch or step has too. The line
-// with the epoch's number counts, then the one with more values.
+// skipRepeatedValues skips a value if another line of the same epoch or step contains it too. It
+// prefers lines with an epoch number, then lines with more values.
 func skipRepeatedValues(all []*candidate) {
 	named := func(c *candidate) int {
 		return len(slices.DeleteFunc(slices.Clone(c.numbers), func(n describedNumber) bool { return n.as == "" }))

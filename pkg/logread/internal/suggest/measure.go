@@ -48,8 +48,9 @@ func (c *candidate) nameMeasures() {
 
 func (n *describedNumber) describesEvaluation() bool { return n.part == valPart || n.part == testPart }
 
-// isTrainingAccuracy reports whether the accuracy of number i is one of the training: it has this label, follows
-// the training loss, is in a line of an epoch's step, or the line also has a value of the validation.
+// isTrainingAccuracy reports whether number i, an accuracy, is measured in the training. It is if
+// it is labeled as such, follows the training loss, or is in a line about a step of an epoch, or if
+// the line also contains a validation accuracy.
 func (c *candidate) isTrainingAccuracy(i int) bool {
 	k := i - 1
 	for k > 0 && c.numbers[k].as == "" && len(c.numbers[k].texts) < 2 { // such as that of a device
@@ -59,13 +60,14 @@ func (c *candidate) isTrainingAccuracy(i int) bool {
 		slices.ContainsFunc(c.numbers, func(n describedNumber) bool { return n.isNamed(fields.ValAccuracy) })
 }
 
-// hasEvaluation reports whether a number has the label of an evaluation. Then numbers without a
-// label, in a line without an epoch or step, are not of an evaluation.
+// hasEvaluation reports whether a number is labeled as part of an evaluation. If so, the unlabeled
+// numbers are not part of it, even if the line has no epoch or step.
 func (c *candidate) hasEvaluation() bool {
 	return slices.ContainsFunc(c.numbers, func(n describedNumber) bool { return n.describesEvaluation() })
 }
 
-// sortedWithoutNaN returns the values that are numbers in rising order, or NaN alone.
+// sortedWithoutNaN returns the values other than NaN in ascending order, or a single NaN if there
+// are none.
 func sortedWithoutNaN(values []float64) []float64 {
 	kept := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
 	if len(kept) == 0 {
@@ -84,13 +86,15 @@ func (n *describedNumber) min() float64 { return sortedWithoutNaN(n.values)[0] }
 
 func (n *describedNumber) max() float64 { kept := sortedWithoutNaN(n.values); return kept[len(kept)-1] }
 
-// declineRatio returns the median of the last values divided by that of the first ones.
+// declineRatio returns the ratio of the median of the last quarter of values to the median of the
+// first quarter.
 func declineRatio(values []float64) float64 {
 	k := max(1, len(values)/4)
 	return median(values[len(values)-k:]) / median(values[:k])
 }
 
-// fallingShare returns the share of the epochs, or of the lines without one, at whose end the number falls.
+// fallingShare returns the fraction of epochs in which n decreased or, if the lines have no epoch,
+// the fraction of lines.
 func (c *candidate) fallingShare(n *describedNumber) float64 {
 	epoch, down, all := c.find(fields.Epoch), 0.0, 0.0
 	c.eachPair(func(i, j int) {
@@ -104,8 +108,8 @@ func (c *candidate) fallingShare(n *describedNumber) float64 {
 	return down / all
 }
 
-// decideLoss returns the decision about a number that is named like a loss. If its name is weak, it must
-// fall from epoch to epoch and by a twentieth, which varying times do not.
+// decideLoss decides whether a number whose name means a loss is one. If the name is ambiguous, the
+// number must fall from epoch to epoch and by at least 5 % in total, which durations do not.
 func (c *candidate) decideLoss(n *describedNumber) decision {
 	if n.unit != noUnit || n.whole && len(n.values) > 1 || n.weak && !(c.fallingShare(n) > 0.6 && declineRatio(n.values) < 0.95 && n.max() < 100) {
 		return decision{}
@@ -113,7 +117,8 @@ func (c *candidate) decideLoss(n *describedNumber) decision {
 	return decision{as: n.field.Name, why: n.describeName() + map[bool]string{true: ", and it falls"}[n.weak]}
 }
 
-// decideFraction returns the decision about a number that is named like a share: from 0 to 1, or a percentage.
+// decideFraction decides whether a number whose name means a fraction is one, from 0 to 1 or as a
+// percentage.
 func (n *describedNumber) decideFraction() decision {
 	low, high := n.min(), n.max()
 	d := decision{as: n.field.Name, why: n.describeName()}
@@ -133,8 +138,8 @@ func (n *describedNumber) decideFraction() decision {
 	return d
 }
 
-// decideRate returns the decision about a number with a unit such as samples/s. Words before it may only
-// say that it is a speed.
+// decideRate decides whether a number with a unit such as samples/s is the throughput. The words
+// before it may only mean a speed.
 func (c *candidate) decideRate(n *describedNumber) decision {
 	if n.describesEvaluation() || !(n.min() > 0) {
 		return decision{}
@@ -171,7 +176,7 @@ func (n *describedNumber) secondsAt(i int) float64 {
 	return n.values[i]
 }
 
-// lineTiming describes how the lines of a shape follow each other.
+// lineTiming describes the time between consecutive lines of a shape.
 type lineTiming struct {
 	epoch   float64 // median seconds per epoch by the clock; NaN if unknown
 	step    float64 // mean seconds per step by the clock; NaN if unknown
@@ -182,7 +187,8 @@ type lineTiming struct {
 	clocked bool    // the growth is not larger than the clock allows
 }
 
-// clockResolution is the error in seconds of a difference of two time stamps without fractions.
+// clockResolution is the maximum error, in seconds, of the difference between two time stamps in
+// whole seconds.
 const clockResolution = 1.5
 
 func (c *candidate) measureTiming(n *describedNumber) lineTiming {
@@ -220,7 +226,7 @@ func (c *candidate) measureTiming(n *describedNumber) lineTiming {
 	return p
 }
 
-// decideTime returns the decision about a number that is a time by its name or its unit.
+// decideTime decides what a number means whose name or unit is that of a time.
 func (c *candidate) decideTime(n *describedNumber) decision {
 	named := n.field != nil && n.field.Kind == fields.Seconds
 	if n.describesEvaluation() || n.isNamed(fields.ValSeconds) || n.field != nil && !named || !named && (!n.bare || n.token.clock) || !(n.min() >= 0) || c.hasWord("load", "dataload") {

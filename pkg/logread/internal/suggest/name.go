@@ -16,7 +16,8 @@ const (
 	testPart  = "test"
 )
 
-// datasetPart returns the part of the data set that a word names, or "".
+// datasetPart returns the part of the data set that a word refers to, such as the validation set,
+// or "" if it refers to none.
 func datasetPart(word string) string {
 	switch {
 	case isOneOf(word, "train training trained trn tr"):
@@ -47,7 +48,8 @@ func excludesMeasurement(word string) bool {
 	return isOneOf(word, "best max min maximum minimum save saved saving saves checkpoint resume resumed resuming target threshold patience early improved")
 }
 
-// splitWords returns the parts of an identifier in lower case: valLoss and val_loss are val and loss.
+// splitWords splits an identifier into words in lower case. It returns val and loss for both
+// valLoss and val_loss.
 func splitWords(identifier string) []string {
 	if fields.LookupColumn(identifier) != nil && !strings.ContainsAny(identifier, "_-") { // such as mIoU
 		return []string{strings.ToLower(identifier)}
@@ -66,7 +68,7 @@ func splitWords(identifier string) []string {
 	return strings.Fields(b.String())
 }
 
-// name is the field that words show.
+// name is the meaning of the words that name a number: a field and what qualifies it.
 type name struct {
 	field *fields.Field // nil if the words are no name
 	weak  bool          // the words have other meanings too
@@ -77,8 +79,8 @@ type name struct {
 // nameUnit matches the units of time that may end a name, as in time_ms.
 var nameUnit = regexp.MustCompile(`^` + timeUnit + `$`)
 
-// resolveName returns the field that words show for a value of a part of the data set; part is "" if the
-// line does not name it.
+// resolveName returns the meaning of words that name a value. part is the part of the data set that
+// the line names, or "" if it names none.
 func resolveName(words []string, part string) name {
 	n := name{words: strings.Join(words, " ")}
 	plain := slices.DeleteFunc(slices.Clone(words), isNoise)
@@ -193,7 +195,7 @@ func unitAfter(text string) (kind unitKind, n int) {
 	return kind, n
 }
 
-// findUnit is like unitAfter, but also returns names of values.
+// findUnit is like unitAfter, but also accepts a word that is the name of the next value.
 func findUnit(text string) (kind unitKind, n int) {
 	is := func(name, field string) bool {
 		f, weak := fields.Lookup(name), fields.LookupWeakName(name)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// describedNumber is a slot with the words and marks beside it.
+// describedNumber is a number of a shape, with the words and punctuation near it.
 type describedNumber struct {
 	*slot
 	name
@@ -64,7 +64,7 @@ func (s *shape) describeNumbers() []describedNumber {
 	return found
 }
 
-// readToken reads token k, which is no number.
+// readToken reads token k, which is not a number.
 func (r *reader) readToken(k int) {
 	t, next := r.tokens[k], token{}
 	if k+1 < len(r.tokens) {
@@ -98,7 +98,8 @@ func (r *reader) readToken(k int) {
 	}
 }
 
-// separatesWords reports whether t, before next, separates the words beside it.
+// separatesWords reports whether the words before and after token t do not belong together. next is
+// the token after t.
 func separatesWords(t, next token) bool {
 	return t.kind == stampToken || t.isMark(",;|•·><➜→") || t.isMark("-–—/") && t.space != 0 && next.space != 0 || t.isMark(".") && next.space != 0 && next.kind == wordToken
 }
@@ -129,7 +130,8 @@ func soleDatasetPart(words []string) string {
 	return part
 }
 
-// describe describes the number n at the end of the gap, and begins the next gap.
+// describe describes the number n from the words since the previous number, and then starts to
+// collect the words after n.
 func (r *reader) describe(n *describedNumber, previous *describedNumber) {
 	if len(r.piece) > 0 {
 		r.pieces = append(r.pieces, r.piece)

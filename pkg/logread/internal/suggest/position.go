@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/logread/internal/fields"
 )
 
-// candidate is a shape with what its numbers mean.
+// candidate is a shape with the meaning of its numbers as far as it is known.
 type candidate struct {
 	*shape
 	numbers  []describedNumber
@@ -18,7 +18,8 @@ type candidate struct {
 	groups   [][]int // indexes of the lines of each file and rank
 }
 
-// newCandidate returns a shape whose ranks, epochs, steps and totals are found.
+// newCandidate returns a candidate for the shape s. It determines which numbers are ranks, epochs,
+// steps and totals.
 func newCandidate(s *shape) *candidate {
 	c := &candidate{shape: s, numbers: s.describeNumbers()}
 	for _, weak := range []bool{false, true} {
@@ -53,7 +54,8 @@ func newCandidate(s *shape) *candidate {
 	return c
 }
 
-// setClock sets the missing times of the lines if the number is a time of day that never runs backwards.
+// setClock uses the number n as the time stamp of lines that have none, if n is a time of day that
+// never decreases.
 func (c *candidate) setClock(n *describedNumber) {
 	isClock := strings.Count(n.token.text, ":") == 2
 	c.eachPair(func(i, j int) { isClock = isClock && n.values[j] >= n.values[i] })
@@ -139,7 +141,7 @@ func (c *candidate) groupLines() {
 	}
 }
 
-// eachPair calls use for all pairs of consecutive lines in a group.
+// eachPair calls use with the indexes of each pair of consecutive lines of one file and rank.
 func (c *candidate) eachPair(use func(i, j int)) {
 	for _, group := range c.groups {
 		for k := 1; k < len(group); k++ {
@@ -177,7 +179,7 @@ func (n *describedNumber) isOnlyEpoch() bool {
 	return n.isNamed(fields.Epoch) && !n.weak && n.isCount() && len(n.texts) == 1
 }
 
-// countRepeatedEpochs returns the number of lines whose epoch the line before it has too.
+// countRepeatedEpochs returns the number of lines with the same epoch as the line before.
 func (c *candidate) countRepeatedEpochs() int {
 	epoch, repeats := c.find(fields.Epoch), 0
 	if epoch != nil {
@@ -190,8 +192,9 @@ func (c *candidate) countRepeatedEpochs() int {
 	return repeats
 }
 
-// countsSteps reports whether number i rises from line to line, and begins again only in a new epoch or
-// run. Without a name, it counts steps if it has a total and follows the epoch, as in "[1][50/400]".
+// countsSteps reports whether number i rises from line to line and starts again only in a new epoch
+// or run. A number without a name counts steps if it follows the epoch and has a total, as in
+// "[1][50/400]".
 func (c *candidate) countsSteps(i int) bool {
 	n, epoch := &c.numbers[i], c.find(fields.Epoch)
 	if n.as != "" || !n.isCount() || !n.isNamed(fields.Step) && !c.countsUnnamedSteps(i) {
@@ -220,9 +223,9 @@ func (c *candidate) countsSteps(i int) bool {
 	return rises > 0 && 10*falls <= rises && again <= rises
 }
 
-// isProgressWord reports whether the unnamed number i counts the steps of an epoch: it follows a part
-// of the epoch, and a constant total follows it. Positions such as [0/60000], [640/60000], or
-// [16/5011], [1616/5011], count samples.
+// countsUnnamedSteps reports whether number i, which has no name, counts the steps of an epoch. It
+// must follow the number of the epoch and precede a constant total. Positions such as [0/60000],
+// [640/60000], or [16/5011], [1616/5011], count samples and not steps.
 func (c *candidate) countsUnnamedSteps(i int) bool {
 	if i == 0 || i+1 == len(c.numbers) || !c.numbers[i].bare || !c.numbers[i+1].ofTotal {
 		return false
@@ -289,7 +292,7 @@ func (c *candidate) nameSettings() {
 	}
 }
 
-// hasWord reports whether the lines have a word with one of the beginnings.
+// hasWord reports whether the lines contain a word that begins with one of the given texts.
 func (c *candidate) hasWord(beginnings ...string) bool {
 	return slices.ContainsFunc(c.tokens, func(t token) bool {
 		return t.kind == wordToken && slices.ContainsFunc(splitWords(t.text), func(w string) bool {

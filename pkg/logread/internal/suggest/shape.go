@@ -11,8 +11,8 @@ import (
 // maxShapes limits the number of shapes: a log of prose has as many as lines.
 const maxShapes = 20000
 
-// shape is a form of lines with the same words and punctuation. The lines differ in their numbers,
-// in blanks before numbers and in units attached to numbers.
+// shape represents lines that have the same words and punctuation. The lines may differ in their
+// numbers, in blanks before numbers, and in units directly after numbers.
 type shape struct {
 	tokens  []token // of the first line
 	first   string  // the first line

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// buildTemplate returns the template of the lines. Numbers of unknown meaning are numbered places if they
-// vary, and * otherwise.
+// buildTemplate returns the template for the lines of the candidate. It contains a numbered
+// placeholder for a number of unknown meaning that varies, and * for one that is constant.
 func (c *candidate) buildTemplate() Template {
 	t := Template{Kind: c.kind, Example: c.first, Count: len(c.lines)}
 	var parts []string
@@ -50,8 +50,8 @@ func (c *candidate) buildTemplate() Template {
 	return t
 }
 
-// templateText returns the number's text in a template. If the units differ between the lines, the template
-// has none, since the field reads them.
+// templateText returns the text for the number in a template: the field with the given name and the
+// unit. The unit is omitted if it differs between the lines, since the field then reads it.
 func (n *describedNumber) templateText(name string) string {
 	text := "{" + name + "}"
 	if n.scale != "" {
@@ -63,8 +63,9 @@ func (n *describedNumber) templateText(name string) string {
 	return text + n.token.unit
 }
 
-// keptTokens reports for each token whether the template contains it. For settings, which may
-// differ between runs, these are only the named numbers and the words beside them.
+// keptTokens reports, for each token, whether the template contains it. A template for settings
+// contains only the named numbers and the words next to them, because other settings may differ
+// between runs.
 func (c *candidate) keptTokens() []bool {
 	kept := make([]bool, len(c.tokens))
 	for i := range kept {

@@ -45,7 +45,8 @@ func (t token) isMark(marks string) bool {
 // maxTokens limits the tokens of a line; the rest of a longer line is one word.
 const maxTokens = 400
 
-// timeUnit matches a unit of time. In some programs M is a million.
+// timeUnit is a regular expression for a unit of time. It does not contain M, which means a million
+// in some programs.
 const timeUnit = `(?:S|SECS?|SECONDS?|MINS?|ms|msecs?|milliseconds?|us|µs|secs?|seconds?|s|mins?|minutes?|m|hrs?|hours?|h)`
 
 var (

@@ -50,7 +50,7 @@ func epochField(name string) func(*runs.Epoch) *float64 {
 	return nil
 }
 
-// schema is what the header and the survey of the rows show about a table.
+// schema describes a table, as far as its header and a survey of its rows show.
 type schema struct {
 	preamble
 	kind    string
@@ -59,8 +59,8 @@ type schema struct {
 	at      map[string]int // index of the column of each field
 	mapped  []string       // mappings of the user that fit the table
 
-	// Indexes of columns that each row needs: of the run's properties, and of single fields, -1 if
-	// missing.
+	// Indexes of the columns that each row needs. keys are the columns of the run's properties; the
+	// others are single columns, or -1 if the table lacks them.
 	keys                                              []int
 	stored                                            []int // whose values storeRow stores
 	epochAt, stepAt, rankAt, timeAt, splitAt, trialAt int
@@ -167,7 +167,8 @@ func (s *schema) findIndexes() {
 	s.hasTotals = s.layout == rowsAreRuns || s.has(fields.TrainingSeconds, fields.WallSeconds, fields.Energy, fields.Samples)
 }
 
-// mapColumn assigns a column as the user has mapped it. factor is that of the mapping's unit, or 0.
+// mapColumn assigns column i to a field as the user's mapping m states. factor is the factor of the
+// unit in m, or 0 if it has none.
 func (s *schema) mapColumn(i int, m Mapping, factor float64) {
 	c := &s.columns[i]
 	c.mapped = true
@@ -280,8 +281,8 @@ func (s *schema) finishColumns() {
 	}
 }
 
-// propertyFields returns the fields that are no measurement, or one of the complete run;
-// tableReader uses their names.
+// propertyFields returns the names of fields that are not measured values, or are values of the
+// complete run. tableReader accesses these fields by name.
 func propertyFields() []string {
 	return []string{
 		fields.Epoch, fields.Step, fields.Rank, fields.Workers, fields.Nodes, fields.WorkersPerNode, fields.Seed, fields.Batch, fields.GlobalBatch, fields.Samples,
@@ -290,7 +291,7 @@ func propertyFields() []string {
 	}
 }
 
-// quoteName returns a column's name in quotes, or its absence in words.
+// quoteName returns the name of a column in quotes, or says that it has no name.
 func quoteName(name string) string {
 	if name == "" {
 		return "without a name"

@@ -10,14 +10,14 @@ import (
 	"lockstep/pkg/logread/internal/fields"
 )
 
-// GeneralKind is the kind of tables whose program is unknown.
+// GeneralKind is the kind of a table that no known program wrote.
 const GeneralKind = tableKind
 
 // IsReadable reports whether a file that begins with head is read as a table.
 func IsReadable(head []byte, mappings []Mapping) bool { return isTable(mappings)("", head) }
 
-// HasKnownHeader reports whether head begins a table that this package can read, with the header of
-// a known program, or with a named column for the number of the epoch or step.
+// HasKnownHeader reports whether head begins a readable table whose header is known from a program
+// or names the column with the epoch or step number.
 func HasKnownHeader(head []byte) bool {
 	p, ok := parsePreamble(head, nil)
 	if !ok {
@@ -39,9 +39,9 @@ type ColumnInfo struct {
 	Values []float64
 }
 
-// DescribeColumns describes the columns of the table that begins with text, or returns nil if text
-// is no table with a header and at least two rows. Most lines must have as many cells as the
-// header, and half of the columns must contain numbers.
+// DescribeColumns describes the columns of the table that begins with text. It returns nil if text
+// is not a table with a header and at least two rows, if many lines have a different number of
+// cells than the header, or if fewer than half of the columns contain numbers.
 func DescribeColumns(text []byte, mappings []Mapping) []ColumnInfo {
 	p, ok := parsePreamble(text, nil)
 	if !ok || p.header == nil || p.width > maxColumns {

@@ -114,8 +114,8 @@ func detectForm(header []byte, lines [][]byte) (f tableForm, ok bool) {
 	return f, true
 }
 
-// detectBlankForm returns the form of a table whose cells are separated by blanks: lines of
-// numbers without a header, or a printed table of numbers, as of pandas:
+// detectBlankForm determines the form of a table whose cells are separated by blanks. Its lines are
+// numbers without a header, or a table of numbers as pandas prints it:
 //
 //	   epoch  loss
 //	0      1   0.5
@@ -232,8 +232,8 @@ func unitFactor(kind fields.Kind, unit string) (factor float64, ok bool) {
 	return 0, false
 }
 
-// parseMeasurement parses a number with an optional unit, and a duration such as 1:02:03 or
-// "1 day, 2:03:04" if kind is fields.Seconds. factor converts a number without a unit.
+// parseMeasurement parses a number with an optional unit. If kind is fields.Seconds, it also parses
+// durations such as 1:02:03 or "1 day, 2:03:04". A number without a unit is multiplied by factor.
 func (n numberForm) parseMeasurement(kind fields.Kind, factor float64, cell []byte) (v float64, ok bool) {
 	if v, ok = n.parse(cell); ok {
 		return v * factor, true

@@ -27,8 +27,8 @@ import (
 //	ours,1,20531.864
 //	ours,4,5355.923
 
-// Lengths in bytes of the text that the survey of a table reads: the larger one if there may be
-// decimal commas, since one cell can decide its column.
+// Number of bytes of the text that the survey of a table reads. The larger number is for tables
+// that may have decimal commas, since a single cell can decide how its column is read.
 const (
 	surveyBytes     = 1 << 14
 	markSurveyBytes = 16 << 20
@@ -94,7 +94,8 @@ type tableReader struct {
 	lastDecimals      int // smallest number of decimals in the last column; -1: no row yet
 }
 
-// cellMetric is the field, or nil, that a name in a cell means, and the factor of its unit.
+// cellMetric is the meaning of a name that a cell contains: its field, or nil, and the factor of
+// its unit.
 type cellMetric struct {
 	field  *fields.Field
 	factor float64
@@ -104,8 +105,8 @@ func newTableReader(in *record.Input, mappings []Mapping) *tableReader {
 	return &tableReader{in: in, mappings: mappings, byKey: map[string]*tableRun{}, ranks: map[string]int{}, metrics: map[string]cellMetric{}, lastDecimals: -1}
 }
 
-// surveyTable surveys the table and reads its header. It returns record.ErrUnknownFormat for a text that
-// is no table or has no known column.
+// surveyTable reads the header of the table and surveys its rows. It returns
+// record.ErrUnknownFormat if the text is not a table or has no known column.
 func (t *tableReader) surveyTable() error {
 	size := surveyBytes
 	if t.in.Size > 0 {

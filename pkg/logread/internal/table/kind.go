@@ -8,7 +8,7 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// The kinds of tables by their headers.
+// The kinds of tables, which their headers show.
 const (
 	tableKind        = "CSV table"
 	lightningKind    = "Lightning metrics"
@@ -81,7 +81,6 @@ func (s *schema) splitRuns() {
 
 type layout uint8
 
-// The layouts of tables.
 const (
 	unknownLayout  layout = iota
 	rowsAreSteps          // values at a step; most cells may be empty
@@ -233,9 +232,10 @@ func (g *rowGroup) add(s *schema, counters []int, cells []scan.Cell) {
 	g.rows++
 }
 
-// isEpochCounter reports whether counter k rises by one from row to row of each group and, if there
-// are several groups, starts at the same number in those with several rows. Otherwise it numbers
-// the rows of the table.
+// isEpochCounter reports whether counter k numbers epochs and not the rows of the whole table. It
+// must rise by one from row to row within each group. In addition, there must be only one group,
+// two groups must start at the same number, or the only group with several rows must start at 0 or
+// 1.
 func isEpochCounter(groups map[string]*rowGroup, k int) bool {
 	starts := map[float64]bool{}
 	several := 0

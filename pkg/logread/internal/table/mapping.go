@@ -19,7 +19,7 @@ type Mapping struct {
 	factor   float64
 }
 
-// String returns the mapping as ParseMappings reads it.
+// String returns the mapping in the syntax of ParseMappings.
 func (m Mapping) String() string {
 	if strings.Contains(m.Column, ",") {
 		return m.Field + `="` + m.Column + `"`
@@ -93,8 +93,9 @@ func parseMapping(item string) (Mapping, error) {
 	return m, nil
 }
 
-// find returns the index of the mapped column in a header, or -1, and the factor of the mapping's
-// unit, or 0. A name counts before a position.
+// find returns the index of the mapped column in a header and the factor of the mapping's unit.
+// index is -1 if there is no such column, and factor is 0 if the mapping has no unit. A column with
+// the given name takes precedence over one at that position.
 func (m Mapping) find(header []string) (index int, factor float64) {
 	if i := slices.Index(header, m.Column); i >= 0 {
 		return i, 0

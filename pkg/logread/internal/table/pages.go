@@ -16,7 +16,7 @@ import (
 
 // Tables in other files: pages in Markdown, and JSON objects with the result of a run.
 
-// The kinds of these files.
+// The kinds of documents that contain tables or results.
 const (
 	pageKind   = "Markdown page"
 	resultKind = "JSON results"
@@ -24,7 +24,8 @@ const (
 
 const maxDocumentBytes = 16 << 20
 
-// DocumentFormats returns the formats of pages and of results. mappings are those of the user.
+// DocumentFormats returns the formats of Markdown pages and of JSON results. mappings are the
+// user's column mappings.
 func DocumentFormats(mappings []Mapping) []record.Format {
 	return []record.Format{
 		{Name: pageKind, Recognizes: isMarkdownPage, Document: true, Read: func(_ context.Context, in *record.Input) ([]*record.Part, error) {
@@ -36,13 +37,14 @@ func DocumentFormats(mappings []Mapping) []record.Format {
 	}
 }
 
-// isMarkdownPage reports whether a file is a page in Markdown that begins with text before a table.
+// isMarkdownPage reports whether a file is a Markdown page with a table in head.
 func isMarkdownPage(path string, head []byte) bool {
 	ext := filepath.Ext(record.UncompressedName(path))
 	return (ext == ".md" || ext == ".markdown") && slices.ContainsFunc(bytes.Split(head, []byte("\n")), isDividerLine)
 }
 
-// readEmbeddedTable reads a table that is a part of a document, after the lines that in.Report counts.
+// readEmbeddedTable reads a table that is part of a document. in.Report.Lines is the number of
+// lines before the table.
 func readEmbeddedTable(in *record.Input, text []byte, mappings []Mapping) ([]*record.Part, error) {
 	report, before := &record.Report{Path: in.Path}, int(in.Report.Lines)
 	parts, err := newTableReader(&record.Input{Path: in.Path, Reader: bytes.NewReader(text), Size: int64(len(text)), Report: report}, mappings).read()
@@ -109,7 +111,8 @@ func readMarkdownPage(in *record.Input, mappings []Mapping) ([]*record.Part, err
 	return all, nil
 }
 
-// tableLength returns the number of lines of the table with which lines begin, or 0.
+// tableLength returns the number of lines in the table at the beginning of lines, or 0 if there is
+// none.
 func tableLength(lines [][]byte) int {
 	isRow := func(line []byte) bool { return bytes.IndexByte(line, '|') >= 0 }
 	if len(lines) < 3 || !isRow(lines[0]) || !isDividerLine(bytes.TrimSpace(lines[1])) {
@@ -164,9 +167,9 @@ func readJSONResults(in *record.Input, mappings []Mapping) ([]*record.Part, erro
 	return parts, nil
 }
 
-// tabulateJSONObjects returns a table with tabs that has one row for each JSON object of a text, and the
-// number of rows. A member of an inner object has the names of both, as in gpu/memory, unless the
-// object is a section such as results.
+// tabulateJSONObjects converts the JSON objects in text to a tab-separated table with one row per
+// object. It also returns the number of objects. The column of a member of an inner object has both
+// names, as in gpu/memory, unless the inner object is a section such as results.
 func tabulateJSONObjects(text []byte) (table []byte, objects int) {
 	var header []string
 	var rows []map[string]string
@@ -223,7 +226,8 @@ func addMembers(row map[string]string, header *[]string, prefix string, text []b
 	return !doc.Bad && len(text) > 0
 }
 
-// isSection reports whether an inner object describes the run, unlike those of a monitor, for example.
+// isSection reports whether an inner object with the given key contains values of the run, and not
+// those of a monitor, for example.
 func isSection(key string) bool {
 	return slices.Contains([]string{"config", "args", "arguments", "params", "parameters", "settings", "hparams", "result", "results", "metrics", "summary", "timing", "performance"}, strings.ToLower(key))
 }

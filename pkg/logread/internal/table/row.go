@@ -91,8 +91,8 @@ func (t *tableReader) parseCells() error {
 	return nil
 }
 
-// parseNumber parses a number and converts it to the field's unit. The cells of a column usually
-// share a unit.
+// parseNumber parses a number and converts it to the unit of the field. It is fast if the cell has
+// the same unit as the previous cell of the column.
 func (c *column) parseNumber(cell *scan.Cell) (v float64, ok bool) {
 	if cell.Length > 0 && c.form == (numberForm{decimal: '.'}) {
 		switch rest := cell.Text[cell.Length:]; {
@@ -114,9 +114,9 @@ func (c *column) parseNumber(cell *scan.Cell) (v float64, ok bool) {
 	return c.form.parseMeasurement(c.kind, c.factor, cell.Text)
 }
 
-// dropInvalidTime reports a problem and drops the value of column c, at index i, if it should be a time
-// or a rate and cannot be one. finish checks the epochs' seconds that are not positive, since they
-// may be differences.
+// dropInvalidTime drops the value at index i of the current row, which cannot be a time or a rate
+// in column c, and reports a problem. It keeps a finite time of an epoch, which finish checks,
+// because the column may contain times since the start.
 func (t *tableReader) dropInvalidTime(c *column, i int) {
 	v := t.values[i]
 	if (c.field == fields.EpochSeconds || c.field == fields.Time) && !math.IsNaN(v) && !math.IsInf(v, 0) {
@@ -140,8 +140,8 @@ func (t *tableReader) fieldText(name string) string {
 	return ""
 }
 
-// fieldCount returns the integer of a field in the current row. ok is false if the cell is empty. A
-// value that is no integer from least to most is an error.
+// fieldCount returns the value of a field in the current row, which must be an integer from least
+// to most. ok is false if the cell is empty.
 func (t *tableReader) fieldCount(name string, least, most float64) (n int, ok bool, err error) {
 	if i, known := t.at[name]; known && t.present[i] {
 		n, err = t.columnCount(i, least, most)
@@ -150,7 +150,7 @@ func (t *tableReader) fieldCount(name string, least, most float64) (n int, ok bo
 	return 0, false, nil
 }
 
-// columnCount is like count for the column with an index, whose cell is not empty.
+// columnCount is like fieldCount for the column at index i, whose cell must not be empty.
 func (t *tableReader) columnCount(i int, least, most float64) (int, error) {
 	if v := t.values[i]; v >= least && v <= most && v == float64(int64(v)) {
 		return int(v), nil
@@ -201,8 +201,9 @@ func (t *tableReader) parseRowPosition(p *rowPosition) (err error) {
 	return nil
 }
 
-// findGPUIndex numbers the GPUs in nvidia-smi's rows without an index by the first rows of their bus or
-// identifier. It returns -1 if the table has neither.
+// findGPUIndex returns the index of the GPU in the current row of nvidia-smi's output. If the rows
+// have no index, it numbers the GPUs in the order in which their bus IDs or identifiers first
+// occur. It returns -1 if the table has none of these columns.
 func (t *tableReader) findGPUIndex() int {
 	for i := range t.columns {
 		base, _ := splitUnit(t.columns[i].name)
@@ -226,7 +227,7 @@ var timeLayouts = [...]string{
 	"2006/01/02 15:04:05.999999999", "2006-01-02 15:04", "02.01.2006 15:04:05", "Mon Jan _2 15:04:05 2006",
 }
 
-// Units of times since 1970: a number above a limit has the unit.
+// Lower limits for the units of times since 1970: a number above a limit is in that unit.
 const (
 	millisecondsFrom = 1e11 // 5138 in seconds, 1973 in milliseconds
 	microsecondsFrom = 1e14
@@ -234,7 +235,8 @@ const (
 )
 
 // parseTimestamp parses a date with a time, or a number of seconds, milliseconds, microseconds or
-// nanoseconds since 1970, into seconds since 1970. It first tries the form of the column's last date.
+// nanoseconds since 1970. It returns seconds since 1970. It first tries the layout of the previous
+// date in the column.
 func (c *column) parseTimestamp(cell *scan.Cell) (float64, bool) {
 	v, ok := cell.Number, cell.Length > 0 && cell.Length == len(cell.Text)
 	if !ok {

@@ -92,8 +92,9 @@ func (p preamble) parseHeader(number int, line, comment, stated, rest []byte, en
 	return p, true
 }
 
-// headerIsRow reports whether the supposed header is a row: the user has given the columns by
-// position, their cells are the numbers that the fields need, and no cell is the name of a known column.
+// headerIsRow reports whether the table has no header, so that the supposed header is its first
+// row. The user's mappings must identify columns by position, these cells must contain the numbers
+// that their fields require, and no cell may be the name of a known column.
 func (p preamble) headerIsRow(mappings []Mapping) bool {
 	numbers := 0
 	for _, m := range mappings {
@@ -136,7 +137,7 @@ func looksNumeric(cell []byte) bool {
 	return new(decimalMarkCounts).add(cell)
 }
 
-// decimalMarkCounts counts what a column's numbers show about its decimal mark.
+// decimalMarkCounts counts the numbers in a column by what they show about its decimal mark.
 type decimalMarkCounts struct {
 	decimalComma, groupComma, anyComma int // 0,607; 1,234,567 or 1,234.5; 1,234
 	decimalPoint, groupPoint, anyPoint int // 0.607; 1.234.567 or 1.234,5; 1.234
@@ -270,8 +271,8 @@ func (s *columnSurvey) addNumber(v float64) {
 	}
 }
 
-// decideDecimalMarks decides the decimal mark of each column: by a number that can be read in only one
-// way, or else by the other columns and the delimiter.
+// decideDecimalMarks decides which decimal mark each column has. A number that is valid with only
+// one mark decides its column; otherwise the other columns and the delimiter do.
 func decideDecimalMarks(f tableForm, s []columnSurvey) {
 	commas, points := false, false
 	for i := range s {

@@ -58,8 +58,9 @@ func (t *tableReader) finish() []*record.Part {
 	return parts
 }
 
-// multiplyNodes multiplies the workers of each run by its nodes if the column counts the workers
-// per node: there are fewer workers than nodes, or equally many on each number of nodes.
+// multiplyNodes multiplies the number of workers in each run by its number of nodes if the column
+// counts the workers per node. That is the case if a run has fewer workers than nodes, or if the
+// number of workers is the same for all numbers of nodes.
 func (t *tableReader) multiplyNodes(parts []*record.Part) {
 	i, ok := t.at[fields.Workers]
 	if !ok || !t.has(fields.Nodes) || t.columns[i].mapped || t.has(fields.GlobalBatch, fields.WorkersPerNode) {
@@ -256,16 +257,16 @@ func isCumulative(epochs []runs.Epoch) bool {
 	return last > minCumulativeGrowth*first
 }
 
-// mayMeanEpochTime reports whether the column's name, such as "Elapsed (s)", is given to times since
-// the start, but also to times of epochs.
+// mayMeanEpochTime reports whether the name of the column, such as "Elapsed (s)", is used both for
+// times since the start and for durations of epochs.
 func (c *column) mayMeanEpochTime() bool {
 	base, _ := splitUnit(c.name)
 	name := fields.Normalize(base)
 	return !c.mapped && !strings.Contains(name, "total") && (strings.Contains(name, "elapsed") || strings.HasPrefix(name, "wall"))
 }
 
-// Times of epochs rise by chance in each of few epochs, but hardly in minRisingEpochs. Two or
-// three times that rise show nothing.
+// The durations of a few epochs may all rise by chance, but hardly those of minRisingEpochs. Two or
+// three rising times show nothing.
 const (
 	fewEpochs       = 4
 	minRisingEpochs = 8
@@ -295,7 +296,8 @@ func mayBeElapsedTimes(epochs []runs.Epoch) bool {
 	return n < fewEpochs || n >= minRisingEpochs || times[n-1] > minCumulativeGrowth*times[0]
 }
 
-// convertPercentages converts percentages, columns whose maximum is between 1 and 100, to fractions.
+// convertPercentages converts percentages to fractions. A column contains percentages if its
+// maximum is greater than 1 and at most 100.
 func (t *tableReader) convertPercentages(parts []*record.Part) {
 	for i := range t.columns {
 		c := &t.columns[i]

@@ -35,8 +35,8 @@ type powerIntegrator struct {
 	n           int
 }
 
-// add adds a sample. It returns false, and does not change the integral, if an earlier row has a
-// later time, which is already counted.
+// add adds a sample of the power at time t. It ignores the sample and returns false if an earlier
+// row has a later time, because that time is already covered.
 func (s *powerIntegrator) add(t, watts float64) bool {
 	if math.IsNaN(t) || math.IsNaN(watts) {
 		return true
@@ -52,7 +52,7 @@ func (s *powerIntegrator) add(t, watts float64) bool {
 	return true
 }
 
-// lateRows counts rows with earlier times than the rows before them.
+// lateRows counts rows with an earlier time than the row before them.
 type lateRows struct {
 	rows int
 	line int // of the first such row

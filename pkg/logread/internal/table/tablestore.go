@@ -118,7 +118,8 @@ func (t *tableReader) storeNamedValue(run *tableRun, p *rowPosition) bool {
 	return true
 }
 
-// storeSetting stores a setting of the run, unless it differs between the rows.
+// storeSetting stores the value of a column as a setting of the run. It drops the setting if its
+// values differ between rows.
 func (t *tableReader) storeSetting(run *tableRun, c *column, i int) {
 	name := c.name
 	var v any = t.values[i]
@@ -139,9 +140,9 @@ func (t *tableReader) storeSetting(run *tableRun, c *column, i int) {
 	}
 }
 
-// storeTotals stores the values that describe the complete run, and the samples of the epoch e or,
-// if the row is a run, of each of its epochs. e is nil for a row without epoch. It reports whether
-// it stored a value.
+// storeTotals stores the values of the current row that describe the complete run, and the number
+// of samples. The samples belong to the epoch e, or to each epoch of the run if the row is a run. e
+// is nil if the row has no epoch. good reports whether a value was stored.
 func (t *tableReader) storeTotals(run *tableRun, e *runs.Epoch) (good bool) {
 	info := &run.part.Run.Info
 	for _, c := range []struct {
@@ -244,7 +245,8 @@ func (t *tableReader) columnText(name string) string {
 	return ""
 }
 
-// columnRun returns the run in a column's header; the runs of a panel share the rows.
+// columnRun returns the run that the header of a column names, as in a panel, where several runs
+// share each row.
 func (t *tableReader) columnRun(row *tableRun, c *column) *tableRun {
 	if c.curveOf != nil {
 		return c.curveOf
@@ -266,8 +268,8 @@ func (t *tableReader) columnRun(row *tableRun, c *column) *tableRun {
 	return run
 }
 
-// addPoint adds a value to the curve with the given name. c is the value's column, or nil if the
-// name is that of no column.
+// addPoint adds a value to the curve with the given name. c is the column of the value, or nil if
+// the curve is not the values of a single column.
 func (t *tableReader) addPoint(run *tableRun, c *column, p *rowPosition, name string, v float64) {
 	step := p.step
 	switch {

@@ -86,7 +86,8 @@ func (s *segment) find(line []byte, at *int, values []Value, last bool) int {
 	}
 }
 
-// nextCandidate returns the first index from from on at which the segment may begin, or -1.
+// nextCandidate returns the first index, not less than from, at which the segment may begin, or -1
+// if there is none.
 func (s *segment) nextCandidate(line []byte, from int) int {
 	if from > len(line) {
 		return -1
@@ -122,7 +123,8 @@ func (s *segment) nextCandidate(line []byte, from int) int {
 	return from + i
 }
 
-// continuesToken reports whether c after before does not begin a number.
+// continuesToken reports whether c, which follows before, cannot be the first character of a
+// number.
 func continuesToken(before, c byte) bool {
 	if scan.IsDigit(before) || before == '.' || before == '_' {
 		return true

@@ -17,8 +17,9 @@ type Mismatch struct {
 // maxCandidates is the number of places at which Mismatch tries the text after *.
 const maxCandidates = 32
 
-// FindMismatch returns where the line, which Match does not match, begins to differ from the template.
-// For a regular expression, it only returns the line's beginning.
+// FindMismatch returns where the line begins to differ from the template. Match must have returned
+// false for the line. If the template is a regular expression, FindMismatch only returns the
+// beginning of the line.
 func (t *Template) FindMismatch(line []byte) Mismatch {
 	if t.regexp != nil {
 		return Mismatch{Expected: "a text that the regular expression matches"}
@@ -57,8 +58,8 @@ func (s *segment) fullMatchSize() int {
 	return n
 }
 
-// nearestCandidate returns where the line differs from segment s at the place, at or after from,
-// where most of s matches.
+// nearestCandidate finds the place at or after from where most of segment s matches, and returns
+// where the line differs from s there.
 func (t *Template) nearestCandidate(s *segment, line []byte, from int) Mismatch {
 	best := Mismatch{Offset: from, Expected: fmt.Sprintf("the text %q", s.lead.text)}
 	if s.lead.text == "" {
@@ -81,8 +82,9 @@ func (t *Template) nearestCandidate(s *segment, line []byte, from int) Mismatch 
 	return best
 }
 
-// matchOrExplain matches segment s at an index, and counts the characters and fields that match. It
-// returns the index after it, or -1 and where the line differs.
+// matchOrExplain matches segment s at index at of the line, and counts the characters and fields
+// that match. next is the index after the match. It is -1 if the segment does not match; m then
+// describes where the line differs.
 func (t *Template) matchOrExplain(s *segment, line []byte, at int) (m Mismatch, next int) {
 	m.Matched, next = matchedBytes(line, at, s.lead.text)
 	if m.Matched < len(s.lead.text) {

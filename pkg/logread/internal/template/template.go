@@ -51,7 +51,7 @@ type segment struct {
 	numbers  []numberField
 }
 
-// numberField is a field of a number and the literal text after it.
+// numberField is a field for a number, together with the literal text after it.
 type numberField struct {
 	field     int
 	kind      fields.Kind
@@ -63,7 +63,7 @@ type numberField struct {
 	next      nextElement
 }
 
-// literal is a text without fields and *.
+// literal is a part of a template without fields and without *.
 type literal struct {
 	text   string
 	blanks bool // text contains blanks
@@ -91,7 +91,8 @@ func (t *Template) Index(name string) int {
 	return slices.IndexFunc(t.fields, func(f Field) bool { return f.Name == name })
 }
 
-// Prefix returns a text with which every matched line begins, or "".
+// Prefix returns the literal text at the beginning of the template, with which every matching line
+// begins, or "".
 func (t *Template) Prefix() string {
 	if len(t.segments) == 0 || t.segments[0].anywhere {
 		return ""
@@ -100,7 +101,8 @@ func (t *Template) Prefix() string {
 	return word
 }
 
-// EndsWithNumber reports whether matched lines end with a number, so that a torn end is not noticed.
+// EndsWithNumber reports whether matching lines end with a number. If such a line is cut off inside
+// the number, it still matches.
 func (t *Template) EndsWithNumber() bool {
 	if t.regexp != nil || t.open {
 		return false
@@ -293,8 +295,8 @@ func (p *parser) parseField() error {
 	return nil
 }
 
-// beginSegment begins a segment, which any text may precede. field is the index of the field of
-// that text, or -1.
+// beginSegment begins a segment. Any text may precede it in a line; field is the index of the field
+// for this text, or -1 if there is none.
 func (p *parser) beginSegment(field int, last previousElement) {
 	p.endLiteral(nextAny)
 	p.t.segments = append(p.t.segments, p.current)

@@ -39,8 +39,9 @@ func endsNumber(kind fields.Kind, text string) bool {
 	return len(b) > 0 && b[0] != '%' && b[0] != ':' && !scan.IsLetter(b[0]) && b[0] < 0x80
 }
 
-// literalUnitFactor returns the factor of the unit with which text, the literal text after a field,
-// begins, or 0. If whole is set, the text must be only a unit.
+// literalUnitFactor returns the factor of the unit at the beginning of text, the literal text after
+// a field. It returns 0 if text does not begin with a unit or, if whole is set, contains anything
+// else.
 func literalUnitFactor(kind fields.Kind, text string, whole bool) float64 {
 	b := []byte(strings.TrimLeft(text, " "))
 	attached := len(b) == len(text)
@@ -73,8 +74,8 @@ func literalUnitFactor(kind fields.Kind, text string, whole bool) float64 {
 	return 0
 }
 
-// readUnit reads the unit after a number v, which ends before index at. It returns the value and the
-// index after the unit, or at if there is none.
+// readUnit reads the unit after the number v, which ends before index at of the line. It returns
+// the converted value and the index after the unit. Without a unit, it returns v and at.
 func readUnit(kind fields.Kind, line []byte, at int, v float64) (float64, int) {
 	if at == len(line) {
 		return v, at
@@ -120,8 +121,8 @@ func readUnit(kind fields.Kind, line []byte, at int, v float64) (float64, int) {
 
 const maxNumberBytes = 64
 
-// parseNumber parses the number at the beginning of b and returns its length, or 0. separated
-// states whether commas may separate thousands.
+// parseNumber parses the number at the beginning of b. n is its length, or 0 if there is none. If
+// separated is set, the number may have thousands separators.
 func parseNumber(b []byte, separated bool) (v float64, n int) {
 	b = b[:min(len(b), maxNumberBytes+1)]
 	v, n = scan.ParseDecimal(b)
@@ -142,8 +143,8 @@ func parseNumber(b []byte, separated bool) (v float64, n int) {
 	return v, n
 }
 
-// parseThousands parses a number with commas between thousands, as in 1,234.5, and returns its
-// length, or 0.
+// parseThousands parses a number with commas as thousands separators, as in 1,234.5. n is its
+// length, or 0 if b does not begin with such a number.
 func parseThousands(b []byte) (v float64, n int) {
 	var buf [maxNumberBytes]byte
 	k := 0 // length of the number without commas
@@ -184,7 +185,8 @@ func parseThousands(b []byte) (v float64, n int) {
 	return v, n
 }
 
-// decimalComma matches a number with a decimal comma, and maybe points between thousands.
+// decimalComma matches a number with a decimal comma and, optionally, points as thousands
+// separators.
 var decimalComma = regexp.MustCompile(`^[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+(?:[eE][+-]?\d+)?`)
 
 // parseDecimalComma parses a number with a decimal comma, such as 12,4 or 1.234,5, and returns its

@@ -52,9 +52,9 @@ func (t *reader) finish() []*record.Part {
 	return parts
 }
 
-// toPart completes the run and returns it as a part, or nil if it has no values, but only a
-// command, for example. fromZero contains the formats whose earlier runs count epochs from 0, which
-// then applies to a resumed run too.
+// toPart completes the run and returns it as a part. It returns nil if the run has no values, but
+// only a command, for example. fromZero contains the formats in which earlier runs of the file
+// count epochs from 0; a resumed run, whose first epoch is missing, then counts from 0 too.
 func toPart(r *logline.Run, fromZero map[logline.FormatID]bool, report *record.Report) *record.Part {
 	all := &sharedFormatIndex().formats
 	for i := range all {
@@ -112,8 +112,8 @@ func mainFormat(r *logline.Run) logline.FormatID {
 	return best
 }
 
-// addRanks adds the number of workers that follows from the lines' ranks, and the rank of the file
-// if all labels have the same.
+// addRanks adds the number of workers that the ranks in the lines imply. If all labels contain the
+// same rank, it adds the rank of the file.
 func addRanks(r *logline.Run, p *record.Part) {
 	n, detail := 0, ""
 	if len(r.Ranks) > 1 {
@@ -142,8 +142,8 @@ func addRanks(r *logline.Run, p *record.Part) {
 	}
 }
 
-// finishTrials sets the rate of trials without a summary to the mean of their single rates, and
-// sorts the trials.
+// finishTrials sorts the trials. A trial without a summary gets the mean of its single rates as its
+// rate.
 func finishTrials(trials []runs.Trial, report *record.Report) {
 	for i := range trials {
 		if tr := &trials[i]; math.IsNaN(tr.Rate) && len(tr.Rates) > 0 {

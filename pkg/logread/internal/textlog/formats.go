@@ -51,8 +51,8 @@ func formats() [logline.MaxFormats]logline.Format {
 	}
 }
 
-// FormatNames returns the names of the formats whose lines are recognized. It omits commands and
-// messages that memory ran out, which are read beside other formats.
+// FormatNames returns the names of the formats whose lines are recognized. It omits two formats
+// that are read in addition to others: commands, and messages that memory ran out.
 func FormatNames() []string {
 	var names []string
 	for id, f := range sharedFormatIndex().formats {
@@ -119,7 +119,8 @@ func newFormatIndex() *formatIndex {
 	return &x
 }
 
-// newFormatRule returns the rule of a format's template, whose lines must begin with a fixed text.
+// newFormatRule returns a rule for a template of format f. The template must begin with literal
+// text.
 func newFormatRule(f logline.Format, text string, id int, name logline.FormatID) logline.Rule {
 	described := newTemplateRule(template.MustParse(text), id, name)
 	described.numbered = slices.ContainsFunc(f.Templates, func(text string) bool { return strings.Contains(text, "{"+fields.Epoch+"}") })
@@ -135,8 +136,9 @@ func newFormatRule(f logline.Format, text string, id int, name logline.FormatID)
 	return r
 }
 
-// applyRule applies the first rule for the beginning of line m that can read it, or else the first
-// format of lines with any beginning. It returns unknown if none can.
+// applyRule reads line m by the first rule that matches its beginning and accepts the line. If
+// there is none, it tries the formats that recognize lines with any beginning. It returns Unknown
+// if no format reads the line.
 func (x *formatIndex) applyRule(log *logline.Log, m []byte) logline.Result {
 	rules := x.byFirst[m[0]]
 	for i := range rules {

@@ -77,7 +77,7 @@ func (r *templateRule) lineRule() logline.Rule {
 	return logline.Rule{Prefix: r.template.Prefix(), Read: r.read, EndsWithValue: r.template.EndsWithNumber()}
 }
 
-// read returns unknown if the template does not match line m.
+// read reads line m by the template. It returns Unknown if the template does not match.
 func (r *templateRule) read(log *logline.Log, m []byte) logline.Result {
 	values := log.ValueBuffer(r.template)
 	if !r.template.Match(m, values) {
@@ -92,7 +92,8 @@ func (r *templateRule) read(log *logline.Log, m []byte) logline.Result {
 	return readTemplateValues(log, r, m, values)
 }
 
-// readUserTemplates reads line m with the first user template that matches, or returns unknown.
+// readUserTemplates reads line m by the first of the user's templates that matches. It returns
+// Unknown if none does.
 func (t *reader) readUserTemplates(m []byte) logline.Result {
 	for i, r := range t.user {
 		if v := r.read(t.Log, m); v != logline.Unknown {

@@ -27,16 +27,18 @@ import (
 type templateState struct {
 	ranks        map[int]*templateRank // by label or {rank}; -1 for lines without
 	ratesOfRanks bool                  // lines with ranks contain rates
-	// properties contains, by field, the functions that set the run's properties from lines of
-	// templates. A new run in the same file has the same properties until a line changes them.
+	// properties contains the functions that set the properties which templates have read, by
+	// field. They also apply to later runs in the same file, until a line changes them.
 	properties map[string]func(*logline.Log)
-	// numbered is set if lines of the user's templates number epochs, from firstNumber.
+	// numbered is set if lines of the user's templates contain epoch numbers. firstNumber is the
+	// first of them.
 	numbered    bool
 	firstNumber int
 	elapsed     record.ElapsedTimes
 }
 
-// reportEpochNumbering adds a problem if only lines other than those of the user's templates count epochs from 0.
+// reportEpochNumbering adds a problem if other lines count epochs from 0, but the lines of the
+// user's templates do not.
 func (s *templateState) reportEpochNumbering(countsFromZero bool, epochs *logline.EpochsByRank, report *record.Report) {
 	if !s.numbered || s.firstNumber == 0 {
 		return
@@ -185,7 +187,7 @@ func setProperty(log *logline.Log, field string, set func(*logline.Log)) {
 	record.Put(&templateStateOf(log.Current).properties, field, set)
 }
 
-// readUnnumberedLine reads a line without epoch and step if no line has opened an epoch.
+// readUnnumberedLine reads a line without an epoch or step number when no epoch is open.
 func readUnnumberedLine(log *logline.Log, r *templateRule, s *templateRank, values []template.Value) logline.Result {
 	switch {
 	case len(r.values) == 0:
@@ -214,8 +216,8 @@ func readUnnumberedLine(log *logline.Log, r *templateRule, s *templateRank, valu
 	return logline.Used
 }
 
-// removeUnnumberedLines removes the values of the lines before the current one, which is the first
-// with the number of an epoch. They were counted as if no line had a number.
+// removeUnnumberedLines is called at the first line with an epoch number. It removes the values of
+// earlier lines, which were counted as epochs on the assumption that no line has a number.
 func removeUnnumberedLines(log *logline.Log, s *templateRank) {
 	n := 0 // number of lines
 	for _, r := range s.unnumbered {

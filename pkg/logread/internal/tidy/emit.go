@@ -14,8 +14,8 @@ type Emitter struct {
 	report func(runs.Problem)
 }
 
-// NewEmitter returns an Emitter that calls use for the values of run, named name in the rows, and
-// report for problems.
+// NewEmitter returns an Emitter for run. It calls use for each row, with name as the name of the
+// run, and report for each problem.
 func NewEmitter(run runs.Run, name string, use func(Row) error, report func(runs.Problem)) Emitter {
 	row := Row{Run: name, Series: run.Info.Series, Workers: run.Info.Workers, Seed: run.Info.Seed, Rank: -1, Step: -1}
 	return Emitter{&run, row, use, report}
@@ -126,7 +126,8 @@ func (g Emitter) EmitTrials() error {
 	return nil
 }
 
-// EmitSpans emits the start and the duration of each span. The step of both rows is the number of the span.
+// EmitSpans emits two rows for each span: its start and its duration. Their step is the number of
+// the span.
 func (g Emitter) EmitSpans() error {
 	for i, s := range g.run.Spans {
 		g.row.Rank, g.row.Step = s.Rank, i+1
@@ -146,8 +147,8 @@ type exchangeTotals struct {
 	staleness, sent        float64
 }
 
-// sumExchanges returns the sums of each epoch over all ranks, from the steps in the folder of a run
-// with several workers. It returns nil for logs of other programs.
+// sumExchanges sums the exchanges of all ranks in each epoch. It reads the steps in the folder of a
+// run with several workers. For logs of other programs it returns nil.
 func sumExchanges(run *runs.Run) (map[int]exchangeTotals, error) {
 	if run.Info.Schema == 0 || run.Info.Workers < 2 {
 		return nil, nil

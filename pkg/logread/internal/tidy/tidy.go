@@ -8,7 +8,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Row is one measured value. Its fields mean what those of logread.Row do, to which it is converted.
+// Row is one measured value. It is converted to logread.Row, which documents its fields.
 type Row struct {
 	Run     string
 	Series  string
@@ -21,7 +21,7 @@ type Row struct {
 	Value   float64
 }
 
-// RowIterator calls use for each row to write.
+// RowIterator calls use for each row. It stops and returns the error if use returns one.
 type RowIterator func(use func(Row) error) error
 
 // Value is a measured value with its name.
@@ -92,8 +92,8 @@ func runValues(run runs.Run) []Value {
 	return values
 }
 
-// stepValues returns the values of a step, named as in steps-<rank>.jsonl. Most strategies have no
-// staleness.
+// stepValues returns the values of a step. Their names are those in steps-<rank>.jsonl. Staleness
+// is omitted for most strategies, which have none.
 func stepValues(s runs.Step) []Value {
 	values := []Value{
 		{"samples", float64(s.Samples)},

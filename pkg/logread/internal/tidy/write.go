@@ -16,7 +16,8 @@ func ColumnNames() []string {
 	return []string{"run", "series", "workers", "seed", "rank", "epoch", "step", "name", "value"}
 }
 
-// FormatPosition formats the row's rank, epoch and step, and those that do not apply as none.
+// FormatPosition formats the rank, epoch and step of the row. It returns none for a number that
+// does not apply.
 func (r Row) FormatPosition(none string) (rank, epoch, step string) {
 	text := func(n, least int) string {
 		if n < least {

@@ -43,7 +43,7 @@ type spanSet struct {
 	compactAt                         int   // number of spans at which removeNested is called
 	full                              bool  // removeNested is not called any more
 
-	// Numbers of events that were left out, by reason.
+	// Number of events that were omitted, by reason.
 	nested, drawn, tooMany, unnamed, unopened, noLane, tooDeep, untimed int64
 }
 
@@ -65,7 +65,8 @@ type traceLane struct {
 	open      []compactSpan // spans that an event B began and no event E has ended; innermost last
 }
 
-// omittedName replaces a span's name that exceeds the limits.
+// omittedName replaces the names of spans that exceed the limits on the length and the number of
+// names.
 const omittedName = "(name left out)"
 
 func newSpanSet() *spanSet {
@@ -75,7 +76,8 @@ func newSpanSet() *spanSet {
 	}
 }
 
-// addEvent adds the span that an event describes, begins or ends. It ignores other events.
+// addEvent adds the span that an event describes. An event may also only begin or end a span. Other
+// events are ignored.
 func (s *spanSet) addEvent(e *traceEvent) {
 	switch e.ph {
 	case 'M':
@@ -176,7 +178,8 @@ func (s *spanSet) removeNested() {
 	s.spans = kept
 }
 
-// internName returns the index of an event's name, which is added if it is new, and its class.
+// internName returns the index of an event's name and the class of its spans. It adds the name if
+// it is new.
 func (s *spanSet) internName(e *traceEvent) internedName {
 	s.key = append(append(append(s.key[:0], e.cat...), 0), e.name...)
 	if n, ok := s.named[string(s.key)]; ok {
@@ -257,7 +260,8 @@ func (s *spanSet) spanKind(c spanClass) string {
 	return runs.SpanOther
 }
 
-// appendSpans appends the spans to out. Processes without a rank in their names have the given rank.
+// appendSpans appends the spans to out. rank is the rank of processes that have no rank in their
+// name.
 func (s *spanSet) appendSpans(out []runs.Span, rank int) []runs.Span {
 	out = record.Grow(out, len(s.spans))
 	for _, x := range s.spans {

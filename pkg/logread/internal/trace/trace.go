@@ -51,7 +51,7 @@ func isTrace(_ string, head []byte) bool {
 		rest := bytes.TrimLeft(head[1:], " \t\r\n")
 		return len(rest) > 0 && rest[0] == '{' && has(`"ph"`) && (has(`"ts"`) || has(`"pid"`))
 	}
-	// In a file of Kineto, the properties of the devices may fill head completely.
+	// Kineto files may begin with so many device properties that head does not contain traceEvents.
 	return head[0] == '{' && (has(`"traceEvents"`) || has(`"schemaVersion"`) && (has(`"deviceProperties"`) || has(`"distributedInfo"`)))
 }
 
@@ -62,7 +62,8 @@ type traceFile struct {
 	set    *spanSet
 }
 
-// readTraceFile reads a trace file into one part. Join later merges the parts of a folder.
+// readTraceFile reads a trace file into one part. JoinTraceFiles later merges the parts of a
+// folder.
 func readTraceFile(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	t := &traceFile{rank: -1, set: newSpanSet()}
 	s := scan.NewJSONReader(in.Reader)
@@ -98,8 +99,8 @@ func readTraceFile(_ context.Context, in *record.Input) ([]*record.Part, error) 
 	return []*record.Part{{Role: record.Companion, Source: t}}, nil
 }
 
-// JoinTraceFiles merges the traces of each folder into one part. A folder has one trace per rank, or several
-// of a rank that was profiled several times.
+// JoinTraceFiles merges the traces of each folder into one part. A folder contains one trace per
+// rank, or several traces of a rank that was profiled repeatedly.
 func JoinTraceFiles(parts []*record.Part) []*record.Part {
 	byFolder := map[string][]*record.Part{}
 	var kept []*record.Part

@@ -16,7 +16,7 @@ import (
 //	DLLL {"timestamp": "1587451057.91385", "datetime": "…", "elapsedtime": "91.665232", "type": "LOG",
 //	      "step": [0, 0], "data": {"average_loss": 3.62}}
 
-// dlloggerState is what is needed to number the iterations of a run across epochs.
+// dlloggerState contains what is needed to number iterations across the epochs of a run.
 type dlloggerState struct {
 	epoch, iteration, offset int64    // of the last iteration; offset is the number of iterations in earlier epochs
 	elapsed                  float64  // elapsed time at the end of the last epoch, in seconds
@@ -145,8 +145,8 @@ func applyDLLoggerSettings(log *logline.Log, step [2]int64, n int) {
 	*later = nil
 }
 
-// globalIteration returns the number, across all epochs, of an iteration with step [epoch,
-// iteration]. The iterations must be passed in the order of the log.
+// globalIteration converts step, an epoch and an iteration within it, to the number of the
+// iteration across all epochs. The iterations must be passed in the order of the log.
 func (s *dlloggerState) globalIteration(step [2]int64) int64 {
 	if s.started && step[0] != s.epoch && step[1] <= s.iteration {
 		s.offset += s.iteration + 1
@@ -158,8 +158,8 @@ func (s *dlloggerState) globalIteration(step [2]int64) int64 {
 	return s.offset + step[1]
 }
 
-// parseDLLoggerStep returns the first two numbers of a step and their total n, which is -1 for a
-// malformed step and 0 for "PARAMETER".
+// parseDLLoggerStep parses the step of a line. step contains its first two numbers, and n is how
+// many numbers it has: -1 if the step is malformed, and 0 for "PARAMETER".
 func parseDLLoggerStep(text []byte) (step [2]int64, n int) {
 	if string(text) == `"PARAMETER"` {
 		return step, 0

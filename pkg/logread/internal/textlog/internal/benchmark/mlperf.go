@@ -19,7 +19,7 @@ import (
 //	:::MLLOG {"namespace": "", "time_ms": 1714835509498, "event_type": "POINT_IN_TIME", "key": "tracked_stats",
 //	          "value": {"throughput": 341.957}, "metadata": {"step": 1}}
 
-// mlperfState is the state of a run with MLPerf lines. Times are in ms.
+// mlperfState contains what was read from the MLPerf lines of a run. Times are in milliseconds.
 type mlperfState struct {
 	start, stop float64
 	epochs      map[int]mlperfBlock // open epochs and blocks of epochs by their first number
@@ -117,8 +117,9 @@ func endMLPerfBlock(log *logline.Log, s *mlperfState, epoch int, end float64) {
 	}
 }
 
-// mlperfStateOfUsedRank returns the state of the run, or nil for all ranks but one: all ranks print the
-// same values, so the lines of the first rank suffice.
+// mlperfStateOfUsedRank returns the state of the run. It returns nil if the current line was
+// written by a rank whose lines are not used. The lines of one rank suffice, because all ranks
+// print the same values.
 func mlperfStateOfUsedRank(log *logline.Log) *mlperfState {
 	s := mlperfStateOf(log.CountLine(logline.MLPerf))
 	if s.label == 0 {

@@ -13,11 +13,11 @@ import (
 //	56: :::MLLOG {…, "key": "eval_accuracy", "value": 0.75, "metadata": {"epoch_num": 1}}
 //	56: :::MLLOG {…, "key": "run_stop", "metadata": {"status": "success"}}
 
-// otherRankReason is the reason for ignoring lines that repeat another rank's values.
+// otherRankReason is the reason for ignoring a line whose values another rank has logged too.
 const otherRankReason = "MLLOG line whose values another rank has logged too"
 
-// mlperfOtherRanks contains what other ranks than the used one have logged. A value counts only if the
-// used rank has not logged it.
+// mlperfOtherRanks contains what ranks other than the selected one have logged. These values are
+// used only if the selected rank has not logged them.
 type mlperfOtherRanks struct {
 	stop        float64 // last run_stop in ms; 0 if there is none
 	stopRank    int
@@ -34,8 +34,9 @@ type mlperfEvaluation struct {
 	line  mlperfLine // without texts
 }
 
-// selectMLPerfRun handles a line run_start. It begins a new run if the current one has stopped. Otherwise
-// it selects this line's rank as the one that is used, unless the run has already started or has values.
+// selectMLPerfRun handles a run_start line. If the current run has stopped, it begins a new run.
+// Otherwise it selects the rank of the line as the one whose values are used, unless the run has
+// already started or has values.
 func selectMLPerfRun(log *logline.Log) {
 	s := mlperfStateOf(log.Current)
 	switch {
@@ -46,7 +47,8 @@ func selectMLPerfRun(log *logline.Log) {
 	}
 }
 
-// addOtherMLPerfRank adds line v of a rank that is used only for values that the selected one lacks.
+// addOtherMLPerfRank adds line v, which was written by a rank other than the selected one. Its
+// values are used only if the selected rank has not logged them.
 func addOtherMLPerfRank(log *logline.Log, v mlperfLine) logline.Result {
 	o := &mlperfStateOf(log.Current).others
 	switch string(v.key) {

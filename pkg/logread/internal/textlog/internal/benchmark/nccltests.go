@@ -30,7 +30,7 @@ import (
 //
 // Only the all-reduce in place is used, which is how training reduces gradients.
 
-// The reasons for ignoring rows of benchmarks of collectives.
+// Reasons for ignoring rows in the output of collective benchmarks.
 const (
 	otherCollective = "benchmark of another collective than the all-reduce"
 	emptyCollective = "benchmark of the all-reduce: of 0 bytes"
@@ -126,7 +126,7 @@ func readNCCLLine(log *logline.Log, m []byte) logline.Result {
 	return logline.Idle
 }
 
-// readNCCLRow reads a row of the table. Only the end of the run shows whether it is used.
+// readNCCLRow reads a row of the table. Whether the row is used is decided at the end of the run.
 func readNCCLRow(log *logline.Log, m []byte) logline.Result {
 	s := ncclStateOf(log.Current)
 	fields := bytes.Fields(m)
@@ -207,9 +207,9 @@ func finishNCCL(r *logline.Run, report *record.Report) {
 	}
 }
 
-// isAllReduceByBandwidth reports whether a table without a name is that of an all-reduce, by the
-// ratio of its bandwidths: nccl-tests multiplies the bandwidth by a factor that depends on the
-// collective to get the bus bandwidth.
+// isAllReduceByBandwidth reports whether a table without a name is about an all-reduce, which the
+// ratio of its bandwidths shows: nccl-tests computes the bus bandwidth by multiplying the bandwidth
+// by a factor that depends on the collective.
 func (s *ncclState) isAllReduceByBandwidth() bool {
 	largest := slices.MaxFunc(s.rows, func(a, b ncclRow) int { return cmp.Compare(a.Bytes, b.Bytes) })
 	n := float64(s.ranks)

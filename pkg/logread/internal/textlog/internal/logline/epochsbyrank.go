@@ -14,8 +14,8 @@ import (
 // for loggers whose lines describe the run and not a rank.
 type RankID struct{ Rank, Ordinal int }
 
-// Ordinals of loggers that log beside a program's own lines and may count the
-// same epochs from another number, such as MLLOG from 0 and Keras from 1.
+// Ordinals for loggers that print lines in addition to those of the program. They may number the
+// same epochs differently: MLLOG counts from 0, Keras from 1.
 const (
 	MLPerfOrdinal   = -1
 	DLLoggerOrdinal = -2
@@ -68,8 +68,9 @@ func (e *EpochsByRank) FirstEpochNumber() int {
 	return first
 }
 
-// Merge merges the epochs of all ranks and loggers into one list, which counts from 1. Set sumRates if
-// the ranks' rates must be summed, and fromZero if the first epoch is 0 although the log may begin later.
+// Merge merges the epochs of all ranks and loggers into one list of epochs numbered from 1. Set
+// sumRates if the rates of the ranks must be summed. Set fromZero if the log counts epochs from 0,
+// even if epoch 0 is not in it.
 func (e *EpochsByRank) Merge(sumRates, fromZero bool, report *record.Report) []runs.Epoch {
 	for _, list := range slices.Concat(e.All, e.extra) {
 		if list.Index != nil { // they were out of order
@@ -96,7 +97,8 @@ func (e *EpochsByRank) Merge(sumRates, fromZero bool, report *record.Report) []r
 	return merged
 }
 
-// renumberFromOne renumbers sorted epochs that are counted from 0: one is 0, or fromZero is set.
+// renumberFromOne renumbers epochs that are counted from 0, so that they count from 1. epochs are
+// sorted; they are counted from 0 if one of them is 0 or fromZero is set.
 func renumberFromOne(epochs []runs.Epoch, fromZero bool, report *record.Report) {
 	if len(epochs) == 0 || epochs[0].Epoch != 0 && !fromZero {
 		return
@@ -107,7 +109,8 @@ func renumberFromOne(epochs []runs.Epoch, fromZero bool, report *record.Report) 
 	}
 }
 
-// replaceEpochValues replaces the values of epochs by those in other, and adds other's further epochs.
+// replaceEpochValues replaces values in epochs by the values that other has for the same epochs. It
+// also adds the further epochs of other.
 func replaceEpochValues(epochs, other []runs.Epoch) []runs.Epoch {
 	all := record.RankEpochs{Epochs: epochs}
 	for i := range other {

@@ -10,11 +10,12 @@ import (
 	"lockstep/pkg/logread/internal/template"
 )
 
-// FormatID identifies a format of lines. The format with the most lines of a run, or the last of several,
-// determines the run's kind. Commands come first, because they count only if the run has no other lines.
+// FormatID identifies a format of lines. The kind of a run is the format that most of its lines
+// have, or the last of several such formats. Commands have the lowest ID, because they determine
+// the kind only of a run that has no other lines.
 type FormatID int
 
-// The formats, except those of templates only, which need no constant.
+// The formats. A format that consists only of templates needs no constant.
 const (
 	Command FormatID = iota
 	Slurm
@@ -48,7 +49,7 @@ const (
 	HuggingFace
 )
 
-// Formats beside those of programs.
+// Special format IDs, which do not belong to a program.
 const (
 	// MaxFormats is larger than the number of formats. Formats without a constant follow HuggingFace.
 	MaxFormats = 48
@@ -62,8 +63,8 @@ const (
 type Format struct {
 	Name  string // value of runs.Run.Kind for runs of this format
 	Rules []Rule
-	// Templates describe further lines, tried after those with a prefix. Their values are
-	// added by textlog/templatevalues.go.
+	// Templates describe further lines. They are tried after the Rules with a prefix.
+	// textlog/templatevalues.go stores their values.
 	Templates []string
 	// Applies, if not nil, reports whether the Templates may match the current line.
 	Applies func(log *Log) bool
@@ -85,12 +86,14 @@ type Format struct {
 	Finish func(r *Run, report *record.Report)
 }
 
-// Rule recognizes lines by their beginning, without labels, and reads them.
+// Rule describes how to read lines with a certain beginning. Labels of launchers and loggers have
+// already been removed from the lines.
 type Rule struct {
-	// Prefix is how the line begins. It need not be set if Templates are. If it is empty, First
-	// lists the possible first bytes of the line; such rules are tried after those with a prefix.
+	// Prefix is the beginning of the line. It may be empty if Templates are set. If it is empty,
+	// First lists the possible first bytes of the line. Rules without a prefix are tried last.
 	Prefix, First string
-	// Read reads line m, or returns Unknown for another program's line that begins in the same way.
+	// Read reads line m. It returns Unknown if another program printed the line, which only begins
+	// in the same way.
 	Read func(log *Log, m []byte) Result
 	// Templates, instead of Read, describe the complete line (package template). Use stores the
 	// values of the first one that matches, in the order of its fields. A line with the prefix that
@@ -119,8 +122,8 @@ func (r *Rule) Compile() {
 	}
 }
 
-// WorkersRule returns the rule of a line before a program's values that states the workers, as the
-// templates describe it. also, unless it is nil, is called with the run.
+// WorkersRule returns a rule for a line with the number of workers that a program prints before its
+// values. The templates describe the line. also, if not nil, is then called with the run.
 func WorkersRule(also func(*Run), templates ...string) Rule {
 	return Rule{Templates: templates, MayBeOther: true, Use: func(log *Log, v []template.Value) Result {
 		if !record.IsPlausibleCount(v[0].Number) {
@@ -164,7 +167,8 @@ func (r *Rule) describeExpected() string {
 	return strings.Join(quoted, " or ")
 }
 
-// ValueBuffer returns space for the values of a template's fields, which the next line reuses.
+// ValueBuffer returns a slice for the values of a template's fields. The slice is reused for the
+// next line.
 func (log *Log) ValueBuffer(tmpl *template.Template) []template.Value {
 	n := len(tmpl.Fields())
 	if len(log.values) < n {

@@ -21,7 +21,7 @@ const (
 	Pending               // the line is counted as used or ignored at the end of the run
 )
 
-// Log is the state of a text log while it is read.
+// Log is a text log and the state of its reader.
 type Log struct {
 	In      *record.Input
 	Lines   *scan.LineReader // its Number is that of the current line
@@ -30,7 +30,8 @@ type Log struct {
 	// Properties of the current line.
 	Rank  int    // rank in the label; -1 if the line has no label
 	Stamp []byte // time stamp; empty if the line has none
-	// Config contains settings outside of a run, for the next run or, without one, the last.
+	// Config contains settings that are printed outside of a run. They belong to the next run or,
+	// if none follows, to the last one.
 	Config        map[string]any
 	Block         FormatID       // the format to whose block of lines the next line belongs; NoBlock outside of blocks
 	States        States         // what single formats have read of the log
@@ -42,7 +43,8 @@ type Log struct {
 	// Values of the current line if a template matches it.
 	values      []template.Value
 	stampBuffer []byte
-	// The current line, and the one before it, have a time stamp with microseconds and a colon.
+	// MicroStamp is set if the current line has a time stamp with microseconds and a colon.
+	// AfterMicroStamp is set if the line before has one.
 	MicroStamp, AfterMicroStamp bool
 }
 
@@ -92,7 +94,7 @@ func (log *Log) NoteResume(m []byte) {
 	}
 }
 
-// States contains what formats have read of one run or of a whole log.
+// States contains, for each format, what it has read from a run or from a whole log.
 type States [MaxFormats]any
 
 // State returns what format f has read so far, at first a zero T.

@@ -9,9 +9,8 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// StripPrefix returns line without the text that launchers and loggers put
-// before a program's message: the label of a rank, a time stamp, a level. It
-// sets t.rank and t.stamp.
+// StripPrefix returns line without the text that launchers and loggers put before the message of a
+// program: a label with the rank, a time stamp, a level. It sets log.Rank and log.Stamp.
 //
 //	0: line                               srun -l
 //	[1,0]<stdout>:line                    mpirun --tag-output, horovodrun
@@ -46,7 +45,7 @@ func (log *Log) StripPrefix(line []byte) []byte {
 	return m
 }
 
-// stripLabel returns m without the label of a rank, to which it sets t.rank.
+// stripLabel returns m without a label that contains the rank, and sets log.Rank to this rank.
 func (log *Log) stripLabel(m []byte) []byte {
 	if scan.IsDigit(m[0]) {
 		i, rank := 1, int(m[0]-'0')
@@ -85,8 +84,8 @@ func (log *Log) stripLabel(m []byte) []byte {
 	return m
 }
 
-// acceptLabel sets t.rank and returns the line after a label, which is the rest of cursor c. It
-// returns m if c failed or the rank is too large.
+// acceptLabel sets log.Rank to rank and returns the rest of cursor c, which is the line after its
+// label. If c failed or the rank is too large, it returns m and sets nothing.
 func (log *Log) acceptLabel(m []byte, c scan.Cursor, rank int) []byte {
 	if c.Failed || rank > record.MaxWorkers {
 		return m
@@ -95,13 +94,14 @@ func (log *Log) acceptLabel(m []byte, c scan.Cursor, rank int) []byte {
 	return scan.SkipBlanks(c.Rest)
 }
 
-// reservedRanksPerNode is the space reserved for the ranks of each node if labels count them within a node: rank
-// r of node n gets the number n·reservedRanksPerNode + r, since the log lacks the real number of ranks per node.
+// reservedRanksPerNode is the number of ranks reserved for each node if labels count the ranks
+// within a node. Since the log does not state the real number of ranks per node, rank r of node n
+// gets the number n·reservedRanksPerNode + r.
 const reservedRanksPerNode = 1 << 10
 
-// stripInnerLabel returns m, which follows a label, without a second label (of a rank within its
-// node) and without torchtitan's name. torchrun's label [defaultN] counts the ranks of a node, its
-// label [rankN] the ranks of all nodes.
+// stripInnerLabel returns m, the text after a label, without a second label (of a rank within its
+// node) and without the name of torchtitan. torchrun's label [defaultN] contains the local rank,
+// and its label [rankN] the global rank.
 func (log *Log) stripInnerLabel(m []byte) []byte {
 	if node := log.Rank; node >= 0 {
 		local := scan.HasPrefix(m, "[default")
@@ -127,8 +127,9 @@ func (log *Log) stripInnerLabel(m []byte) []byte {
 // stampLength is the length in bytes of a time stamp after its year: -11-12 00:32:26,118.
 const stampLength = 19
 
-// stripTimeStamp returns m without a time stamp and the level after it, and sets t.stamp. Digits of
-// the year may be missing, since several writers of one file overwrite each other's lines.
+// stripTimeStamp returns m without a time stamp and the level after it, and sets log.Stamp. Digits
+// of the year may be missing, because processes that write to the same file overwrite parts of each
+// other's lines.
 func (log *Log) stripTimeStamp(m []byte) []byte {
 	year := 0
 	for year < 4 && scan.IsDigit(m[year]) {
@@ -181,8 +182,9 @@ func (log *Log) stripDateWithSlashes(m []byte) []byte {
 	return log.stripNameAndLevel(m[length+1:])
 }
 
-// stripBrackets returns m without what loggers put into brackets before a message: a time stamp,
-// then a level, a place in the source and a rank, or the level and place of transformers' logger.
+// stripBrackets returns m without the brackets that loggers print before a message. They contain a
+// time stamp, followed by a level, a source location and a rank. In transformers' logger they
+// contain a level and a source location.
 func (log *Log) stripBrackets(m []byte) []byte {
 	if scan.HasPrefix(m, "[INFO|") || scan.HasPrefix(m, "[WARNING|") { // transformers
 		if _, rest, found := bytes.Cut(m, []byte("] ")); found {
@@ -217,7 +219,8 @@ func (log *Log) stripBrackets(m []byte) []byte {
 	return m
 }
 
-// stripNameAndLevel returns m without "- name - LEVEL - ", usually the same as in the previous line.
+// stripNameAndLevel returns m without "- name - LEVEL - ". It is fast if the previous line has the
+// same text there.
 func (log *Log) stripNameAndLevel(m []byte) []byte {
 	if n := len(log.heading); n > 0 && bytes.HasPrefix(m, log.heading) {
 		return bytes.TrimLeft(m[n:], " ")
@@ -234,8 +237,9 @@ func (log *Log) stripNameAndLevel(m []byte) []byte {
 // lines written at the same time may be out of order.
 const ClockToleranceMs = 1000
 
-// UpdateTimes updates the run's start and end from the time stamp of a used line. An earlier stamp
-// in a line without a rank shows that the clock was set back, which is reported.
+// UpdateTimes updates the start and end of the run from the time stamp of a line that is used. If
+// the line has no rank and an earlier time stamp than the line before, the clock was set back,
+// which UpdateTimes reports.
 func (log *Log) UpdateTimes() {
 	now, ok := log.StampMilliseconds()
 	if !ok {
@@ -258,9 +262,9 @@ func (log *Log) UpdateTimes() {
 	}
 }
 
-// StampMilliseconds returns the current line's time stamp in milliseconds since 1970. UTC is
-// assumed, since logs lack the time zone. Missing digits of the year are those of the stamp before.
-// ok is false for an invalid time.
+// StampMilliseconds returns the time stamp of the current line in milliseconds since 1970, or ok
+// false if it is invalid. It assumes UTC, since logs do not contain the time zone. It takes missing
+// digits of the year from the previous time stamp.
 func (log *Log) StampMilliseconds() (ms int64, ok bool) {
 	year := len(log.Stamp) - stampLength
 	date, clock, fraction := log.Stamp[:year+6], log.Stamp[year+7:year+15], log.Stamp[year+16:]

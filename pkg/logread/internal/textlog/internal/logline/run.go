@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Run is one run that a text log describes.
+// Run is a run in a text log.
 type Run struct {
 	Line          int // number of the line at which the run begins
 	Run           runs.Run
@@ -43,8 +43,8 @@ func newRun(line int, lines *scan.LineReader) *Run {
 	return &Run{Line: line, Ranks: map[int]bool{}, Trials: map[string]*runs.Trial{}, Curves: record.Curves{Lines: lines}}
 }
 
-// CountLine counts the current line for the given format, and returns its run. It begins a new run
-// if the current one has ended.
+// CountLine counts the current line as one of the given format, and returns the run to which it
+// belongs. It begins a new run if the current one has ended.
 func (log *Log) CountLine(name FormatID) *Run {
 	if log.Current.Closed {
 		log.BeginRun()
@@ -60,7 +60,8 @@ func (log *Log) CountLine(name FormatID) *Run {
 	return log.Current
 }
 
-// isTrainingProgram reports whether a format is the output of one training program, beside which no other prints.
+// isTrainingProgram reports whether format f is the output of a training program. Such a program
+// excludes the lines of other training programs from its run.
 func isTrainingProgram(f FormatID) bool {
 	return f >= ImageNet && f <= HuggingFace || f == SC21 || f == Rates || f == Study
 }
@@ -159,7 +160,8 @@ func (log *Log) AddProperty(key string, v any) {
 	}
 }
 
-// ParseNumberOrText returns the number that a text contains, or else the trimmed text.
+// ParseNumberOrText returns text as a number if it is one, and otherwise as a string without
+// surrounding blanks.
 func ParseNumberOrText(text []byte) any {
 	word := strings.TrimSpace(string(text))
 	if v, err := strconv.ParseFloat(word, 64); err == nil {
@@ -251,7 +253,8 @@ func (r *Run) DeriveWorkers(n int) {
 	r.Evidence = append(r.Evidence, record.Evidence{Property: runs.PropertyWorkers, Number: int64(n), Kind: record.Derived, Origin: runs.Origin{Source: runs.SourceContent}})
 }
 
-// StatedWorkers returns the number of workers that a line or else the command states, or 0.
+// StatedWorkers returns the number of workers that a line states or, if none does, the command. It
+// returns 0 if neither does.
 func (r *Run) StatedWorkers() int {
 	if r.Run.Info.Workers > 0 {
 		return r.Run.Info.Workers

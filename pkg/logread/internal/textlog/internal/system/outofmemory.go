@@ -44,7 +44,7 @@ const (
 	maxMemoryText     = 240
 )
 
-// OutOfMemory returns the format of messages that memory ran out.
+// OutOfMemory returns the format of out-of-memory messages.
 func OutOfMemory() logline.Format {
 	return logline.Format{Name: "out of memory", Anywhere: readOutOfMemory}
 }

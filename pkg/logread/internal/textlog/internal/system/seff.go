@@ -42,7 +42,7 @@ type seffState struct {
 	jobs []*record.Part // the jobs before it
 }
 
-// Seff returns the format of what seff prints of a job.
+// Seff returns the format of the job statistics that seff prints.
 func Seff() logline.Format {
 	return logline.Format{Name: seffKind, ReadInBlock: readSeffLine, Rules: []logline.Rule{
 		{Prefix: "Job ID: ", Read: readSeffJob},
@@ -108,7 +108,8 @@ func readSeffLine(log *logline.Log, m []byte) logline.Result {
 	return logline.Pending
 }
 
-// FinishSeff ends the description of a job. Without its time, the lines are not those of seff.
+// FinishSeff ends the statistics of a job. If they do not contain the job's time, seff did not
+// print these lines.
 func FinishSeff(log *logline.Log) {
 	seff := seffStateOf(log)
 	s := seff.job
@@ -138,8 +139,8 @@ func FinishSeff(log *logline.Log) {
 	seff.jobs = append(seff.jobs, p)
 }
 
-// SeffJobs returns the jobs that seff describes in a log. The runs of the log belong to it if there
-// is only one.
+// SeffJobs returns the jobs whose statistics seff printed in a log. If there is only one job, the
+// runs of the log belong to it.
 func SeffJobs(log *logline.Log, parts []*record.Part) []*record.Part {
 	FinishSeff(log)
 	jobs := seffStateOf(log).jobs

@@ -104,7 +104,8 @@ func closeRunWithWallTime(log *logline.Log, name logline.FormatID, seconds float
 	log.In.Report.Records++
 }
 
-// readDefaultTimeLine reads the default form of GNU time, and that of zsh, which begin with no fixed text.
+// readDefaultTimeLine reads a line in the default format of GNU time or of zsh's time, neither of
+// which begins with a fixed text.
 func readDefaultTimeLine(log *logline.Log, m []byte) logline.Result {
 	if bytes.HasSuffix(m, []byte("swaps")) && bytes.Contains(m, []byte("pagefaults ")) && bytes.Contains(m, []byte("inputs+")) {
 		return logline.Idle
@@ -153,7 +154,8 @@ func isZshTime(m []byte) bool {
 	return ok
 }
 
-// filterCommands returns commands that only process the output of another. zsh prints a line for each.
+// filterCommands returns the names of commands that only process the output of another command. In
+// a pipeline, zsh prints the time of each command.
 func filterCommands() []string {
 	return []string{"tee", "cat", "grep", "tail", "head", "ts", "sed", "awk", "less", "gzip", "zstd", "sort"}
 }

@@ -36,7 +36,7 @@ func Tqdm() logline.Format {
 	return logline.Format{Name: "tqdm bars", Anywhere: readBar}
 }
 
-// Lightning returns the format of Lightning, whose bars readBar reads.
+// Lightning returns the format of Lightning. readBar reads its progress bars.
 func Lightning() logline.Format {
 	return logline.Format{Name: "Lightning bars", CountsFromZero: true, Rules: lightningRules()}
 }
@@ -117,7 +117,7 @@ func readBar(log *logline.Log, m []byte) logline.Result {
 	return logline.Pending
 }
 
-// reasonBars is the reason for ignoring bars beside other lines' epochs.
+// reasonBars is the reason for ignoring progress bars if other lines contain epochs.
 const reasonBars = "progress bars beside the epochs of other lines"
 
 // FinishBars gives the run the epochs of the bars, unless other lines have epochs or show which
@@ -138,8 +138,9 @@ func FinishBars(r *logline.Run, report *record.Report) {
 	}
 }
 
-// setBarValues sets the values in a bar's list. Before the validation, Lightning's bar shows the
-// previous epoch's validation, so values equal to those of stale, unless it is nil, are not used.
+// setBarValues sets the values of e that a progress bar lists. Before its validation, Lightning's
+// bar still shows the previous epoch's validation. If stale is not nil, values that are equal to
+// those in stale are therefore not used.
 func setBarValues(e *runs.Epoch, list []byte, stale *runs.Epoch) {
 	precise := false // train_loss_epoch was read
 	for name, v := range progress.NamedValues(list, ", ") {
@@ -166,7 +167,8 @@ func setBarValues(e *runs.Epoch, list []byte, stale *runs.Epoch) {
 	}
 }
 
-// fractionOrNaN returns NaN unless v is a fraction, since it may be a percentage.
+// fractionOrNaN returns v if it is from 0 to 1. Otherwise it returns NaN, since v may be a
+// percentage.
 func fractionOrNaN(v float64) float64 {
 	if v < 0 || v > 1 {
 		return math.NaN()
@@ -182,8 +184,9 @@ const (
 	otherPart // no part of an epoch
 )
 
-// parseBarDescription returns the epoch, or -1, and its part in a bar's description, such as "Epoch
-// 3/10", "Train epoch [3]" and "Epoch 3 val".
+// parseBarDescription parses the description of a bar, such as "Epoch 3/10", "Train epoch [3]" and
+// "Epoch 3 val". epoch is -1 if there is none; part states whether the bar is about the training or
+// the validation.
 func parseBarDescription(description []byte) (epoch int, part barPart) {
 	if len(description) > 200 {
 		return -1, otherPart

@@ -27,7 +27,7 @@ import (
 //	{'eval_loss': 0.55, 'eval_accuracy': 0.81, 'eval_runtime': 3.25, 'epoch': 1.0}
 //	{'train_runtime': 100.0, 'train_samples_per_second': 256.0, 'train_loss': 0.575, 'epoch': 2.0}
 
-// The keys of the header's lines.
+// The keys in the lines of the header.
 const (
 	hfExamples     = "Num examples = "
 	hfEpochs       = "Num Epochs = "
@@ -71,8 +71,8 @@ func huggingFaceRules() []logline.Rule {
 	return rules
 }
 
-// readHuggingFaceHeading reads a heading. "Running training" begins a run; an evaluation's header
-// has some of the same lines.
+// readHuggingFaceHeading reads a heading. "Running training" begins a new run. The header of an
+// evaluation contains some of the same lines as the header of a training.
 func readHuggingFaceHeading(log *logline.Log, m []byte) logline.Result {
 	training := bytes.HasPrefix(m, []byte("***** Running training *****"))
 	if !training && !huggingFaceStateOf(log.Current).inHeader && huggingFaceStateOf(log.Current).entries == 0 {
@@ -97,8 +97,8 @@ func setHuggingFaceSetting(log *logline.Log, key string, v float64) logline.Resu
 	return logline.Used
 }
 
-// readHuggingFaceEntry reads a dictionary. Unlike other programs' dictionaries, the Trainer's have
-// an epoch and learning_rate, eval_… or train_runtime.
+// readHuggingFaceEntry reads a dictionary that the Trainer printed. Unlike the dictionaries of
+// other programs, it contains an epoch together with learning_rate, eval_… or train_runtime.
 func readHuggingFaceEntry(log *logline.Log, m []byte) logline.Result {
 	buffer := logline.State[progress.DictEntries](&log.States, logline.HuggingFace)
 	all, ok := progress.AppendDict((*buffer)[:0], m)

@@ -45,7 +45,8 @@ func kerasStateOf(r *logline.Run) *kerasState {
 	return logline.State[kerasState](&r.States, logline.Keras)
 }
 
-// kerasRank is the state of a rank, whose lines have the same label or none.
+// kerasRank is the state of the ranks that write with the same label. Without labels, all ranks
+// share one kerasRank.
 type kerasRank struct {
 	opened bool // a line "Epoch N/M" has this label
 	// writers is the number of ranks with this label, counted by the lines "Epoch N/M" per epoch.
@@ -80,8 +81,8 @@ func (k *kerasState) findOrAddRank(log *logline.Log) *kerasRank {
 	return r
 }
 
-// closeEpoch closes the open epoch to which the next values belong and returns its number. Without
-// lines "Epoch N/M" in the log, it counts the lines of values.
+// closeEpoch closes the open epoch to which the next values belong, and returns its number. If the
+// log has no lines "Epoch N/M", the number is that of the line of values.
 func (r *kerasRank) closeEpoch() int {
 	n := r.last + 1
 	if len(r.open) > 0 {

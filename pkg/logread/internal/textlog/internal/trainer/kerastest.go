@@ -21,7 +21,6 @@ import (
 // progress bar that is written line by line, whose last step was logged before
 // with 0 s left, and the line that adds the values of the validation.
 
-// The reasons for ignoring lines of Keras.
 const (
 	kerasAbove   = "Keras line before the first \"Epoch N/M\": of an evaluation, or of an epoch whose beginning is missing"
 	kerasBetween = "Keras line between epochs: of an evaluation, or of an epoch without its line \"Epoch N/M\""
@@ -37,8 +36,8 @@ type kerasEvaluation struct {
 	unfinished             bool    // the line is a progress bar with 0 s left
 }
 
-// kerasHasNoOpenEpoch reports whether the current line's rank writes lines "Epoch N/M" and has no
-// open epoch, so that a line of values belongs to no epoch.
+// kerasHasNoOpenEpoch reports whether the rank of the current line prints lines "Epoch N/M" but has
+// no open epoch. A line of values then does not belong to an epoch.
 func kerasHasNoOpenEpoch(log *logline.Log) bool {
 	r := kerasStateOf(log.Current).ranks[log.Rank]
 	if r == nil {
@@ -129,8 +128,8 @@ func replaceKerasEpoch(log *logline.Log, r *kerasRank, old *runs.Epoch, updated 
 	*old = updated
 }
 
-// checkKerasSeconds returns NaN for an invalid time of an epoch, and for 0, to which Keras rounds
-// short times, and counts the latter.
+// checkKerasSeconds returns seconds, or NaN if it is not a valid duration of an epoch. It also
+// returns NaN for 0, to which Keras rounds short durations, and counts these epochs.
 func checkKerasSeconds(log *logline.Log, seconds float64) float64 {
 	if seconds == 0 {
 		kerasStateOf(log.Current).zeros++
@@ -147,8 +146,9 @@ func (k *kerasState) ignoreEvaluations(report *record.Report, reason string) {
 	k.evaluations = k.evaluations[:0]
 }
 
-// setPlannedEpochs adds the M of "Epoch N/M" to the settings of the run, unless they have one or
-// templates read the run's lines. "Epoch 1/1" lines come from a loop of unknown length.
+// setPlannedEpochs adds the M of "Epoch N/M" to the settings of the run. It does not if the
+// settings already contain it, if templates read the lines of the run, or if the line is "Epoch
+// 1/1", which comes from a loop of unknown length.
 func setPlannedEpochs(r *logline.Run) {
 	planned := 0
 	for _, rank := range kerasStateOf(r).ranks {

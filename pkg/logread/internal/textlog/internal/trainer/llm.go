@@ -68,7 +68,8 @@ func Megatron() logline.Format {
 	}}
 }
 
-// tokensPerStep returns the number of tokens of all workers in a step of nanoGPT.
+// tokensPerStep returns a pointer to the number of tokens that all workers of nanoGPT process per
+// step.
 func tokensPerStep(r *logline.Run) *float64 {
 	return logline.State[float64](&r.States, logline.NanoGPT)
 }

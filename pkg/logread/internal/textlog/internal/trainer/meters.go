@@ -47,7 +47,7 @@ type meterState struct {
 	evaluated int                    // number of the last epoch that an evaluation has followed, plus one
 }
 
-// ImageNet returns the format of PyTorch's ImageNet example.
+// ImageNet returns the format of the ImageNet example in the PyTorch examples repository.
 func ImageNet() logline.Format {
 	return logline.Format{Name: "PyTorch ImageNet example", CountsFromZero: true, Finish: finishMeters, Rules: []logline.Rule{
 		{Prefix: "Epoch: [", Read: readMeterEpoch, EndsWithValue: true},
@@ -58,8 +58,8 @@ func ImageNet() logline.Format {
 	}}
 }
 
-// Torchvision returns the format of torchvision's references, whose meters begin like the ImageNet
-// example's.
+// Torchvision returns the format of torchvision's reference scripts. Their meters begin like those
+// of PyTorch's ImageNet example.
 func Torchvision() logline.Format {
 	return logline.Format{Name: "torchvision reference", CountsFromZero: true, Rules: []logline.Rule{
 		{Templates: []string{"| distributed init (rank {rank}):*"}, Use: addInitRank, MayBeOther: true},
@@ -75,7 +75,7 @@ func Timm() logline.Format {
 	}}
 }
 
-// meterStateOf returns the meters of a run, whichever of the programs prints them.
+// meterStateOf returns the meters of a run. It is shared by all programs that print meters.
 func meterStateOf(r *logline.Run) *meterState {
 	return logline.State[meterState](&r.States, logline.ImageNet)
 }
@@ -94,7 +94,7 @@ type meterEpoch struct {
 
 func (w *meterWriter) current() *meterEpoch { return &w.epochs[len(w.epochs)-1] }
 
-// isBefore reports whether the writer's last line precedes the line m.
+// isBefore reports whether the writer's last line is about an earlier epoch or step than m.
 func (w *meterWriter) isBefore(m *meterLine) bool {
 	last := w.current()
 	return last.epoch < m.epoch || last.epoch == m.epoch && last.last < m.step
@@ -198,8 +198,8 @@ func readMeters(log *logline.Log, text []byte) (values []progress.Meter, ok bool
 	return values, len(values) > 0
 }
 
-// readMeterEpoch reads a training line of the ImageNet example or of torchvision, and torchvision's
-// time of an epoch.
+// readMeterEpoch reads a training line of PyTorch's ImageNet example or of torchvision, or
+// torchvision's line with the time of an epoch.
 func readMeterEpoch(log *logline.Log, m []byte) logline.Result {
 	c := scan.Cursor{Rest: m}
 	x := meterLine{epoch: c.Expect("Epoch: [").ReadInteger(), stepSeconds: math.NaN()}

@@ -31,7 +31,8 @@ func addInitRank(log *logline.Log, v []template.Value) logline.Result {
 	return logline.Used
 }
 
-// readNamespace reads what argparse.Namespace prints; the settings of torchvision's references are used.
+// readNamespace reads the settings in a printed argparse.Namespace. The settings of torchvision's
+// reference scripts are used.
 func readNamespace(log *logline.Log, m []byte) logline.Result {
 	if m[len(m)-1] != ')' || len(meterStateOf(log.Current).initRanks) == 0 || meterStateOf(log.Current).primary != nil {
 		return logline.Unknown
@@ -74,7 +75,8 @@ func finishMeters(r *logline.Run, report *record.Report) {
 	}
 }
 
-// setMeterSeconds sets the times of a process's complete epochs if only mean step times are printed.
+// setMeterSeconds sets the durations of the complete epochs of process w if the log contains only
+// mean step times.
 func setMeterSeconds(r *logline.Run, w *meterWriter, report *record.Report) {
 	list := r.Epochs.Find(w.id)
 	for i := range w.epochs {

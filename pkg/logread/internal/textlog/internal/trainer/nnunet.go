@@ -41,8 +41,8 @@ func isNNUNetLine(log *logline.Log) bool {
 	return log.MicroStamp || log.AfterMicroStamp
 }
 
-// readNNUNetDice reads the dice scores of the foreground classes, whose mean is the epoch's score,
-// as in nnU-Net. Classes that the validation set lacks have nan.
+// readNNUNetDice reads the dice scores of the foreground classes. Their mean is the score of the
+// epoch, as in nnU-Net. The score is nan for a class that does not occur in the validation set.
 func readNNUNetDice(log *logline.Log, m []byte) logline.Result {
 	e := log.LastEpoch()
 	begin, end := bytes.IndexByte(m, '['), bytes.LastIndexByte(m, ']')

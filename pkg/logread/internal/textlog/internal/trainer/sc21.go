@@ -101,8 +101,8 @@ func addSC21Epoch(log *logline.Log, v []template.Value) logline.Result {
 	return logline.Used
 }
 
-// computeSamples returns the number of samples of an epoch, seconds × rate, or 0 if rounding has
-// moved the product away from an integer.
+// computeSamples returns the number of samples in an epoch: seconds × rate. It returns 0 if the
+// product is not close to an integer, because seconds and rate were rounded.
 func computeSamples(seconds, rate float64) int {
 	samples := seconds * rate
 	if !(samples > 0.5 && samples < 1<<40) {

@@ -92,7 +92,7 @@ func readStudyLoss(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// findOrAddTest returns the test of the run, and adds it without values if it is missing.
+// findOrAddTest returns the test of the run. If there is none, it adds a test without results.
 func findOrAddTest(r *logline.Run) *runs.Test {
 	info := &r.Run.Info
 	if info.Test == nil {

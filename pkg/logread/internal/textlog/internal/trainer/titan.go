@@ -101,7 +101,8 @@ func readTitanMesh(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// readColoredLine reads torchtitan's step or Keras 3's progress bar after the escape sequence of a color.
+// readColoredLine reads a line that begins with the escape sequence of a color: a step of
+// torchtitan or a progress bar of Keras 3.
 func readColoredLine(log *logline.Log, m []byte) logline.Result {
 	if bytes.Contains(m, []byte("step:")) {
 		return readTitanStep(log, m)
