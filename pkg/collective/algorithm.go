@@ -16,7 +16,7 @@ import (
 	"lockstep/pkg/internal/nearest"
 )
 
-// Values of Options.Algorithm, besides the names of package schedule.
+// Values of Options.Algorithm, in addition to the names in package schedule.
 const (
 	// AlgorithmDirect lets all ranks add up their shards in shared memory. Sockets do not
 	// support it.
@@ -40,7 +40,8 @@ func CheckAlgorithm(name string) error {
 	return fmt.Errorf("unknown algorithm %q of all-reduce%s: use %s, or leave it unset", name, nearest.Hint(name, Algorithms()), english.JoinOr(Algorithms()))
 }
 
-// algorithmNumber is for the signature of a call; 0 means AlgorithmDirect.
+// algorithmNumber returns the number of an algorithm in the signature of a call (see
+// callSignature), or 0 for AlgorithmDirect.
 func algorithmNumber(name string) int { return slices.Index(schedule.Names(), name) + 1 }
 
 func algorithmName(number uint64) string {
@@ -91,8 +92,8 @@ func (s *rankSchedule) recordEvent(t schedule.Transfer, e transferEvent) {
 // rankStep is one rank's part of one step: first it sends, then it receives.
 type rankStep struct{ sends, receives []schedule.Transfer }
 
-// newAlgorithmSelector returns the selection for a transport with the given native algorithm. o has
-// been validated.
+// newAlgorithmSelector returns the selector of a rank. native is the algorithm that the transport
+// uses without a schedule. o has been validated.
 func newAlgorithmSelector(o Options, native string, rank, size int) algorithmSelector {
 	a := algorithmSelector{
 		native: native, name: o.Algorithm, rank: rank,
@@ -125,8 +126,9 @@ func (a *algorithmSelector) chooseForSize(n int) string {
 	return best
 }
 
-// describe adds the algorithm to a transport's name, as in "tcp, halving" for "tcp ring",
-// unless it is the native one. With AlgorithmAuto it lists the algorithms by size.
+// describe returns the name of a transport and the algorithm, as in "tcp, halving" for "tcp ring".
+// It returns transport unchanged for the native algorithm. With AlgorithmAuto, it lists the
+// algorithms by buffer size.
 func (a *algorithmSelector) describe(transport string) string {
 	if a.name == a.native {
 		return transport
@@ -223,7 +225,7 @@ func runScheduleOn(ctx context.Context, x exchanger, s *rankSchedule, b device.B
 	return runSchedule(ctx, x, s, b.F32)
 }
 
-// The measurement of Tune.
+// Parameters of the measurement in Tune.
 const (
 	tuneRepeats = 3
 	// maxTuneTime is how long Tune measures. For sizes that are left out, it selects the
@@ -240,9 +242,9 @@ type tunableGroup interface {
 func (g *memoryGroup) selection() *algorithmSelector { return &g.algorithm }
 func (r *Ring) selection() *algorithmSelector        { return &r.algorithm }
 
-// Tune selects the algorithm for each size of buffer by a short measurement, if
-// Options.Algorithm is AlgorithmAuto, and does nothing otherwise. All ranks must call it
-// first. Rank 0's times decide for all ranks. rendezvous.Join calls it.
+// Tune measures which algorithm is fastest for each buffer size, and selects it. It does nothing
+// unless Options.Algorithm is AlgorithmAuto. All ranks must call it before any operation; the times
+// of rank 0 decide for all. rendezvous.Join calls it.
 func Tune(ctx context.Context, g Group) error {
 	t, ok := g.(tunableGroup)
 	if !ok || t.selection().name != AlgorithmAuto || g.Size() == 1 {
@@ -292,7 +294,8 @@ func tuneGroup(ctx context.Context, g tunableGroup) error {
 	return nil
 }
 
-// timeAllReduce returns the shortest time of some all-reduces in seconds, without the first.
+// timeAllReduce runs some all-reduces of n bytes, and returns the shortest time in seconds. The
+// first one does not count.
 func timeAllReduce(ctx context.Context, g Group, n int) (float64, error) {
 	b := device.Buffer{F32: make([]float32, n/4)}
 	best := math.Inf(1)

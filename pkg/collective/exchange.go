@@ -66,8 +66,9 @@ func memoryReduce[T numbers.Number](ctx context.Context, g *memoryGroup, b []T, 
 	return nil
 }
 
-// sumRanks adds up all ranks' copies of one piece of this rank's shard, in rank order, and
-// writes the result to sum. own is this rank's copy; the others are in the slots.
+// sumRanks adds up one piece of this rank's shard over all ranks, in rank order, and writes the
+// result to sum. own is this rank's copy of the piece; the copies of the other ranks are in their
+// slots.
 func sumRanks[T numbers.Number](g *memoryGroup, sum, own []T) {
 	pieceOf := func(rank int) []T {
 		if rank == g.rank {

@@ -21,8 +21,8 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// An operation that another rank has ended returns an error for which errors.Is reports one of
-// these. It is a consequence: the error of that rank says why.
+// Errors of an operation that fails because another rank has left or failed; use errors.Is. The
+// error of that other rank states the cause.
 var (
 	ErrRankLeft   = errors.New("has left the group")
 	ErrRankFailed = errors.New("failed")

@@ -34,8 +34,8 @@ func newLinks(conns []net.Conn) []*link {
 	return links
 }
 
-// errorFromNote returns the error of the operation that what describes, after the note f, which
-// reports that a rank has failed or left the group.
+// errorFromNote returns the error for an operation that ends because of the note f, which reports
+// that a rank has failed or left the group. what is the name of the operation.
 func errorFromNote(what string, f wire.Frame) error {
 	seen := formatLastCall(f.Number, f.What)
 	switch f.State {
@@ -126,8 +126,8 @@ func (r *Ring) readLink(ctx context.Context, l *link, m *message, p []byte) erro
 	return err
 }
 
-// readHeader receives the header of a message, or returns an error for a note that a rank
-// has failed or left the group. The caller has locked the link.
+// readHeader receives the header of a message. If a note arrives instead, which reports that a rank
+// has failed or left the group, readHeader returns an error. The caller has locked the link.
 func (r *Ring) readHeader(ctx context.Context, l *link, m *message) (wire.Frame, error) {
 	var header [wire.FrameBytes]byte
 	if err := r.readLink(ctx, l, m, header[:]); err != nil {
@@ -145,7 +145,7 @@ func (r *Ring) readHeader(ctx context.Context, l *link, m *message) (wire.Frame,
 	return f, errorFromNote(m.what, f)
 }
 
-// recordPeerGone records, and returns as an error, that a connection has ended.
+// recordPeerGone records that the connection of m has ended, and returns this as an error.
 func (r *Ring) recordPeerGone(m *message) error {
 	m.note = wire.Frame{Kind: wire.KindNote, State: wire.NoteGone, Rank: m.peer}
 	return fmt.Errorf("%s: rank %d is gone: its connection has ended (%s)", m.what, m.peer, r.describePeer(m))
@@ -161,9 +161,9 @@ func payloadBytes(f wire.Frame) uint64 {
 	return 0
 }
 
-// findSendFailure returns the error for bytes that can no longer be sent: a note about it, if one
-// arrives within graceTime and no Recv is reading, or else that the other rank is gone. It
-// drops what arrives before the note, since the group has failed.
+// findSendFailure returns the error for bytes that can no longer be sent. For graceTime it waits
+// for a note that states the cause, unless a Recv is reading; without one, the error says that the
+// other rank is gone. Data before the note are dropped, since the group has failed.
 func (r *Ring) findSendFailure(l *link, m *message) error {
 	if !l.mu.TryLock() {
 		return r.recordPeerGone(m)

@@ -176,9 +176,9 @@ func (g *memoryGroup) checkWait(ctx context.Context, rank int, waited time.Durat
 	return nil
 }
 
-// checkRankPresent returns an error if rank has left the group, or another operation of this rank
-// has failed, or, with checkProcess, rank's process does not exist. what describes the
-// operation that waits.
+// checkRankPresent returns an error if rank has left the group, or if another operation of this
+// rank has failed. If checkProcess is true, rank's process must also exist. what is the name of the
+// waiting operation.
 func (g *memoryGroup) checkRankPresent(what string, rank int, checkProcess bool) error {
 	// The other rank may have failed because of this one.
 	if err := g.checkFailure(what); err != nil {
@@ -196,7 +196,7 @@ func (g *memoryGroup) checkRankPresent(what string, rank int, checkProcess bool)
 	return nil
 }
 
-// rankFailedError is about the rank whose control block is c.
+// rankFailedError returns the error that rank, whose control block is c, has failed.
 func rankFailedError(what string, rank int, c *segment.ControlBlock) error {
 	return fmt.Errorf("%s: rank %d %w (%s); see the error message of that rank", what, rank, ErrRankFailed, describeLastCall(c))
 }

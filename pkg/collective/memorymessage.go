@@ -64,9 +64,9 @@ func (g *memoryGroup) notifyChannelUse(rank int) {
 	}
 }
 
-// waitForChannels waits until move, which moves bytes through channels, reports that there
-// were any. m is the message that waits. Like synchronize, it polls for spinTime and then
-// sleeps.
+// waitForChannels calls move, which moves bytes through channels, until it returns true because it
+// has moved some. Like synchronize, it polls for spinTime and then sleeps between the calls. m is
+// the message that waits.
 func (g *memoryGroup) waitForChannels(ctx context.Context, m *message, move func() bool) error {
 	for begin := time.Now(); time.Since(begin) < spinTime; runtime.Gosched() {
 		for range 64 {
@@ -94,7 +94,7 @@ func (g *memoryGroup) waitForChannels(ctx context.Context, m *message, move func
 	}
 }
 
-// checkMessageWait is checkWait for a message.
+// checkMessageWait is like checkWait, for a message.
 func (g *memoryGroup) checkMessageWait(ctx context.Context, m *message, waited time.Duration, checkProcess bool) error {
 	if err := g.checkRankPresent(m.what, m.peer, checkProcess); err != nil {
 		return err

@@ -27,7 +27,7 @@ type peerCalls struct {
 	number  uint64 // calls so far
 }
 
-// hostMemory requires that b is in host memory.
+// hostMemory returns the bytes of b, which must be in host memory.
 func hostMemory(b device.Buffer) []byte {
 	if b.F64 != nil {
 		return numbers.AsBytes(b.F64)
@@ -35,9 +35,9 @@ func hostMemory(b device.Buffer) []byte {
 	return numbers.AsBytes(b.F32)
 }
 
-// runMessage runs a call of Send or Recv; operation exchanges the message. If the group has
-// failed and no collective operation, which would do the same, is running, runMessage calls
-// notify, which notifies the other ranks.
+// runMessage runs a call of Send or Recv. operation exchanges the message. If the group has failed,
+// runMessage calls notify, which notifies the other ranks. It leaves that to a running collective
+// operation if there is one.
 func (t *serializer) runMessage(ctx context.Context, k opKind, b device.Buffer, rank, size, peer int, operation func(*message) error, notify func()) error {
 	if err := checkOnHost(k, b); err != nil {
 		return err
@@ -120,16 +120,16 @@ func (t *serializer) recordMessageFailure(m *message, err error) bool {
 	return notify
 }
 
-// newFailureNote returns the note about the failure if a call of Send or Recv has broken
-// this group, or nil.
+// newFailureNote returns the note to send to the other ranks if a call of Send or Recv has broken
+// this group, and otherwise nil.
 func (t *serializer) newFailureNote() *wire.Frame {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.reason
 }
 
-// checkHeader returns an error if got, the header that has arrived, is for another number or
-// type of elements than the buffer of this call of Recv.
+// checkHeader returns an error if got, the header of an arrived message, does not match this call
+// of Recv: the buffer must have the same number and type of elements.
 func (m *message) checkHeader(got wire.Frame) error {
 	if got.Kind != wire.KindMessage || got.Number != m.header.Number || got.Rank != m.header.Rank {
 		return fmt.Errorf("%s: an unexpected frame arrived (kind %d, number %d, of rank %d): the connection is damaged or used by another program", m.what, got.Kind, got.Number, got.Rank)

@@ -19,17 +19,17 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// MPI is a Group of processes that mpirun (or srun) has started, which exchange data by Open
-// MPI or MPICH. The library is opened at run time.
+// MPI is a Group of processes that mpirun or srun has started, and that exchange data through Open
+// MPI or MPICH. The MPI library is opened at run time.
 //
-// The implementation chooses the algorithms, and whether all ranks get the same bits in every
-// run depends on it. MPI does not compare the calls of the ranks: if they call different
-// operations, or with buffers of different sizes, the result is undefined. After an error, MPI
-// may still write to the buffer of the operation that failed.
+// The library chooses the algorithms. Whether all ranks get the same bits in every run depends on
+// it. MPI does not compare the calls of the ranks: if they call different operations, or with
+// buffers of different sizes, the result is undefined. After an error, MPI may still write to the
+// buffer of the operation that failed.
 //
-// MPI does not report which rank is missing. So a rank that waits for long in a
-// collective operation sends the others a note, and a rank whose wait times out names those
-// of which it has none. If a process ends, mpirun ends the others.
+// MPI does not report which rank is missing. So a rank that waits for long in a collective
+// operation sends the other ranks a note. A rank whose wait times out names the ranks that have
+// sent none. If a process ends, mpirun ends the others.
 type MPI struct {
 	serializer
 	name       string
@@ -133,8 +133,8 @@ func (g *MPI) Barrier(ctx context.Context) error {
 	return g.runCollective(ctx, kindBarrier, device.Buffer{}, 0, nil)
 }
 
-// runCollective runs the collective operation that start starts. An operation on an empty
-// buffer is a barrier.
+// runCollective runs a collective operation. start starts it in the MPI library. With an empty
+// buffer, any operation is a barrier.
 func (g *MPI) runCollective(ctx context.Context, k opKind, b device.Buffer, root int, start func(*mpi.Request, unsafe.Pointer, int, mpi.DataType) error) error {
 	if b.Len() > math.MaxInt32 {
 		return fmt.Errorf("%v: got %d elements, but MPI supports at most %d: use smaller buffers", k, b.Len(), math.MaxInt32)
@@ -294,7 +294,7 @@ func (g *MPI) describeMissingRanks() string {
 	return strings.Join(names, ", ")
 }
 
-// newMessageCheck is newCollectiveCheck for a message.
+// newMessageCheck is like newCollectiveCheck, for a call of Send or Recv.
 func (g *MPI) newMessageCheck(ctx context.Context, m *message) func() error {
 	var waited, left process.Stopwatch
 	return func() error {
@@ -324,7 +324,7 @@ func (g *MPI) notifyFailure() {
 	g.thread.stop(wire.CloseTimeout)
 }
 
-// Close leaves the group when all other ranks do, as MPI_Finalize does.
+// Close leaves the group. Like MPI_Finalize, it waits until all other ranks leave the group too.
 func (g *MPI) Close() error {
 	return g.closeOnce(func() error {
 		if g.notified {

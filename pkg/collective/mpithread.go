@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/internal/clib/mpi"
 )
 
-// mpiThread is the one thread of this process that calls MPI. It starts the operations that it
-// gets through calls, and advances them until they are complete.
+// mpiThread is the only thread of this process that calls MPI. It receives operations through the
+// channel calls, starts them, and advances them until they are complete.
 type mpiThread struct {
 	lib        *mpi.Library
 	rank, size int
@@ -57,7 +57,7 @@ func startMPI(ctx context.Context, lib *mpi.Library) (*mpiThread, error) {
 	}
 }
 
-// initialize also begins to receive notes.
+// initialize initializes MPI and begins to receive notes.
 func (t *mpiThread) initialize() (err error) {
 	if err = t.lib.Init(); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (t *mpiThread) start(memory []byte, begin func(*mpi.Request, unsafe.Pointer
 	return op
 }
 
-// startOnThread is start on the thread itself.
+// startOnThread implements start. It must run on the thread.
 func (t *mpiThread) startOnThread(op *mpiOperation, begin func(*mpi.Request, unsafe.Pointer) error) {
 	if err := begin(&op.request, unsafe.Pointer(&op.memory[0])); err != nil {
 		op.done <- err
@@ -101,8 +101,9 @@ func (t *mpiThread) startOnThread(op *mpiOperation, begin func(*mpi.Request, uns
 	t.active = append(t.active, op)
 }
 
-// The thread sleeps between two tests of operations that wait for longer than spinTime: from
-// mpiPause to maxMPIPause, otherwise a hundredth of the wait, so that the sleep adds little to it.
+// Once the operations have waited for spinTime, the thread sleeps between two tests of them. It
+// sleeps for a hundredth of the time waited so far, which adds little, but at least mpiPause and at
+// most maxMPIPause.
 const (
 	mpiPause    = 50 * time.Microsecond
 	maxMPIPause = time.Millisecond
@@ -198,11 +199,11 @@ func (t *mpiThread) sendNote(f wire.Frame) {
 	}
 }
 
-// errStuckMPI is the error of call for a call of MPI that does not return.
+// errStuckMPI is the error of callOnThread if a call of MPI does not return.
 var errStuckMPI = errors.New("MPI did not return")
 
-// callOnThread runs f on the thread. It returns an error, although f may still run later, if f or
-// an earlier call of MPI does not return within limit.
+// callOnThread runs f on the thread. If f or an earlier call of MPI does not return within limit,
+// it returns an error; f may still run later.
 func (t *mpiThread) callOnThread(limit time.Duration, f func()) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -222,8 +223,8 @@ func (t *mpiThread) callOnThread(limit time.Duration, f func()) error {
 	}
 }
 
-// stop ends the thread, which still sends notes for up to d. It does not wait for a call of
-// MPI that does not return.
+// stop ends the thread after d, in which the thread still sends notes. It does not wait for a call
+// of MPI that does not return.
 func (t *mpiThread) stop(d time.Duration) {
 	time.Sleep(d)
 	if t.callOnThread(wire.CloseTimeout, func() { t.stopped = true }) == nil {

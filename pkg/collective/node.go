@@ -29,14 +29,14 @@ type nodeGroup struct {
 	broken error // the first error, or nil
 }
 
-// JoinNodes returns one group per local rank for the ranks of this process, which is one of
-// several nodes with equal numbers of ranks. By local rank, inner contains the groups that
-// connect the ranks of this process, and rails the groups that connect each of them with
-// the ranks of the other nodes that have the same local rank. The rank in rails is the
-// number of the node.
+// JoinNodes returns the groups of the ranks of this process, by local rank. The process is one of
+// several nodes that all have the same number of ranks. inner contains, by local rank, groups that
+// connect the ranks of this process. rails contains, also by local rank, groups that connect each
+// of these ranks with the ranks on other nodes that have the same local rank. The rank in a group
+// of rails is the number of the node.
 //
-// The new groups own inner and rails. Their Send and Recv support ranks of the same node and
-// ranks with the same local rank.
+// The new groups own inner and rails. Their Send and Recv support ranks of the same node, and ranks
+// with the same local rank.
 func JoinNodes(inner, rails []Group) []Group {
 	groups := make([]Group, len(inner))
 	for local := range inner {
@@ -90,8 +90,8 @@ func (g *nodeGroup) AllReduce(ctx context.Context, b device.Buffer) error {
 	return g.runWithinNode(func() error { return g.inner.AllGather(ctx, b) })
 }
 
-// ReduceScatter is an all-reduce: it moves more than necessary inside a node, but nothing
-// more between nodes that ends in this rank's shard.
+// ReduceScatter does an all-reduce. This moves more data than necessary within a node, but no more
+// than necessary between nodes for this rank's shard.
 func (g *nodeGroup) ReduceScatter(ctx context.Context, b device.Buffer) error {
 	return g.AllReduce(ctx, b)
 }
@@ -165,9 +165,9 @@ func (g *nodeGroup) Recv(ctx context.Context, b device.Buffer, from int) error {
 	return run(func() error { return group.Recv(ctx, b, peer) })
 }
 
-// connectionTo returns the group that connects this rank with the given one, that rank's
-// number in the group, and the method that runs the group's operations. The two ranks must
-// share either the node or the local rank.
+// connectionTo returns how to send to or receive from another rank: the group that connects the two
+// ranks, the other rank's number in that group (peer), and the method that runs operations of the
+// group. The two ranks must have the same node or the same local rank.
 func (g *nodeGroup) connectionTo(rank int) (group Group, peer int, run func(func() error) error, err error) {
 	node, local := g.locate(rank)
 	switch {
@@ -214,8 +214,8 @@ func (g *nodeGroup) run(operation func() error, where string, rankOf func(int) i
 	return err
 }
 
-// Patterns of the errors of this package: a rank, and the last operation of a rank, which is
-// counted within one of the two groups.
+// Patterns in this package's errors: a rank, and the last operation of a rank. That operation is
+// counted within one of the two groups of a nodeGroup.
 var (
 	rankInError     = regexp.MustCompile(`\brank (\d+)\b`)
 	lastSeenInError = regexp.MustCompile(`\(last seen in ([^()]*)\)`)
@@ -230,7 +230,8 @@ type translatedError struct {
 func (e *translatedError) Error() string { return e.text }
 func (e *translatedError) Unwrap() error { return e.err }
 
-// translateRanks returns err with the result of rankOf in place of each rank.
+// translateRanks returns an error in which each rank in the text of err is replaced by rankOf of
+// that rank. where describes the group to which the ranks in err belong.
 func translateRanks(err error, where string, rankOf func(int) int) error {
 	text := rankInError.ReplaceAllStringFunc(err.Error(), func(s string) string {
 		n, perr := strconv.Atoi(s[len("rank "):])

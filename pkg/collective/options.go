@@ -9,9 +9,9 @@ import (
 // DefaultTimeout is how long a rank waits for the others in one operation.
 const DefaultTimeout = 2 * time.Minute
 
-// defaultChunkBytes is small enough for the slots and the result to stay in a cache, and
-// large enough for copying to take longer than the two synchronizations per chunk, even if
-// ranks share a core.
+// defaultChunkBytes is small enough that the slots and the result stay in a cache. It is large
+// enough that copying a chunk takes longer than the two synchronizations per chunk, even if ranks
+// share a core.
 const defaultChunkBytes = 1 << 20
 
 // Options configures a group. The zero value suits most uses.

@@ -60,9 +60,9 @@ func decodeLocation(v []float64) rankLocation {
 	return rankLocation{int(v[0]), uint64(v[1]), uint64(v[2]), uint64(v[3]), string(name)}
 }
 
-// ShareHosts exchanges the hosts and process IDs that errors name. All ranks must call it,
-// and HandleRequests before it, because the others may send a request to this process from
-// then on.
+// ShareHosts exchanges the process IDs and hosts of all ranks, for error messages. All ranks must
+// call it. They must call HandleRequests first, because other ranks may afterwards send requests to
+// this process.
 func (r *Recorder) ShareHosts(ctx context.Context) error {
 	all := make([]float64, locationNumbers*r.Size())
 	own := ownLocation()
@@ -124,9 +124,9 @@ const (
 	stackInterval = 20 * time.Millisecond
 )
 
-// find asks the first rank for which it is called for its stack. It returns the stack or
-// why there is none, and adds this to the record of r. Of other ranks it returns that they
-// were not asked.
+// find returns the stack of rank, or why there is none. It asks only the first rank for which it is
+// called, and adds the reason for a missing stack to the record of r. For other ranks, it returns
+// that they were not asked.
 func (f *lostRankFinder) find(r *Recorder, rank int) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -194,7 +194,8 @@ func (r *Recorder) askForStack(rank int) (frames []string, reason string) {
 
 const endedReason = "its process has ended"
 
-// explainMissingStack returns why the process, on this host, cannot write its stack, or "".
+// explainMissingStack returns why the process cannot write its stack, or "" if it can. The process
+// is on this host.
 func (p rankLocation) explainMissingStack() string {
 	startTime, state := process.Stat(p.pid)
 	switch {

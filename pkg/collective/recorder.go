@@ -54,7 +54,7 @@ type recordedCall struct {
 	failed           bool
 }
 
-// noBucket is for operations that exchange no gradient bucket.
+// noBucket is the bucket of an operation that does not exchange gradients.
 const noBucket = -1
 
 // NewRecorder returns a Recorder of group's operations that writes to the run folder dir.
@@ -128,9 +128,9 @@ func (r *Recorder) Recv(ctx context.Context, b device.Buffer, from int) error {
 	return r.endCall(n, r.Group.Recv(ctx, b, from))
 }
 
-// beginCall records the beginning of an operation and returns its sequence number. After a failure it
-// records nothing and returns 0: the group refuses further operations, and the record must show
-// the one that failed as the last.
+// beginCall records the beginning of an operation and returns its sequence number. After a failure
+// it records nothing and returns 0. The group then refuses further operations, and the last
+// operation in the record must be the one that failed.
 func (r *Recorder) beginCall(k opKind, b device.Buffer, peer int) uint64 {
 	c := recordedCall{kind: k, elements: b.Len(), peer: peer, begin: time.Now().UnixNano()}
 	switch {
@@ -154,8 +154,8 @@ func (r *Recorder) beginCall(k opKind, b device.Buffer, peer int) uint64 {
 	return c.sequence
 }
 
-// endCall records the end of an operation that returned err. If err is not nil, end writes the
-// record (see fail), and returns err with what it knows about the rank that err names.
+// endCall records the end of an operation that returned err. If err is not nil, it writes the
+// record and returns the result of handleFailure.
 func (r *Recorder) endCall(sequence uint64, err error) error {
 	now := time.Now().UnixNano()
 	r.mu.Lock()
@@ -170,8 +170,8 @@ func (r *Recorder) endCall(sequence uint64, err error) error {
 	return r.handleFailure(err)
 }
 
-// handleFailure writes the record if err is the first error of the group. It adds the process, the host,
-// the last operation and the stack of the rank that err names, and returns the longer error.
+// handleFailure writes the record if err is the first error of the group. It returns err with a
+// description of the rank that err names: its process, its host, its last operation and its stack.
 func (r *Recorder) handleFailure(err error) error {
 	r.recordFailure(err)
 	return r.describeNamedRank(err, !errors.Is(err, context.Canceled))
@@ -191,10 +191,10 @@ func (r *Recorder) recordFailure(err error) {
 	}
 }
 
-// RecordFailure writes the record of a group that is a Recorder, as if an operation had failed
-// with err. It adds to err what an operation's error says about the rank that err names, and
-// returns the longer error. It is for errors that the operations do not notice, such as a rank
-// that takes part in them but sends nothing useful.
+// RecordFailure records err as if an operation of the group had failed with it, if group is a
+// Recorder. It returns err with a description of the rank that err names, as an operation would.
+// Use it for failures that operations do not notice, such as a rank that takes part in them but
+// sends nothing useful.
 func RecordFailure(group Group, err error) error {
 	if r, ok := group.(*Recorder); ok {
 		return r.handleFailure(err)
@@ -202,9 +202,9 @@ func RecordFailure(group Group, err error) error {
 	return err
 }
 
-// RecordOwnFailure writes the record of a group that is a Recorder after this rank has failed
-// outside of an operation, so that the others can read why it left them. It does nothing if an
-// operation has failed before, or if err means that the run was interrupted.
+// RecordOwnFailure writes the record after this rank has failed outside of an operation, if group
+// is a Recorder. The other ranks can then read why this rank left them. RecordOwnFailure does
+// nothing if an operation has failed before, or if err means that the run was interrupted.
 func RecordOwnFailure(group Group, err error) {
 	if r, ok := group.(*Recorder); ok && err != nil {
 		r.recordFailure(err)
@@ -271,9 +271,9 @@ func (c recordedCall) toFlightCall() flight.Call {
 	return out
 }
 
-// namedRankPattern matches a rank that an error of this package names, and the collective operation in
-// which it was last seen, if the error states it. Messages are counted separately. If the calls of
-// two ranks differ, the error names both, and one of them is this rank.
+// namedRankPattern matches a rank that an error of this package names, and, if the error states it,
+// the collective operation in which the rank was last seen. Messages are numbered separately and do
+// not match. If the calls of two ranks differ, the error names both of them, and one is this rank.
 var namedRankPattern = regexp.MustCompile(`(?:: |calls [^:;]*, )rank (\d+)\b(?:(?: is gone:)?[^;:(]*\(last seen in (?:all-reduce|broadcast|reduce-scatter|all-gather|barrier) (\d+)\))?`)
 
 // describeNamedRank adds to err what is known of the first other rank that err names: its

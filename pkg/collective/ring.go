@@ -267,8 +267,8 @@ func (r *Ring) notifyFailure() {
 	_ = r.closeLinks(f)
 }
 
-// receiveFrame handles notes until another frame arrives, and returns that. The caller reads the
-// numbers that follow it.
+// receiveFrame returns the next frame that is not a note, and handles the notes before it. The
+// caller must read the numbers that follow the frame.
 func (r *Ring) receiveFrame(ctx context.Context) (wire.Frame, error) {
 	var header [wire.FrameBytes]byte
 	for {
@@ -311,7 +311,8 @@ func (r *Ring) recordNote(f wire.Frame) error {
 	return errorFromNote(r.describeOperation(), f)
 }
 
-// readFull fills p. The end of ctx, a time-out and the end of the connection are errors.
+// readFull reads len(p) bytes into p. It returns an error if ctx or the connection ends, or after a
+// time-out.
 func (r *Ring) readFull(ctx context.Context, p []byte) error {
 	progressed := func() { r.idle, r.missing = process.Stopwatch{}, nil }
 	err := wire.ReadFull(r.in, r.reader, p, progressed, func() error { return r.checkWait(ctx, r.describeMissingRank) })
@@ -321,8 +322,8 @@ func (r *Ring) readFull(ctx context.Context, p []byte) error {
 	return err
 }
 
-// checkWait returns the error that ends a wait, or nil if the wait goes on. who describes
-// the rank that this one waits for.
+// checkWait returns an error if the wait must end, and nil if it goes on. who describes the rank
+// for which this rank waits.
 func (r *Ring) checkWait(ctx context.Context, who func() string) error {
 	if err := r.checkFailure(r.describeOperation()); err != nil {
 		return err
@@ -347,8 +348,8 @@ func (r *Ring) newMissingNote() wire.Frame {
 	return wire.Frame{Kind: wire.KindNote, State: wire.NoteMissing, Rank: r.previousRank(), Number: r.last.Number, What: r.last.What}
 }
 
-// describeMissingRanks describes the rank that this one waits for: the rank that the last note
-// about a missing rank names, or else the previous rank.
+// describeMissingRank describes the rank for which this rank waits. It is the one in the last note
+// about a missing rank, or else the previous rank.
 func (r *Ring) describeMissingRank() string {
 	f := r.newMissingNote()
 	if r.last.Number == r.number && r.missing != nil {
@@ -357,7 +358,8 @@ func (r *Ring) describeMissingRank() string {
 	return fmt.Sprintf("rank %d (%s)", f.Rank, formatLastCall(f.Number, f.What))
 }
 
-// recordLostConnection records, and returns as an error, a lost connection to a neighbor.
+// recordLostConnection records that the connection to rank, a neighbor, is lost, and returns this
+// as an error.
 func (r *Ring) recordLostConnection(rank int) error {
 	f := wire.Frame{Kind: wire.KindNote, State: wire.NoteGone, Rank: rank}
 	seen := "it no longer receives"

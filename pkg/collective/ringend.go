@@ -12,13 +12,13 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// checkPreviousConnection looks at the connection from the previous rank while this rank waits until it
-// can send. It returns an error if the connection is broken, or if the last frame on it is a
-// note about a rank that has failed. A stream that has ended otherwise is no error, because
-// the previous rank may have finished its last operation.
+// checkPreviousConnection checks the connection from the previous rank while this rank waits until
+// it can send. It returns an error if the connection is broken, or if its last frame is a note
+// about a rank that has failed. Any other end of the stream is no error, because the previous rank
+// may have finished its last operation.
 //
-// What this rank still has to receive is kept: it cannot read the note alone, because pieces
-// may come before it. As the stream has ended, they are no more than the kernel holds.
+// The frames before the note are kept, because this rank still has to receive the pieces in them.
+// They are not more than the kernel's buffers contain, since the stream has ended.
 func (r *Ring) checkPreviousConnection() error {
 	if r.inEnded || !wire.PeerHasEnded(r.in) {
 		return nil

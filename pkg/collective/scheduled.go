@@ -20,7 +20,7 @@ type memoryExchange struct {
 	scratch []byte
 }
 
-// scratchBytes is the size of the memory that receives bytes which are then added.
+// scratchBytes is the size of the memory into which bytes are received before they are added.
 const scratchBytes = 64 << 10
 
 func (g *memoryGroup) allReduceBySchedule(ctx context.Context, b device.Buffer, name string) error {
@@ -126,8 +126,8 @@ func newLinkExchange(r *Ring) *linkExchange {
 	return x
 }
 
-// calledGrace is how much longer a rank waits for a rank that has called the operation and
-// must itself wait for another one. The latter's error then names the missing rank.
+// calledGrace is how much longer a rank waits for a rank that has called the operation but waits
+// for a third rank. The error of the second rank then names the missing third rank.
 const calledGrace = 2 * time.Second
 
 func (r *Ring) allReduceBySchedule(ctx context.Context, b device.Buffer, name string) error {

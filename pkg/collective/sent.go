@@ -2,11 +2,10 @@ package collective
 
 import "lockstep/pkg/internal/device"
 
-// Sent returns the number of bytes that this rank has sent to other ranks through group so far:
-// the numbers, and over sockets and in messages also the headers of frames. Through memory, a
-// piece that several ranks read counts once for each of them. MPI does not report what its
-// algorithms send, so an operation counts as the bytes that a ring sends; see MPI.countSent. ok is
-// false if the group does not count.
+// Sent returns the number of bytes that this rank has sent through group so far. The headers of
+// frames count over sockets and in messages. A piece in shared memory counts once for each rank
+// that reads it. MPI does not report what it sends, so its operations count as in a ring; see
+// MPI.countSent. ok is false if the group does not count.
 func Sent(group Group) (n uint64, ok bool) {
 	if r, recorded := group.(*Recorder); recorded {
 		group = r.Group

@@ -164,9 +164,9 @@ func checkOnHost(k opKind, b device.Buffer) error {
 	return nil
 }
 
-// callSignature encodes an operation's kind, element size and root, or the number of an
-// all-reduce's algorithm, in one number. Two calls
-// match if their signatures and lengths are equal.
+// callSignature encodes an operation in one number: its kind, its element size, and its root or,
+// for an all-reduce, the number of the algorithm. Two calls match if their signatures and lengths
+// are equal.
 func callSignature(k opKind, b device.Buffer, root int) uint64 {
 	element := uint64(4)
 	if b.F64 != nil {
@@ -175,7 +175,8 @@ func callSignature(k opKind, b device.Buffer, root int) uint64 {
 	return uint64(k) | element<<8 | uint64(root)<<16
 }
 
-// formatCall returns, for example, "all-reduce of 8 float32" for a signature and a length.
+// formatCall describes an operation, such as "all-reduce of 8 float32". what is its signature, see
+// callSignature, and length its number of elements.
 func formatCall(what, length uint64) string {
 	k := opKind(what)
 	if k == kindBarrier || k == 0 {
@@ -191,7 +192,8 @@ func formatCall(what, length uint64) string {
 	return text
 }
 
-// formatElements returns, for example, "8 float32" for a signature and a length.
+// formatElements describes the elements of an operation, such as "8 float32". what is its
+// signature, see callSignature.
 func formatElements(what, length uint64) string {
 	return fmt.Sprintf("%d float%d", length, 8*elementBytes(what))
 }

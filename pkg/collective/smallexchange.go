@@ -9,13 +9,13 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// reduceSmallBuffer adds up the buffers b of two ranks, which have at most SmallBytes bytes. Each rank
-// passes its buffer to the other one together with its call, and adds up both itself, in rank order.
+// reduceSmallBuffer adds up the buffers of two ranks, each of at most SmallBytes bytes. Each rank
+// passes its buffer to the other rank together with its call, and both add them up in rank order.
 // So one synchronization is enough.
 //
-// The last two operations of a rank have separate areas, so no second synchronization is needed
-// before an area is written again: a rank that begins operation n has synchronized in operation
-// n−1, which the other rank began after it had read the area of operation n−2.
+// The last two operations of a rank have separate areas, so that no second synchronization is
+// needed before an area is written again. A rank that begins operation n has synchronized in
+// operation n−1, which the other rank began only after it had read the area of operation n−2.
 func (g *memoryGroup) reduceSmallBuffer(ctx context.Context, b device.Buffer) error {
 	return g.runExclusive(ctx, kindAllReduce, b, g.size, func() error {
 		own := hostMemory(b)
@@ -42,15 +42,16 @@ func addSmallBuffers[T numbers.Number](g *memoryGroup, b []T) {
 	numbers.Add(b, of(0), of(1))
 }
 
-// agreeOnOutcome makes two ranks reach the same outcome after a synchronization: both complete the
-// operation, or both return an error. err is the result of the synchronization on this rank.
+// agreeOnOutcome makes two ranks agree on the outcome of an operation after a synchronization:
+// either both complete it, or both return an error. err is the result of the synchronization on
+// this rank.
 //
-// Without agree, one rank could complete the operation although the other one has stopped waiting
-// for it. So a rank that stops waiting sets its flag GaveUp, and then checks once more whether
-// the other rank has arrived; and a rank that arrives checks the other's flag GaveUp. Each writes
-// before it reads, so that at least one rank sees what the other has written. A rank that gave up
-// but finds that the other one has arrived follows the decision of that rank in Agreed, even if
-// that rank fails later.
+// Without this agreement, one rank could complete the operation although the other one has stopped
+// waiting for it. So a rank that stops waiting sets its flag GaveUp, and then checks once more
+// whether the other rank has arrived. A rank that arrives checks GaveUp of the other one. Each
+// writes before it reads, so that at least one of them sees what the other has written. If a rank
+// gave up but finds that the other one has arrived, it follows that rank's decision in Agreed, even
+// if that rank fails later.
 func (g *memoryGroup) agreeOnOutcome(err error) error {
 	peer := 1 - g.rank
 	c := g.memory.ControlBlock(peer)
@@ -67,8 +68,8 @@ func (g *memoryGroup) agreeOnOutcome(err error) error {
 	return nil
 }
 
-// How long, and in which intervals, a rank waits for the other one's decision, which takes only
-// some instructions unless that process has been stopped.
+// How long a rank waits for the decision of the other rank, and the pause between two checks. The
+// decision takes only a few instructions unless the other process has been stopped.
 const (
 	decisionTimeout = time.Second
 	decisionPause   = 50 * time.Microsecond

@@ -29,8 +29,8 @@ func (s Sweep) validateBind() error {
 	return fmt.Errorf("unknown binding %q: use %s, or leave it out", s.Bind, english.JoinOr([]string{BindCores, BindNUMA, BindNone}))
 }
 
-// PlanBinding returns the binding that a run of s with the given number of workers would get now,
-// on the CPU engine. It does not read Config.
+// PlanBinding returns the CPUs that the workers of a run would get if it started now on the CPU
+// engine. workers is the run's number of workers. PlanBinding does not read Config.
 func (s Sweep) PlanBinding(workers int) (runs.Binding, error) {
 	if workers < 1 {
 		return runs.Binding{}, fmt.Errorf("plan binding: got %d workers: use at least 1", workers)
@@ -49,8 +49,8 @@ func (s Sweep) PlanBinding(workers int) (runs.Binding, error) {
 	return b.Binding, nil
 }
 
-// planBinding plans the binding of a run with the given number of workers. device is the engine's
-// device, or "" for a program other than lockstep.
+// planBinding assigns the CPUs in c to a run with the given number of workers. device is the
+// engine's device, or "" if the workers run a program other than lockstep.
 func (s Sweep) planBinding(c binding.CPUState, workers int, device string) (binding.Binding, error) {
 	q := binding.Request{Mode: s.Bind, Workers: workers, Most: slices.Max(s.Workers), Threads: s.Threads, Device: device}
 	if s.hasCommand() {

@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/launch/internal/queue"
 )
 
-// schedulerVariables identify a job of Slurm, PBS, LSF, Grid Engine, HTCondor, Flux or OAR, which
-// reserve a part of the machine for each job.
+// schedulerVariables are environment variables that are set only in jobs of Slurm, PBS, LSF, Grid
+// Engine, HTCondor, Flux or OAR. These schedulers reserve a part of the machine for each job.
 var schedulerVariables = []string{"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "_CONDOR_JOB_AD", "FLUX_JOB_ID", "OAR_JOB_ID"}
 
 // mustQueue reports whether s has to wait for other sweeps.
@@ -22,7 +22,7 @@ func hasReservedCores() bool {
 	return isSet("LOCKSTEP_RUN") || slices.ContainsFunc(schedulerVariables, isSet)
 }
 
-// A BusyError reports a sweep that would have to wait for another.
+// A BusyError reports that a sweep cannot start now without waiting for another sweep or for cores.
 type BusyError struct {
 	Study string // of the other sweep
 	PID   int

@@ -21,14 +21,15 @@ import (
 	"lockstep/pkg/train"
 )
 
-// Binary returns the path of the lockstep command that the workers run: $LOCKSTEP_BIN, else the
-// running program if that is lockstep itself, else lockstep in its folder. It returns an error if
-// the command was not built from the same sources as the running program.
+// Binary returns the path of the lockstep command that the workers run. It is $LOCKSTEP_BIN if that
+// is set, else the running program if that is lockstep, else lockstep in the running program's
+// folder. Binary returns an error if the command was built from other sources than the running
+// program.
 func Binary(ctx context.Context) (string, error) { return binary.Find(ctx) }
 
-// checkConfigs checks the config, an outline of the data, and the sizes of each series with its largest
-// worker count, so that mistakes are found before anything starts. It sets the config of each run. The
-// workers' lockstep command does the check, because it may be a user's program with its own networks.
+// checkConfigs validates the config of each series before anything starts, for the run with the
+// most workers, and then sets the config of each run. The workers' lockstep command does the check,
+// because it may be a user's program with its own networks.
 func (p *SweepPlan) checkConfigs(ctx context.Context) error {
 	largest := map[string]*PlannedRun{} // by series
 	for i := range p.Runs {
@@ -68,7 +69,7 @@ func (p *SweepPlan) setConfigs(configs map[string]map[string]any) error {
 	return nil
 }
 
-// checkConfig checks r with the command of its workers and returns the config.
+// checkConfig runs the worker command of r with --check, and returns the config that it prints.
 func (p *SweepPlan) checkConfig(ctx context.Context, r *PlannedRun) (map[string]any, error) {
 	cmd := exec.CommandContext(ctx, r.Command[0], slices.Concat(r.Command[1:], []string{"--check", strconv.Itoa(r.Workers)})...)
 	cmd.Env = process.Environment(nil, append(rendezvous.RankVariables(), "LOCKSTEP_TOKEN")...)
@@ -109,8 +110,8 @@ func (p *SweepPlan) checkExistingConfigs() error {
 	return nil
 }
 
-// checkExistingConfig returns an error that lists the settings in which existing, the run already in
-// the folder of r, differs from this sweep.
+// checkExistingConfig returns an error if existing, the run that is already in the folder of r, has
+// other settings than this sweep. The error lists the differences.
 func (p *SweepPlan) checkExistingConfig(r *PlannedRun, existing runs.Info) error {
 	var keys []string
 	if r.Program {

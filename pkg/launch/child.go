@@ -35,8 +35,8 @@ type childRequest struct {
 	Grace  time.Duration   `json:"grace"`
 }
 
-// startInSeparateProcess starts the process that runs the sweep of p. It returns an *runsInUseError
-// without a record if another process has started to train its runs since the sweep was planned.
+// startInSeparateProcess starts a process that runs the sweep of p. If another process has begun to
+// train the same runs since the sweep was planned, it returns a *runsInUseError.
 func (p *SweepPlan) startInSeparateProcess(ctx context.Context) (*externalSweep, error) {
 	launcher, err := binary.FindLauncher(ctx, p.Binary)
 	if err != nil {
@@ -82,8 +82,8 @@ func (p *SweepPlan) startInSeparateProcess(ctx context.Context) (*externalSweep,
 
 const startPollInterval = 2 * time.Millisecond
 
-// send sends the request to cmd, whose standard input is stdin, waits until the process has started
-// the sweep, and returns its record. ended is closed when the process has ended.
+// send writes the request to stdin, the standard input of cmd, and waits until that process has
+// started the sweep. It returns the sweep's record. ended is closed when the process has ended.
 func (o childRequest) send(ctx context.Context, cmd *exec.Cmd, stdin io.Writer, ended <-chan struct{}) (*queue.Record, error) {
 	// Until the sweep has started, an interrupt of the cell ends the process.
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
@@ -160,9 +160,10 @@ func (m *externalSweep) copyLog(w io.Writer, path string) {
 	}
 }
 
-// Serve implements "lockstep launch --watched": it reads the plan that a notebook's kernel writes
-// to in, and starts the sweep. The kernel finds the result in the sweep's record. The workers'
-// lines go to log. The end of in ends the sweep, unless it is detached.
+// Serve implements "lockstep launch --watched". It reads the plan of a sweep from in, to which a
+// notebook's kernel writes it, and starts the sweep. The output of the workers goes to log. The
+// kernel follows the sweep through its record. When in ends, the sweep ends too, unless it is
+// detached.
 func Serve(ctx context.Context, in io.Reader, log io.Writer) (*Job, error) {
 	var o childRequest
 	if err := json.NewDecoder(in).Decode(&o); err != nil || o.Plan == nil {

@@ -15,7 +15,8 @@ import (
 
 const visibleDevicesVariable = "CUDA_VISIBLE_DEVICES"
 
-// localGPUs returns the GPUs of this machine that a program may use, as in CUDA_VISIBLE_DEVICES.
+// localGPUs returns the indices or IDs of this machine's GPUs, in the format of
+// CUDA_VISIBLE_DEVICES. If that variable is set, only the GPUs in it count.
 func localGPUs() []string {
 	if list, ok := os.LookupEnv(visibleDevicesVariable); ok {
 		return strings.FieldsFunc(list, func(c rune) bool { return c == ',' || c == ' ' })
@@ -28,7 +29,8 @@ func localGPUs() []string {
 	return all
 }
 
-// validateGPUs returns an error if s asks for GPUs or one process where the launcher cannot provide them.
+// validateGPUs returns an error if GPUsPerWorker or OneProcess cannot be used where the sweep is to
+// run. on is OnLocal, OnMPI or OnSlurm.
 func (s Sweep) validateGPUs(on string) error {
 	switch {
 	case s.OneProcess && on == OnMPI:

@@ -26,8 +26,8 @@ type Job struct {
 	backend backend
 }
 
-// backend observes and ends the sweep of a Job: *inProcessSweep one that this process runs, *externalSweep
-// one that another process runs, and *slurmSweep one whose runs are jobs of Slurm.
+// backend observes and ends the sweep of a Job. It is an *inProcessSweep for a sweep in this
+// process, an *externalSweep for one in another process, and a *slurmSweep for one on Slurm.
 type backend interface {
 	status() []RunStatus
 	waitsFor() string        // describes the sweep or the cores that this one waits for, or its waiting jobs; "" if none
@@ -53,7 +53,7 @@ type backend interface {
 // trained, the returned Job shows the sweep that trains them. Finished runs are not run again.
 func Local(ctx context.Context, s Sweep) (*Job, error) { return startSweep(ctx, OnLocal, "", s) }
 
-// startSweep implements Local and MPI.
+// startSweep implements Local and MPI. on is OnLocal or OnMPI.
 func startSweep(ctx context.Context, on, profile string, s Sweep) (*Job, error) {
 	separate := notebook.InNotebook() || s.Detach
 	shown := ""
@@ -82,8 +82,8 @@ func startSweep(ctx context.Context, on, profile string, s Sweep) (*Job, error) 
 	}
 }
 
-// start starts the sweep of p, in this process or in a separate one, unless all runs are done or
-// another process is already training them.
+// start starts the sweep of p in this process, or in another one if separate is set. It starts
+// nothing if all runs are done or another process is already training them.
 func (p *SweepPlan) start(ctx context.Context, separate bool) (job *Job, err error) {
 	if err := p.Sweep.saveLineTemplates(p.Dir); err != nil {
 		return nil, err
@@ -122,28 +122,28 @@ func (j *Job) addNote(line string) {
 	j.note += line
 }
 
-// Where returns a message with the folder of the runs, and how many older runs it has, which the
-// launch has shown in the cell, or as the first line of Sweep.Output.
+// Where returns a message with the folder of the runs and the number of older runs in it. The
+// launch has already shown this message in the cell, or as the first line of Sweep.Output.
 func (j *Job) Where() string { return j.where }
 
-// Note returns a message for the user if the sweep did not start at once: because it waits for
-// another sweep or for cores, because its runs are already being trained, or because all have
-// finished. Otherwise it returns "".
+// Note returns a message for the user if the sweep did not start at once, and otherwise "". The
+// sweep may wait for another sweep or for cores, another process may already train its runs, or all
+// of them may have finished.
 func (j *Job) Note() string { return j.note }
 
 // Found reports whether the sweep was launched before, and continues, so that nothing was started.
 func (j *Job) Found() bool { return j.found }
 
-// Attached reports whether another program or notebook, which has not ended, launched the sweep.
+// Attached reports whether the sweep was launched by another program or notebook that still runs.
 func (j *Job) Attached() bool { return !j.backend.isOwn() }
 
 // Dir returns the study's folder, which scaling.Read reads.
 func (j *Job) Dir() string { return j.dir }
 
-// Cancel asks the workers to save their run and to end; workers that are alive some seconds later
-// are killed. Wait waits for their end. A later launch with Resume continues the runs. Cancel also
-// ends a sweep that another process of this user runs on this machine or on Slurm. It returns an
-// error, and does nothing, if it is not certain that the recorded process runs the sweep.
+// Cancel asks the workers to save their run and to end, and kills those that are still alive some
+// seconds later. It does not wait; Wait does. A later launch with Resume continues the runs. Cancel
+// also ends a sweep that another process of this user runs on this machine or on Slurm. If it is
+// not certain that the recorded process runs the sweep, Cancel returns an error and does nothing.
 func (j *Job) Cancel() error { return j.backend.end(false) }
 
 // Kill ends the sweep like Cancel, but kills the workers at once.
@@ -160,7 +160,7 @@ func (j *Job) Ended() bool {
 // ctx is also the context that was passed to Local.
 func (j *Job) Wait(ctx context.Context) error { return j.wait(ctx, func() {}) }
 
-// wait is Wait; it calls show every pollInterval and at the end.
+// wait implements Wait. It calls show every pollInterval and at the end.
 func (j *Job) wait(ctx context.Context, show func()) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()

@@ -38,8 +38,9 @@ type JobInfo struct {
 // JobList is a list of sweeps. Its String method formats it as a table.
 type JobList []JobInfo
 
-// Jobs returns the sweeps of this user, the newest first: those on this machine that are waiting or
-// running, the last ones that have ended since the machine was started, and the last ones on Slurm.
+// Jobs returns the sweeps of this user, the newest first. It lists those that wait or run on this
+// machine, the latest ones that have ended since the machine was started, and the latest ones on
+// Slurm.
 func Jobs() (JobList, error) {
 	folder, err := queue.LocksFolder()
 	if err != nil {

@@ -75,9 +75,9 @@ func allocatedNodes() int {
 	return n
 }
 
-// mpiVariables returns the variables that the launcher adds to mpirun's environment: the address of
-// rank 0, and the port and the secret if all workers are on this machine. It cannot know which port
-// is free on another one.
+// mpiVariables returns the variables that the launcher adds to mpirun's environment. They contain
+// the address of rank 0, and if all workers are on this machine, also port and token. On another
+// machine, the launcher cannot know which port is free.
 func (s Sweep) mpiVariables(port, token string) ([]string, error) {
 	switch {
 	case s.MPI.Hostfile != "":
@@ -112,8 +112,9 @@ func (p *SweepPlan) mpiArguments(r *PlannedRun, ports []string) ([]string, error
 	}), nil
 }
 
-// forwardedVariables returns the environment variables that workers on other machines get from
-// mpirun. The secret is not one of them: those workers read the token file.
+// forwardedVariables returns the names of the environment variables that mpirun passes on to
+// workers on other machines. They do not include the secret, which those workers read from the
+// token file.
 func forwardedVariables() []string {
 	names := []string{"MASTER_ADDR"}
 	for _, kv := range os.Environ() {

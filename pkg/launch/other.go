@@ -199,8 +199,8 @@ func (m *externalSweep) end(atOnce bool) error {
 	return nil
 }
 
-// isProcessAlive reports whether the sweep's process is alive. It returns an error if the process is
-// alive but may have another pid than the recorded one, as in a container that has its own pids.
+// isProcessAlive reports whether the sweep's process is alive. If the process is alive but may have
+// another pid than the recorded one, as in a container with its own pids, it returns an error.
 func (m *externalSweep) isProcessAlive() (alive bool, err error) {
 	r := m.record
 	if m.path == "" {

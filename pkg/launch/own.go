@@ -50,15 +50,15 @@ func newInProcessSweep(p *SweepPlan) *inProcessSweep {
 	return l
 }
 
-// An runsInUseError reports that another process is training runs of a sweep, or waits to train them.
+// A runsInUseError reports that another process trains runs of the sweep, or waits to train them.
 type runsInUseError struct{}
 
 func (*runsInUseError) Error() string { return "another process is training these runs" }
 
-// startInThisProcess runs the sweep of p in this process. id is the id of its record, and kernel
-// the pid of the notebook's kernel that launched it, or 0. The sweep waits in the queue until no
-// other sweep is before it. If another process has started to train its runs since the sweep was
-// planned, startInThisProcess starts nothing and returns an *ownedError.
+// startInThisProcess runs the sweep of p in this process. id is the id of its record, and kernel is
+// the pid of the notebook's kernel that launched it, or 0. The sweep first waits in the queue until
+// no other sweep is before it. If another process has begun to train the same runs since the sweep
+// was planned, startInThisProcess starts nothing and returns a *runsInUseError.
 func (p *SweepPlan) startInThisProcess(ctx context.Context, id string, kernel int) (*inProcessSweep, error) {
 	folder, err := queue.LocksFolder()
 	if err != nil {
@@ -263,9 +263,9 @@ func (l *inProcessSweep) done() <-chan struct{} { return l.ended }
 func (l *inProcessSweep) isOwn() bool { return true }
 
 // isEnding reports whether the context of the sweep has been canceled. Wait calls it when its own
-// context ends. The sweep's context often derives from that one and is then canceled a moment
-// later, so isEnding waits for derivedCancelTime. Otherwise Wait would return too early, and if the
-// process then ended, its workers would be killed.
+// context ends. The sweep's context often derives from Wait's context and is canceled a moment
+// later, so isEnding waits up to cancelPropagationTime. Without this delay, Wait would return too
+// early, and if the process then ended, its workers would be killed.
 func (l *inProcessSweep) isEnding() bool {
 	if l.ctx == nil {
 		return false
@@ -278,8 +278,8 @@ func (l *inProcessSweep) isEnding() bool {
 	}
 }
 
-// cancelPropagationTime is longer than the time between the cancellation of a context and of the
-// contexts that derive from it, even on a machine with many busy processes.
+// cancelPropagationTime is longer than it takes to cancel the contexts that derive from a canceled
+// context, even on a machine with many busy processes.
 const cancelPropagationTime = time.Second
 
 func (l *inProcessSweep) end(atOnce bool) error {
@@ -300,11 +300,13 @@ func (l *inProcessSweep) markOrphaned() {
 	l.saveRecord()
 }
 
-// findOwner looks for a process that trains, or waits to train, one of the unfinished runs in dirs,
-// which belong to the study's folder dir. It returns the record of that process's sweep, a new record if
-// the process trains the run without a launcher, or nil if there is none. folder is the locks folder.
+// findOwner looks for a process that trains, or waits to train, an unfinished run. dirs lists the
+// run folders, dir is the study's folder, and folder the locks folder. findOwner returns the record
+// of the process's sweep, a new record if the process trains the run without a launcher, or nil if
+// there is no such process.
 //
-// A process whose launcher was killed is no owner: findOwner ends it and says so in note.
+// If the launcher of a process was killed, findOwner kills that process too, and describes this in
+// note.
 func findOwner(folder, dir string, dirs []string) (owner *queue.Record, note string, err error) {
 	sweeps, err := queue.ListEntries(folder)
 	if err != nil {

@@ -23,17 +23,17 @@ import (
 	"lockstep/pkg/train"
 )
 
-// Where a sweep runs: the values of SweepPlan.On.
+// The values of SweepPlan.On: where a sweep runs.
 const (
 	OnLocal = "local"
 	OnMPI   = "mpi"
 	OnSlurm = "slurm"
 )
 
-// SweepPlan describes what a launch of a sweep does: each run with its folder, processes, command,
-// environment and resources, and whether it is started. It is a value: Local, MPI and Slurm do what
-// it describes, and the separate process of a notebook's sweep receives it and plans nothing again.
-// String returns the text of a dry run.
+// SweepPlan describes what launching a sweep does: each run with its folder, processes, command,
+// environment and resources, and whether it will be started. Local, MPI and Slurm do exactly what
+// the plan describes. A notebook's kernel sends the plan to the separate process of the sweep,
+// which plans nothing again. String returns the text of a dry run.
 type SweepPlan struct {
 	Schema int          `json:"schema"`           // version of the plan and of the sweep's record
 	Build  string       `json:"build"`            // build id of the program that made the plan
@@ -51,8 +51,8 @@ type SweepPlan struct {
 
 	// Warnings lists what would probably not run as intended.
 	Warnings []string `json:"warnings,omitempty"`
-	// Unchecked lists what could not be checked, because the machine that shows a plan needs
-	// neither Slurm nor the program.
+	// Unchecked lists what could not be checked on this machine, because it lacks Slurm or the
+	// program. A plan can be shown without them.
 	Unchecked []string `json:"unchecked,omitempty"`
 
 	dry      bool            // whether nothing will be started
@@ -66,10 +66,10 @@ type SweepPlan struct {
 	disturbed string // why sweeps of other users disturb the started sweep; "" if they do not
 }
 
-// Plan returns the plan of a sweep. on says where it is to run: local, mpi, or slurm:SITE with the
-// name of a site profile or the path of one. Plan starts and writes nothing. It returns the error
-// that Local, MPI or Slurm would return. With slurm:SITE it also works away from the cluster, and
-// lists what could not be checked.
+// Plan returns the plan of a sweep without starting or writing anything. on is where the sweep is
+// to run: local, mpi, or slurm:SITE with the name or the path of a site profile. Plan returns the
+// error that Local, MPI or Slurm would return. With slurm:SITE it also works away from the cluster;
+// the plan then lists what could not be checked.
 func Plan(ctx context.Context, on string, s Sweep) (*SweepPlan, error) {
 	kind, profile, err := ParseOn(on)
 	if err != nil {
@@ -78,8 +78,8 @@ func Plan(ctx context.Context, on string, s Sweep) (*SweepPlan, error) {
 	return planSweep(ctx, kind, profile, s, true)
 }
 
-// ParseOn splits the place where a sweep is to run, as for Plan, into OnLocal, OnMPI or OnSlurm,
-// and the site on Slurm, by default generic.
+// ParseOn parses the parameter on of Plan. kind is OnLocal, OnMPI or OnSlurm. profile is the site
+// profile on Slurm, by default generic.
 func ParseOn(on string) (kind, profile string, err error) {
 	kind, profile, _ = strings.Cut(on, ":")
 	switch kind {
@@ -95,9 +95,10 @@ func ParseOn(on string) (kind, profile string, err error) {
 	return kind, profile, err
 }
 
-// planSweep implements Plan. profile is the site with OnSlurm. If dry is false, the sweep is about to be
-// started: planSweep then creates the logs folder if there is none, and ends the processes that a killed
-// launcher has left behind in the run folders. On this machine it also creates the study's folder.
+// planSweep implements Plan. profile is the site profile on Slurm. If dry is false, the sweep is
+// about to be started. Then planSweep also creates the logs folder if necessary, and the study's
+// folder on this machine, and ends the processes that a killed launcher has left behind in the run
+// folders.
 func planSweep(ctx context.Context, on, profile string, s Sweep, dry bool) (*SweepPlan, error) {
 	p := &SweepPlan{Schema: queue.RecordSchema, Build: buildid.ID, On: on, Site: profile, Sweep: s, dry: dry}
 	if on == OnSlurm {
@@ -121,7 +122,7 @@ func planSweep(ctx context.Context, on, profile string, s Sweep, dry bool) (*Swe
 // threadsPerWorker is the least number of threads of a worker of Lockstep: Go's runtime and the training.
 const threadsPerWorker = 8
 
-// plan implements planSweep for a validated sweep with its defaults.
+// plan implements planSweep. The sweep has been validated and has its defaults.
 func (p *SweepPlan) plan(ctx context.Context) error {
 	s := &p.Sweep
 	findLogs := runs.PlanLogs
@@ -190,8 +191,8 @@ func (p *SweepPlan) plan(ctx context.Context) error {
 	return err
 }
 
-// findPrograms finds the programs that the launch starts: the lockstep command, which Slurm starts
-// for any worker, the program of the sweep, and mpirun.
+// findPrograms finds the programs that the launch starts: the lockstep command, the program of the
+// sweep, and mpirun. Slurm starts the lockstep command for every worker.
 func (p *SweepPlan) findPrograms(ctx context.Context) (err error) {
 	s := &p.Sweep
 	if !s.hasCommand() || p.On == OnSlurm {
@@ -211,8 +212,8 @@ func (p *SweepPlan) findPrograms(ctx context.Context) (err error) {
 	return err
 }
 
-// describeStudyFolder returns a message with the study's folder, and its number of runs if it has others than the
-// planned ones.
+// describeStudyFolder returns a message with the study's folder. If the folder contains runs that
+// are not in the plan, the message also states the number of runs.
 func (p *SweepPlan) describeStudyFolder() string {
 	text := "folder of the runs: " + p.Dir
 	found, err := runs.Find(p.Dir)
@@ -250,8 +251,9 @@ func (p *SweepPlan) notes() []string {
 	return notes
 }
 
-// noteUnchecked records that something could not be checked because of err, if the plan for Slurm is only to
-// be shown. Otherwise it returns false: the caller must return err.
+// noteUnchecked records that what could not be checked because of err, and returns true, if the
+// plan is for Slurm and will only be shown. Otherwise it returns false, and the caller must return
+// err.
 func (p *SweepPlan) noteUnchecked(ctx context.Context, what string, err error) bool {
 	if !p.dry || p.On != OnSlurm || ctx.Err() != nil {
 		return false

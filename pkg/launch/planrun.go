@@ -20,7 +20,7 @@ import (
 	"lockstep/pkg/train"
 )
 
-// Actions of a planned run.
+// The values of PlannedRun.Action.
 const (
 	ActionStart    = "start"
 	ActionContinue = "continue"
@@ -48,8 +48,8 @@ type PlannedRun struct {
 	Command []string `json:"command"`
 	GPUs    int      `json:"gpus,omitempty"` // of all workers of another program, if the launcher provides them
 	NSys    bool     `json:"nsys,omitempty"` // whether nsys profile starts each process
-	// TFConfig reports whether the processes get TF_CONFIG: Lockstep's own instead of RANK and WORLD_SIZE, a
-	// program in addition to them.
+	// TFConfig reports whether the processes get TF_CONFIG. Lockstep's own training then gets it
+	// instead of RANK and WORLD_SIZE, and another program in addition to them.
 	TFConfig bool `json:"tf_config,omitempty"`
 	// Environment lists the variables that the launcher adds to the environment of the first
 	// process. PORT and SECRET stand for a free port and a new secret.
@@ -99,8 +99,8 @@ func (p *SweepPlan) planRuns() error {
 	return nil
 }
 
-// trainArguments returns the arguments with which the lockstep command trains r. settings are those
-// of its series, in addition to s.Set.
+// trainArguments returns the arguments with which the lockstep command trains r. settings contains
+// the settings of r's series, which are added to s.Set.
 func (s *Sweep) trainArguments(r *PlannedRun, settings []string) []string {
 	args := []string{
 		"train", "--config", s.Config, "--seed", strconv.FormatInt(r.Seed, 10),
@@ -132,9 +132,9 @@ func (s *Sweep) trainArguments(r *PlannedRun, settings []string) []string {
 
 const nsysProgram = "nsys"
 
-// nsysCommand returns the beginning of the command that profiles a process of the run in dir. nsys
-// replaces %q{RANK} by the value of RANK. The profile begins with cudaProfilerStart and ends with
-// cudaProfilerStop; the program then continues.
+// nsysCommand returns the nsys command that profiles a process, to be put before the process's own
+// command. nsys replaces %q{RANK} with the value of RANK. It profiles from cudaProfilerStart to
+// cudaProfilerStop; the program then continues. dir is the run folder.
 func nsysCommand(dir string) []string {
 	output := filepath.Join(strings.ReplaceAll(dir, "%", "%%"), "nsys-%q{RANK}")
 	return []string{nsysProgram, "profile", "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--force-overwrite=true", "--output=" + output}
@@ -163,8 +163,8 @@ func (p *SweepPlan) planNSys(ctx context.Context) error {
 	return nil
 }
 
-// processCommand returns the command of each process of r, with options to continue if the run is to be
-// continued.
+// processCommand returns the command of each process of r. If the run is to be continued, the
+// command has the options for that.
 func (p *SweepPlan) processCommand(r *PlannedRun) []string {
 	if r.NSys {
 		return slices.Concat(nsysCommand(r.Dir), r.Command)

@@ -33,8 +33,8 @@ type SlurmOptions struct {
 	// TasksPerNode is the largest number of workers on a node. 0 means the site profile's.
 	TasksPerNode int
 	CPUsPerTask  int // 0 means the number in the site profile
-	// GPUsPerNode is the number of GPUs that the job asks for on each node, in place of the sum over the node's
-	// workers; see Sweep.GPUsPerWorker.
+	// GPUsPerNode is the number of GPUs that the job requests on each node. 0 means the sum over
+	// the workers on the node; see Sweep.GPUsPerWorker.
 	GPUsPerNode int
 	// Memory is the memory of each node, as sbatch --mem: a number of MiB, or with a unit, such as
 	// 16G. Empty means the partition's default.
@@ -71,14 +71,16 @@ type jobPlan struct {
 }
 
 // Slurm submits the runs of s as jobs of Slurm, all at once, and returns without waiting for them.
-// name is a site profile, or the path of one. Each run has the same folder and worker command as with
-// Local; srun starts the workers. The run folder also has the job script (job.sh) and its output. Runs
-// that need the same resources are the tasks of one job array (see SlurmOptions.ArraySize); the output
-// of their scripts is in .launch in the study's folder. A notebook first shows the scripts, collapsed.
+// name is the name or the path of a site profile. Run folders and worker commands are the same as
+// with Local, and srun starts the workers. The run folder also contains the job script (job.sh) and
+// its output. Runs that need the same resources become tasks of one job array (see
+// SlurmOptions.ArraySize), whose output is in .launch in the study's folder. A notebook first shows
+// the scripts, collapsed.
 //
 // The jobs continue when ctx, the notebook or its kernel ends, and Attach finds them again. Cancel
-// cancels them. Finished runs are not submitted again, and for runs whose jobs still wait or run, the
-// returned Job shows these jobs. If Slurm rejects a job, the jobs submitted before it are canceled.
+// cancels them. Finished runs are not submitted again. If some runs have jobs that still wait or
+// run, the returned Job shows these jobs. If Slurm rejects a job, the jobs submitted before it are
+// canceled.
 //
 // No job script contains the secret of the workers. The workers read it from the user's token file,
 // so the home folder must be the same on all nodes.
@@ -161,8 +163,8 @@ func (p *SweepPlan) planJobs(ctx context.Context) error {
 	return p.planSubmissions(ctx)
 }
 
-// planSubmissions returns an error if Slurm would refuse a job of the plan or let it wait for ever.
-// Otherwise it plans the submissions.
+// planSubmissions plans the submissions. It returns an error if Slurm would refuse one of the jobs
+// or let it wait for ever.
 func (p *SweepPlan) planSubmissions(ctx context.Context) (err error) {
 	var found, warnings slurmsubmit.Problems
 	var finished []estimate.FinishedRun
@@ -236,8 +238,8 @@ func (p *SweepPlan) planSubmissions(ctx context.Context) (err error) {
 	return err
 }
 
-// planOneJob plans the job that executes all runs one after another. It has as many nodes, and on
-// each node as many tasks, CPUs and GPUs, as any run needs.
+// planOneJob plans the job that executes all runs one after another. Its nodes, and the tasks, CPUs
+// and GPUs on each node, are the largest numbers that any run needs.
 func (p *SweepPlan) planOneJob(ctx context.Context) error {
 	batch := &p.jobs.batch
 	var all site.Job
@@ -304,8 +306,8 @@ func (p *SweepPlan) readCluster(ctx context.Context) (*site.Cluster, error) {
 	return cluster, nil
 }
 
-// addUnknownKeys records the unknown keys of the profile that j depends on, and returns j with a
-// comment for each at the beginning of its script.
+// addUnknownKeys records which keys that j depends on are unknown in the site profile. It returns j
+// with a comment for each of them at the beginning of the job script.
 func (p *SweepPlan) addUnknownKeys(j site.Job) site.Job {
 	var lines []string
 	for _, key := range p.jobs.profile.Unknown(j) {
@@ -329,7 +331,8 @@ func (p *SweepPlan) toEstimate(r *PlannedRun) estimate.PendingRun {
 	return e
 }
 
-// findSubmittedJobs finds the jobs that an earlier call has submitted, and checks the folders of the other runs.
+// findSubmittedJobs finds the jobs that an earlier launch has submitted. For the other runs, it
+// decides from the run folders what to do.
 func (p *SweepPlan) findSubmittedJobs(ctx context.Context) error {
 	lost, err := slurmsubmit.FindLostJobs(ctx, p.jobs.client, p.runDirs())
 	if err != nil && !p.noteUnchecked(ctx, "jobs that an earlier launch has submitted", err) {

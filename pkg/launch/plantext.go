@@ -12,8 +12,8 @@ import (
 )
 
 // SlurmDryRun returns what Slurm would do: each job script and the command that submits it. It
-// submits nothing, and also works away from the cluster: it lists what could not be checked, and
-// unknown values are comments in the scripts.
+// submits nothing, and also works away from the cluster. It then lists what could not be checked,
+// and the scripts contain comments in place of unknown values.
 func SlurmDryRun(ctx context.Context, name string, s Sweep) (string, error) {
 	p, err := Plan(ctx, OnSlurm+":"+name, s)
 	if err != nil {
@@ -22,8 +22,8 @@ func SlurmDryRun(ctx context.Context, name string, s Sweep) (string, error) {
 	return p.String(), nil
 }
 
-// String describes each run: its folder and the environment and command of its processes, or on
-// Slurm its job script.
+// String describes each run: the run folder, and the environment and command of its processes. On
+// Slurm it describes the job scripts instead.
 func (p *SweepPlan) String() string {
 	var b strings.Builder
 	switch {
@@ -66,7 +66,7 @@ func (p *SweepPlan) describeProcesses(b *strings.Builder) {
 	}
 }
 
-// describeWait describes the sweep on this machine that s would wait for, or returns "".
+// describeWait describes what s would have to wait for on this machine, or returns "" if nothing.
 func (s *Sweep) describeWait() (string, error) {
 	if !s.mustQueue() {
 		return "", nil

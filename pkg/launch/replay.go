@@ -17,18 +17,21 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// Replay shows a sweep that was recorded or published as if it were being trained now, speed times as fast. The
-// methods of the returned Job work as for a sweep that this process runs: Watch shows a growing table and the
-// speed-up so far, and scaling.Read reads the run folders in Dir while they grow. An epoch takes its seconds of
-// training and validation, divided by speed; RunStatus.Seconds counts the seconds of the recorded run.
+// Replay shows a recorded or published sweep as if it were being trained now, speed times as fast.
+// The methods of the returned Job work as for a sweep in this process: Watch shows a growing table
+// and the speed-up so far, and scaling.Read reads the growing run folders in Dir. Each epoch takes
+// its recorded seconds of training and validation, divided by speed. RunStatus.Seconds counts
+// recorded seconds.
 //
 // name is a table in logs/published that has the seconds of at least two consecutive epochs per run
 // (resnet-cifar10-power, sc21-one-gpu), or a study in logs/recorded (unet2d-cells,
-// resnet50v2-cifar10-laptop). Any other name is an error, as is a speed that is not above 0 or not finite.
+// resnet50v2-cifar10-laptop). Replay returns an error for any other name, and if speed is not
+// positive or not finite.
 //
-// The run folders are in a temporary folder, which stays after the end. Their run.json has the Source of the
-// numbers, which tables, captions, titles of figures and reports show. The end of ctx or Cancel ends the replay,
-// with the status canceled. No other sweep waits for a replay, and Jobs does not list it.
+// The run folders are in a temporary folder, which is not removed at the end. Source in their
+// run.json says where the numbers come from; tables, captions, figures and reports show it. The end
+// of ctx or Cancel ends the replay with the status canceled. Other sweeps do not wait for a replay,
+// and Jobs does not list it.
 func Replay(ctx context.Context, name string, speed float64) (*Job, error) {
 	return replayWithClock(ctx, name, speed, sleep)
 }
@@ -53,7 +56,8 @@ type replayedSweep struct {
 	wait    func(context.Context, time.Duration) error // as sleep
 }
 
-// replayWithClock implements Replay with another clock.
+// replayWithClock implements Replay. wait waits for a duration of real time, and returns an error
+// if its context ends.
 func replayWithClock(ctx context.Context, name string, speed float64, wait func(context.Context, time.Duration) error) (*Job, error) {
 	if !(speed > 0) || math.IsInf(speed, 0) {
 		return nil, fmt.Errorf("replay %s: got the speed %g: use a finite number above 0, such as 30 for 30 times as fast", name, speed)

@@ -125,8 +125,8 @@ func (r *runningRun) runCommand(ctx context.Context) error {
 	return errors.Join(err, w.Log("%s after %.3f s", status, seconds), w.Finish(status, err))
 }
 
-// runWorkers starts the workers, calls started with them, and waits for their ends. The error
-// describes the workers that failed.
+// runWorkers starts the workers, calls started with their group and binding, and waits until they
+// have ended. The error describes the workers that failed.
 func (r *runningRun) runWorkers(ctx context.Context, started func(*workers.Group, binding.Binding) error) error {
 	if ctx.Err() != nil {
 		return queue.EndCause(ctx)

@@ -12,7 +12,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// States of a run of a job.
+// The values of RunStatus.State.
 const (
 	StateWaiting  = queue.StateWaiting
 	StateRunning  = runs.StatusRunning
@@ -37,16 +37,17 @@ type RunStatus struct {
 	Epoch, Epochs int
 	// Binding describes the workers' CPUs, or is nil until run.json contains it.
 	Binding *runs.Binding
-	// Last is the last finished epoch, or zero.
+	// Last is the last finished epoch. It is the zero Epoch if none has finished.
 	Last runs.Epoch
 	// Lines is the number of lines that rank 0 has written, and Line the last of them.
 	Lines int
 	Line  string
 	// Job is the id of the run's job of Slurm, or "" on this machine.
 	Job string
-	// Waits describes what a waiting job of Slurm waits for; otherwise it is "".
+	// Waits describes what the run's job on Slurm waits for. It is "" if the job does not wait.
 	Waits string
-	// Ends is the estimated end of a running run, by the mean time of its epochs, or zero.
+	// Ends is when the running run will probably end, by the mean time of its epochs. It is the
+	// zero time if unknown.
 	Ends time.Time
 
 	isProgram bool // whether it is another program, which cannot be continued
@@ -54,7 +55,7 @@ type RunStatus struct {
 	read *runs.Run // the run folder as last read
 }
 
-// runState is what is known of a run besides its plan.
+// runState is the state of a run, in addition to its plan.
 type runState struct {
 	mu             sync.Mutex
 	state          string
@@ -64,8 +65,8 @@ type runState struct {
 	folder         runfolder.Reader
 }
 
-// setRank0Output stores the output of rank 0, which Status shows. Later calls, for other ranks, do
-// nothing.
+// setRank0Output stores the output of rank 0, for Status. Only the first call has an effect,
+// because rank 0 is started first.
 func (s *runState) setRank0Output(o *output.Writer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +75,6 @@ func (s *runState) setRank0Output(o *output.Writer) {
 	}
 }
 
-// status returns the status of the run planned as r.
 func (s *runState) status(r *PlannedRun) RunStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,14 +108,14 @@ func (s *runState) status(r *PlannedRun) RunStatus {
 	return status
 }
 
-// markNotStarted changes the status of a waiting run whose sweep has ended.
+// markNotStarted sets the state to not started if the run still waits although its sweep has ended.
 func (s *RunStatus) markNotStarted() {
 	if s.State == StateWaiting {
 		s.State = StateNotStarted
 	}
 }
 
-// toRecord returns the run planned as r for the record of its sweep.
+// toRecord returns the part of the sweep's record about the run. r is the plan of the run.
 func (s *runState) toRecord(r *PlannedRun) queue.RunRecord {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +135,8 @@ type attachedRun struct {
 	runState
 }
 
-// newAttachedRun returns a run of a record, which has what of its plan is needed to observe it.
+// newAttachedRun returns the run that n describes. n contains the parts of the run's plan that are
+// needed to observe it.
 func newAttachedRun(n queue.RunRecord) *attachedRun {
 	r := &attachedRun{PlannedRun: PlannedRun{
 		Name: n.Name, Dir: n.Dir, Label: n.Label, Workers: n.Workers, Processes: n.Processes, Seed: n.Seed, Program: n.Program, Epochs: n.Epochs,

@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/launch/internal/queue"
 )
 
-// sharesCores reports whether the sweep takes its cores from those that the users of this machine share, if an
-// administrator has set the folder for that.
+// sharesCores reports whether the sweep takes its cores from those that the users of this machine
+// share. It does not check whether an administrator has set up the sharing.
 func (p *SweepPlan) sharesCores() bool {
 	return !hasReservedCores() && (p.On == OnLocal || p.On == OnMPI && !p.Sweep.mayUseSeveralHosts())
 }
@@ -30,8 +30,8 @@ func (p *SweepPlan) noteSharingProblem() {
 	}
 }
 
-// openClaim makes the sweep share the cores of this machine with others. It does nothing without a
-// folder for that, or if the folder cannot be used, which noteSharingProblem has noted.
+// openClaim makes the sweep share the cores of this machine with other users. It does nothing if
+// sharing is not set up, or if it does not work, about which noteSharingProblem has warned.
 func (l *inProcessSweep) openClaim() {
 	folder, limit, err := cores.ReadConfig()
 	if folder == "" || err != nil || !l.plan.sharesCores() {
@@ -45,8 +45,8 @@ func (l *inProcessSweep) openClaim() {
 	}
 }
 
-// tryCores takes the cores for the sweep if enough are free. Otherwise it records what the sweep
-// waits for, or with NoWait returns an error.
+// tryCores takes the cores that the sweep needs, and returns true, if enough are free. Otherwise it
+// records what the sweep waits for. With NoWait it returns an error instead.
 func (l *inProcessSweep) tryCores() (ok bool, err error) {
 	l.openClaim()
 	if l.claim == nil {

@@ -59,7 +59,7 @@ func newSlurmSweep(p *SweepPlan) *slurmSweep {
 	return m
 }
 
-// attachSlurm returns the sweep of a record whose runs are jobs of Slurm.
+// attachSlurm returns the sweep on Slurm that record describes.
 func attachSlurm(record *queue.Record) *slurmSweep {
 	m := &slurmSweep{study: record.Study, out: output.NewLineWriter(nil), record: record}
 	for _, n := range record.Runs {
@@ -126,7 +126,8 @@ func (m *slurmSweep) refresh() {
 	}
 }
 
-// update sets the run's state from its job's. canceled reports whether this process has canceled the job.
+// update sets the state of the run from that of its job, j. canceled is whether this process has
+// canceled the job.
 func (r *slurmRun) update(j slurm.Job, canceled bool) {
 	j.ID = r.job.ID
 	r.job = j
@@ -213,8 +214,8 @@ func (r *slurmRun) failureError(canceled bool) error {
 	return errors.New(text)
 }
 
-// lastLines returns the last lines that a process of the run has written or, if there are none,
-// those of the first process that has written something.
+// lastLines returns the last lines of output of the given process of the run. If it has written
+// nothing, lastLines returns those of the first process that has.
 func (r *slurmRun) lastLines(process int) string {
 	if process < len(r.tails) {
 		if text := r.tails[process].Out.LastLines(); text != "" {
@@ -229,7 +230,8 @@ func (r *slurmRun) lastLines(process int) string {
 	return ""
 }
 
-// saveRecord writes the states of the runs to the record. It ignores errors, as ownSweep.saveRecord does.
+// saveRecord writes the states of the runs to the record. It ignores errors for the same reason as
+// inProcessSweep.saveRecord.
 func (m *slurmSweep) saveRecord() {
 	if m.record == nil {
 		return

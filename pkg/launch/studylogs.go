@@ -35,8 +35,9 @@ func (s *Sweep) studyLogFolder(r *PlannedRun) (string, error) {
 	return dir, nil
 }
 
-// checkStudyLog returns an error if the study log of r would overwrite another run's. It is called
-// before anything starts. existing is the content of run.json, or zero.
+// checkStudyLog returns an error if the study log of r would overwrite that of another run.
+// existing is the content of run.json, or zero if there is none. checkStudyLog is called before
+// anything starts.
 func (r *PlannedRun) checkStudyLog(existing runs.Info) error {
 	if r.StudyLogs == "" {
 		return nil

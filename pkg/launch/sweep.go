@@ -15,12 +15,12 @@ import (
 type Sweep struct {
 	// Config is the name of a shipped config or a .yaml file for the lockstep command.
 	Config string
-	// Command is another program with its arguments, in place of Config. Local returns an
-	// error if the program is not found in PATH. The arguments may have placeholders for the
+	// Command is a program with its arguments, to be run in place of lockstep with a Config. Local
+	// returns an error if the program is not in PATH. The arguments may contain placeholders for
 	// values of each run: {workers}, {seed}, {run} (the run folder), and products and quotients
-	// with the number of workers. For a program whose argument is the batch of all workers,
-	// {16*workers} is weak scaling. For a program whose argument is the batch of one worker,
-	// {64/workers} is strong scaling. {{seed}} stands for the text {seed}.
+	// with the number of workers. If an argument is the batch of all workers, {16*workers} makes it
+	// weak scaling. If it is the batch of one worker, {64/workers} makes it strong scaling.
+	// {{seed}} stands for the text {seed}.
 	Command []string
 
 	// Lines lists templates of the lines that Command prints, such as
@@ -65,18 +65,20 @@ type Sweep struct {
 	Data   string   // folder with image/ and label/ in place of the config's data; only with Config
 	Epochs int      // number of epochs in place of the config's, unless 0; only with Config
 	Set    []string // settings key=value that change the config; only with Config
-	// GlobalBatch is the number of samples of all workers in each pass, as in strong scaling, which
-	// is divided by the run's worker count. If it is 0, each worker has the config's batch in every
-	// run, as in weak scaling. Only with Config.
+	// GlobalBatch is the number of samples that all workers together process in each forward and
+	// backward pass, as in strong scaling. Each worker gets GlobalBatch divided by the number of
+	// workers. 0 means that each worker has the config's batch in every run, as in weak scaling.
+	// Only with Config.
 	GlobalBatch int
 	// Vary lists the settings in which the series of the sweep differ, each as key=value,value…,
 	// such as engine.overlap=true,false. There is one series, named for example ddp-overlap-true,
 	// for each combination of values. Runs to be compared follow each other, because a machine may
 	// get slower over time. Only with Config.
 	Vary []string
-	// Strategies lists the strategies to compare, each a name that may be followed by options as
-	// strategy.Parse describes, such as local_sgd:steps=4. There is one series per strategy, with
-	// its name in place of the default name; otherwise as with Vary. Only with Config.
+	// Strategies lists the strategies to compare. A name may be followed by options, such as
+	// local_sgd:steps=4; see strategy.Parse. Each strategy is one series, which has the strategy's
+	// name by default. Combinations with Vary, and the order of the runs, are as for Vary. Only
+	// with Config.
 	Strategies []string
 	// Profile is the range of steps that every worker profiles, as epoch=1,steps=0-9 or FIRST:STEPS
 	// (see train.ParseProfile). On the CPU, the trace of rank R is trace-<R>.json in the run
@@ -93,21 +95,21 @@ type Sweep struct {
 	// one with as many workers. The process gets the GPUs of all workers, in CUDA_VISIBLE_DEVICES, or
 	// without GPUs their cores. {gpus} in Command is the number of these GPUs. Only with Command.
 	OneProcess bool
-	// GPUsPerWorker is the number of GPUs of each worker of Command. 0 is the default: 1 on Slurm if the
-	// partition has GPUs, and with OneProcess if this machine has GPUs; otherwise none. NoGPUs asks for
-	// none. On this machine it needs OneProcess: of several processes, each sees all GPUs, and takes the
-	// one with the number LOCAL_RANK.
+	// GPUsPerWorker is the number of GPUs of each worker of Command. 0 means the default, which is
+	// 1 on Slurm if the partition has GPUs, 1 with OneProcess if this machine has GPUs, and
+	// otherwise none. NoGPUs means none. On this machine, a number needs OneProcess, because each
+	// of several processes sees all GPUs and uses the one with the number LOCAL_RANK.
 	GPUsPerWorker int
-	// Framework is the framework of Command whose environment variables its workers get in addition to
-	// the variables that they always get: FrameworkTensorFlow for TF_CONFIG. Only with Command.
+	// Framework is the framework of Command. FrameworkTensorFlow makes workers get TF_CONFIG in
+	// addition to the environment variables that all workers get. Only with Command.
 	Framework string
-	// NSys is the name of the run folder of one run of Command that is started by nsys profile, or
-	// NSysLast for the last run with the first seed. The program marks the range to be profiled by
-	// cudaProfilerStart and cudaProfilerStop. The profile of rank R is nsys-<R>.nsys-rep in the run
+	// NSys is the name of the run folder of the run that nsys profiles, or NSysLast for the last
+	// run with the first seed. The program itself calls cudaProfilerStart and cudaProfilerStop
+	// around the range to be profiled. The profile of rank R is nsys-<R>.nsys-rep in the run
 	// folder. Only with Command.
 	NSys string
-	// TimeoutJoin limits the time for which the workers wait until all of them have appeared, in place of
-	// the config's timeout_join, unless it is 0. Only with Config.
+	// TimeoutJoin limits how long the workers wait until all of them have joined the run. 0 means
+	// the config's timeout_join. Only with Config.
 	TimeoutJoin time.Duration
 	// Resume continues interrupted runs. Without it, an unfinished run in the run folder is an
 	// error. Finished runs are never run again.
@@ -115,8 +117,8 @@ type Sweep struct {
 	// AcceptChangedData lets Resume continue runs with other data than they were trained on, which
 	// would otherwise fail. The run folder records it.
 	AcceptChangedData bool
-	// Timeout limits the duration of each run, without the time for which the launcher was stopped
-	// (Ctrl-Z); 0 means no limit.
+	// Timeout limits the duration of each run. The time for which the launcher was stopped (Ctrl-Z)
+	// does not count. 0 means no limit.
 	Timeout time.Duration
 
 	// Now starts the sweep even if another sweep of this user is running on this machine. Otherwise the
@@ -135,8 +137,8 @@ type Sweep struct {
 	// MPI contains the options that only MPI uses.
 	MPI MPIOptions
 
-	// Output, unless it is nil, receives the lines of all workers, each with a prefix such as "[n2
-	// s1 rank 0] ". One goroutine at a time writes to it.
+	// Output, unless it is nil, receives the output of all workers. Each line has a prefix such as
+	// "[n2 s1 rank 0] ". At most one goroutine writes to Output at a time.
 	Output io.Writer `json:"-"`
 
 	// gracePeriod is how long workers may take to shut down before they are killed.

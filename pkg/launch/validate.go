@@ -131,7 +131,8 @@ func (s Sweep) validateProgramOptions() error {
 	return nil
 }
 
-// trainingOptions returns the fields of s that are set and that only a Config can use, each with its flag.
+// trainingOptions returns the fields that are set in s but have an effect only with a Config. Each
+// is followed by its flag.
 func (s Sweep) trainingOptions() []string {
 	var names []string
 	for _, o := range []struct {
@@ -178,7 +179,8 @@ func (s Sweep) validateGlobalBatch() error {
 	return nil
 }
 
-// validateCounts checks Workers, Threads and Seeds for a machine with the given cores.
+// validateCounts returns an error if Workers, Threads or Seeds is invalid on a machine with this
+// number of cores.
 func (s Sweep) validateCounts(cores int) error {
 	if len(s.Workers) == 0 {
 		return errors.New("no workers: give at least one worker count (Workers, --workers 1,2)")

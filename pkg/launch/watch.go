@@ -30,26 +30,29 @@ const (
 	maxCurveShare = 0.02
 )
 
-// Watch shows a live table with one row per run, below a heading if it is a replay: workers, state,
-// epoch, samples per second, loss, IoU, elapsed time and estimated end. For a program other than
-// lockstep the epochs come from its logs; until these contain an epoch, Watch shows the last line of
-// rank 0. Below the table are the reasons why runs wait or have failed, what the sweep waits for, the
-// notes of the runs about their data, and at the end the study's cautions, such as disturbed runs.
+// Watch shows a live table with one row per run: workers, state, epoch, samples per second, loss,
+// IoU, elapsed time and estimated end. A replay also has a heading. For a program other than
+// lockstep the epochs come from its logs; until these contain an epoch, Watch shows the last line
+// of rank 0. Below the table are the reasons why runs wait or have failed, what the sweep waits
+// for, and notes about the data of the runs. At the end, the study's cautions follow, such as
+// disturbed runs.
 //
-// Once two worker counts of a series have finished epochs, Watch also shows the speed-up so far, from
-// all runs in the study's folder, as figure.Speedup does: in a cell the figure, elsewhere its numbers.
+// Once a series has finished epochs at two worker counts, Watch also shows the speed-up so far, as
+// figure.Speedup computes it from all runs in the study's folder. A cell shows the figure, and a
+// terminal its numbers.
 //
-// Both are replaced in place, in a cell or on a terminal (standard error); into a file or a pipe,
-// Watch writes plain lines from time to time. So as not to disturb the measured runs, Watch reads
-// only files that have changed, updates the table at most once a second, computes the curve only
-// after a new epoch, at most every 5 s, and spends at most 2 % of the time on either.
+// In a cell or on a terminal (standard error), Watch replaces the table and the speed-up in place.
+// To a file or a pipe, it writes plain lines from time to time. So as not to disturb the measured
+// runs, Watch reads only files that have changed, updates the table at most once a second, computes
+// the curve only after a new epoch and at most every 5 s, and spends at most 2 % of the time on
+// either.
 //
-// Watch returns when Wait would return, with the same error: if ctx ends first, as by an interrupt
-// of the cell, the sweep continues. A curve that cannot be computed does not end Watch.
+// Watch returns when Wait would return, with the same error. If ctx ends first, as when the cell is
+// interrupted, the sweep continues. If the curve cannot be computed, Watch goes on without it.
 func (j *Job) Watch(ctx context.Context) error { return j.WatchOn(ctx, os.Stderr) }
 
-// WatchOn is like Watch, but a program without a notebook's kernel shows the table on w, which may
-// be a terminal.
+// WatchOn is like Watch, but writes to w instead of standard error in a program without a
+// notebook's kernel. w may be a terminal.
 func (j *Job) WatchOn(ctx context.Context, w io.Writer) error {
 	v := &jobWatcher{job: j, view: live.NewView(w)}
 	err := j.wait(ctx, v.update)
@@ -132,8 +135,8 @@ func (v *jobWatcher) updateCurve(all []RunStatus) {
 	v.nextCurve = time.Now().Add(max(curveInterval, time.Duration(float64(time.Since(begin))/maxCurveShare)))
 }
 
-// readRuns returns the runs in the study's folder that have epochs: those of the sweep from their
-// status, and the others, which are read once.
+// readRuns returns the runs in the study's folder that have epochs. The runs of the sweep come from
+// all, their status. The other runs are read only once.
 func (v *jobWatcher) readRuns(all []RunStatus) []runs.Run {
 	if !v.othersRead {
 		v.othersRead = true

@@ -87,9 +87,10 @@ func (p *SweepPlan) workerEnvironment(r *PlannedRun, number int, ports []string,
 	return process.Environment(set, without...)
 }
 
-// workerVariables returns the environment variables that describe a worker's rank, run and threads,
-// and the names of variables of the launcher that the worker must not get. process is the number of
-// the worker's process in r, and ports contains a free port for each process.
+// workerVariables returns the environment variables that describe a worker's rank, run and threads.
+// without lists variables of the launcher that the worker must not get. process is the number of
+// the worker's process in r, ports contains a free port for each process, and token is the run's
+// secret.
 func (p *SweepPlan) workerVariables(r *PlannedRun, process int, ports []string, token string) (set, without []string) {
 	set = []string{"LOCKSTEP_TOKEN=" + token, "LOCKSTEP_RUN=" + r.Dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.Seed, 10)}
 	without = []string{train.BindingVariable}

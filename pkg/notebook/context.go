@@ -24,7 +24,8 @@ func Context() context.Context {
 	return terminalContext()
 }
 
-// terminalContext returns the program's only context. Its first call starts to handle signals.
+// terminalContext returns the context of a program without a notebook. Signals are handled from its
+// first call on.
 var terminalContext = sync.OnceValue(newTerminalContext)
 
 func newTerminalContext() context.Context {

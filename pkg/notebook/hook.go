@@ -10,8 +10,8 @@ type Hook struct {
 	// Context returns a context that an interrupt cancels until the end of the running cell.
 	Context func() context.Context
 
-	// Display shows v in the output of the running cell. A later call with the same id, unless it is "", and
-	// update = true replaces it.
+	// Display shows v in the output of the running cell. If update is true, it replaces what an
+	// earlier call with the same id has shown. id may be "" for output that is never replaced.
 	Display func(v any, id string, update bool) error
 
 	// Go implements the function Go. It may be nil.

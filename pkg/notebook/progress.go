@@ -115,7 +115,6 @@ func (p *Progress) tenthsDone() int {
 	return 10 * min(max(p.count, 0), p.total) / p.total
 }
 
-// barWidth is the number of characters of a progress bar.
 const barWidth = 24
 
 // formatLine returns the line to show: label, bar, count, times and note.
@@ -186,7 +185,6 @@ func (t *terminalOutput) showLine(s string, last bool) {
 	fmt.Fprintf(t.w, "\r%s\x1b[K%s", s, end)
 }
 
-// truncate cuts s to at most n characters.
 func truncate(s string, n int) string {
 	if n < 1 || utf8.RuneCountInString(s) <= n {
 		return s

@@ -72,8 +72,9 @@ type Env struct {
 
 	job string // identifies the job of the launcher; empty if unknown
 
-	// The name of the first node of a Slurm step or job, and the address of the node on which srun
-	// was started, for ResolveMaster; empty outside Slurm and if all ranks are on one node.
+	// slurmNode is the first node of a Slurm step or job, and launchAddr is the address of the node
+	// on which srun was started. Both are for ResolveMaster, and empty outside Slurm or if all
+	// ranks are on one node.
 	slurmNode, launchAddr string
 }
 
@@ -115,9 +116,8 @@ func (e *Env) readTransport(getenv func(string) string) (err error) {
 	return err
 }
 
-// FromEnv reads an Env from the environment. getenv is os.Getenv except in tests. The rank
-// and the world size come from the first of these sources that describes this process; without
-// one, the world size is 1:
+// FromEnv reads an Env from the environment. getenv is os.Getenv except in tests. The rank and the
+// world size come from the first of these sources that describes this process:
 //
 //	RANK and WORLD_SIZE        set by the user, lockstep launch or torchrun
 //	HOROVOD_RANK, …            set by horovodrun
@@ -126,8 +126,9 @@ func (e *Env) readTransport(getenv func(string) string) (err error) {
 //	SLURM_PROCID, …            set by srun
 //	TF_CONFIG                  of TensorFlow: the chief and the workers are the ranks
 //
-// It returns an error if one source contradicts itself, or if the address of rank 0 or the
-// secret is needed and unknown. Sources that come later are not compared.
+// Without any of them, the world size is 1. FromEnv returns an error if the variables of the source
+// contradict each other, or if the address of rank 0 or the secret is needed and unknown. It does
+// not look at the sources after the first one.
 func FromEnv(getenv func(string) string) (Env, error) {
 	e, err := readRank(getenv)
 	if err == nil {
@@ -169,8 +170,8 @@ func (e *Env) readMasterAddress(getenv func(string) string) error {
 	return err
 }
 
-// setSlurmMaster sets the address of rank 0 of an mpirun in a job of Slurm on several nodes, if it is
-// unknown: without options, mpirun starts rank 0 on the first node of the job.
+// setSlurmMaster sets the address of rank 0 if it is unknown and mpirun runs in a Slurm job on
+// several nodes. Without options, mpirun starts rank 0 on the first node of the job.
 func (e *Env) setSlurmMaster(getenv func(string) string) {
 	node := FirstHost(getenv("SLURM_JOB_NODELIST"))
 	if e.slurmNode != "" || node == "" || e.Source != SourceOpenMPI && e.Source != SourcePMI {

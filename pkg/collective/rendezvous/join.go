@@ -24,8 +24,8 @@ type Options struct {
 	BuildID string
 	// Timeout is how long the ranks wait for each other to join; 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Advice is what to do if ranks join later than that, at the end of the error, such as the
-	// name of the setting for Timeout; empty: nothing.
+	// Advice is appended to the error that ranks have not joined in time, such as the name of the
+	// setting for Timeout. It may be empty.
 	Advice string
 	// Group configures the resulting group. It must be the same on all ranks.
 	Group collective.Options
@@ -202,9 +202,9 @@ func connectToServer(ctx context.Context, e Env, o Options, me workerClaim) (*js
 	return nil, context.Cause(ctx)
 }
 
-// connectRepeatedly calls connect until it succeeds, and otherwise returns its last error: when
-// the other end has refused this worker or does not use the protocol, when again returns false
-// for the error, or when ctx has ended.
+// connectRepeatedly calls connectAndAuthenticate until it succeeds. It stops, and returns the last
+// error, if the other end refuses this worker or does not use the protocol, if again returns false
+// for an error, or if ctx has ended.
 func connectRepeatedly(ctx context.Context, network, address, token string, me workerClaim, again func(error) bool) (*jsonConn, error) {
 	pause := 10 * time.Millisecond
 	var last error
@@ -229,8 +229,8 @@ func connectRepeatedly(ctx context.Context, network, address, token string, me w
 	}
 }
 
-// connectAndAuthenticate dials address. This process and the one that accepts the connection then prove to
-// each other that they know the token.
+// connectAndAuthenticate connects to address. Both processes then prove to each other that they
+// know the token.
 func connectAndAuthenticate(ctx context.Context, network, address, token string, me workerClaim) (*jsonConn, error) {
 	c, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {
@@ -260,7 +260,8 @@ func closeConnection(c net.Conn) error {
 	return nil
 }
 
-// listenForWorkers does not listen on all interfaces: 127.0.0.1 must not be reachable from outside.
+// listenForWorkers listens on rank 0's address only. It must not listen on all interfaces, because
+// 127.0.0.1 must not be reachable from outside.
 func listenForWorkers(ctx context.Context, e Env) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", e.Address())
 	switch {

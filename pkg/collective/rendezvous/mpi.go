@@ -12,7 +12,8 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// joinMPI needs no token, because mpirun decides which processes join.
+// joinMPI joins the group of an mpirun. It needs no token, because mpirun decides which processes
+// join.
 func joinMPI(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	if e.TLS {
 		return nil, fmt.Errorf("TLS was asked for, but Lockstep does not control the connections of MPI: use another %s, or no TLS", collectiveVariable)
@@ -35,8 +36,8 @@ func joinMPI(ctx context.Context, e Env, o Options) (collective.Group, error) {
 	return g, nil
 }
 
-// countMismatchedRanks returns how many ranks have another build than rank 0, or another rank
-// or number of ranks than MPI's.
+// countMismatchedRanks returns the number of ranks that have another build than rank 0, or whose
+// rank or world size in e differs from MPI's.
 func countMismatchedRanks(ctx context.Context, e Env, o Options, g collective.Group) (int, error) {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(o.BuildID)) // never fails

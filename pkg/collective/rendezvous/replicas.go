@@ -9,13 +9,13 @@ import (
 	"lockstep/pkg/collective"
 )
 
-// JoinReplicas joins a run whose processes contain several ranks each, and returns the groups
-// of this process's ranks, by local rank. e describes the processes in place of ranks: e.World
-// is their number. All processes must call JoinReplicas with the same number of replicas.
+// JoinReplicas joins a run whose processes have several ranks each, and returns the groups of this
+// process's ranks, by local rank. e describes processes instead of ranks, so that e.World is the
+// number of processes. All processes must call JoinReplicas with the same number of replicas, which
+// is the number of ranks per process.
 //
-// The replicas of a process are connected through its memory. Each replica is also connected
-// with the replicas of the other processes that have the same local rank, by the transport
-// that e selects.
+// The replicas of a process are connected through its memory. Each of them is also connected, by
+// the transport in e, with the replicas of other processes that have the same local rank.
 func JoinReplicas(ctx context.Context, e Env, o Options, replicas int) (groups []collective.Group, err error) {
 	if replicas < 1 {
 		return nil, fmt.Errorf("join run: got %d replicas per process: use at least 1", replicas)

@@ -31,10 +31,10 @@ const (
 	transportMPI    = "mpi"
 )
 
-// localTransport returns the default transport between workers of one machine with the
-// operating system goos. Only on Linux do we create files that exist in memory alone, wake a
-// rank that waits for shared memory, and see the end of a rank's process. Elsewhere the
-// workers use unix sockets.
+// localTransport returns the default transport between workers of one machine. goos is its
+// operating system. Shared memory is used only on Linux, where we can create files that exist only
+// in memory, wake a rank that waits, and notice when a rank's process ends. Elsewhere the workers
+// use unix sockets.
 func localTransport(goos string) string {
 	if goos == "linux" {
 		return transportShared
@@ -108,10 +108,10 @@ func newSocketName(goos, temporary string) string {
 	return filepath.Join("/tmp", name)
 }
 
-// connectRing connects to the next rank for the ring and to each higher rank for Send and
-// Recv and for the other algorithms, and accepts the previous rank and the lower ranks.
-// addresses contains the address of each rank. All connections are authenticated. Then
-// connectRing closes the listener and creates the ring.
+// connectRing creates the ring of this rank. It connects to the next rank, and twice to each higher
+// rank: for Send and Recv, and for algorithms other than the ring. It accepts the connections of
+// the previous rank and of the lower ranks. addresses contains the address of each rank. All
+// connections are authenticated. At the end, connectRing closes the listener.
 func (d *ringListener) connectRing(ctx context.Context, e Env, o Options, me workerClaim, addresses []string) (_ collective.Group, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -169,8 +169,9 @@ func (d *ringListener) connectToRanks(ctx context.Context, e Env, me workerClaim
 	return nil
 }
 
-// mayStillListen reports whether a rank that has listened may accept another connection after err.
-// It may have closed this one because strangers flood its port, or have too many that wait.
+// mayStillListen reports whether a rank that has listened may accept another connection after the
+// error err. The rank may have closed this connection because too many connections from strangers
+// were waiting.
 func mayStillListen(err error) bool {
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" {
@@ -253,8 +254,8 @@ func describeMissingPeers(e Env, all *collective.Connections) string {
 	return strings.Join(names, ", ")
 }
 
-// addressesPerCommand limits how many addresses a command contains, so that its size is below
-// maxMessageBytes: a unix socket's path has at most 108 bytes.
+// addressesPerCommand limits the number of addresses in a command, so that the command is shorter
+// than maxMessageBytes. The path of a unix socket has at most 108 bytes.
 const addressesPerCommand = 100
 
 func (g *member) sendAddresses(ctx context.Context, addresses []string) error {

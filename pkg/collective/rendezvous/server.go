@@ -192,8 +192,8 @@ func remoteAddress(c net.Conn) string {
 	return text
 }
 
-// add adds c, and closes the oldest connection, from the address of c or of all, if there
-// are more than allowed.
+// add adds c. If there are then too many connections from the address of c, or in total, it closes
+// the oldest of these.
 func (h *pendingConnections) add(c net.Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -305,8 +305,9 @@ func mapMemoryOnRanks(ctx context.Context, cmd serverCommand, ranks []*member) e
 	return nil
 }
 
-// receiveReport waits for the rank's report, and returns an error if it contains one, the
-// rank is gone, or ctx ends first. what describes the command in the error.
+// receiveReport waits for the next report of the rank. It returns an error if the report contains
+// one, if the rank is gone, or if ctx ends first. what describes, for the error, what the rank was
+// told to do.
 func (g *member) receiveReport(ctx context.Context, what string) (workerReport, error) {
 	// The end of ctx ends only the read and keeps the connection open: rank 0 still sends
 	// the reason to the rank.

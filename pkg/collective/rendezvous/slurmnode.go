@@ -11,10 +11,10 @@ import (
 // lookupTimeout limits how long a name server, or Slurm's controller, may take to answer.
 const lookupTimeout = 10 * time.Second
 
-// ResolveMaster returns e with an address of rank 0 that this machine can connect to, if the
-// address is a node name of Slurm that does not resolve: the node's address in Slurm's
-// configuration (NodeAddr), else the address of the node on which srun was started, which is
-// the first node of the job if its script has called srun. Otherwise it returns e unchanged.
+// ResolveMaster returns e with an address of rank 0 to which this machine can connect. It changes e
+// only if the address is the name of a Slurm node that does not resolve. It then uses the node's
+// address in Slurm's configuration (NodeAddr), or else the address of the node on which srun was
+// started, which is the job's first node if the job script has called srun.
 func (e Env) ResolveMaster(ctx context.Context) Env {
 	if e.slurmNode == "" || e.MasterAddr != e.slurmNode {
 		return e

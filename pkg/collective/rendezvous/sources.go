@@ -24,14 +24,14 @@ const (
 // maxWorld is the largest world size that is read.
 const maxWorld = 1 << 20
 
-// rankSource is a launcher, or another program, that describes the ranks in the environment. The
-// fields from rank to job each list the names of variables, of which the first that is set
-// counts.
+// rankSource is a launcher, or another program, that describes ranks by environment variables. Each
+// of the fields from rank to job lists names of variables, and the first one that is set counts.
 type rankSource struct {
 	name                               string
 	rank, world, localRank, localWorld []string
 	job                                []string // identifies the job; all ranks have the same value
-	// isSet reports whether the source describes this process; nil: if rank or world is set.
+	// isSet reports whether the source describes this process. If it is nil, the source does so if
+	// one of the variables in rank or world is set.
 	isSet func(getenv func(string) string) bool
 	// finish completes what read has read; it may be nil.
 	finish func(e *Env, getenv func(string) string) error
@@ -126,7 +126,8 @@ func (s rankSource) readNumbers(e *Env, getenv func(string) string) error {
 	return errors.Join(errs[:]...)
 }
 
-// firstSetVariable returns the first variable that is set, with its value, or else the first name.
+// firstSetVariable returns the name and the value of the first variable in names that is set. If
+// none is set, it returns the first name and "".
 func firstSetVariable(getenv func(string) string, names []string) (name, value string) {
 	for _, n := range names {
 		if v := getenv(n); v != "" {
@@ -139,8 +140,8 @@ func firstSetVariable(getenv func(string) string, names []string) (name, value s
 	return names[0], ""
 }
 
-// readNumber returns the whole number from low to high in the first variable that is set, or
-// else fallback, which is an error if it is below low.
+// readNumber reads a whole number from low to high from the first variable in names that is set. If
+// none is set, it returns fallback, or an error if fallback is less than low.
 func (s rankSource) readNumber(getenv func(string) string, names []string, fallback, low, high int) (int, error) {
 	name, v := firstSetVariable(getenv, names)
 	n, err := strconv.Atoi(strings.TrimSpace(v))
@@ -242,8 +243,8 @@ type tensorFlowCluster struct {
 	} `json:"task"`
 }
 
-// FormatTFConfig returns the environment entry TF_CONFIG=… of one of several workers with the
-// given addresses, each as host:port.
+// FormatTFConfig returns the environment entry TF_CONFIG=… for the worker with the given index.
+// addresses contains the address of each worker as host:port.
 func FormatTFConfig(addresses []string, index int) string {
 	c := tensorFlowCluster{Cluster: map[string][]string{"worker": addresses}}
 	c.Task.Type, c.Task.Index = "worker", json.Number(strconv.Itoa(index))
@@ -255,8 +256,8 @@ func FormatTFConfig(addresses []string, index int) string {
 }
 
 // RankVariables returns the names of the environment variables that a launcher must remove if it
-// sets TF_CONFIG: those that describe a process's rank, which take precedence over TF_CONFIG, and
-// those with the address of rank 0.
+// sets TF_CONFIG. These describe a process's rank, and take precedence over TF_CONFIG, or contain
+// the address of rank 0.
 func RankVariables() []string {
 	names := []string{addrVariable, portVariable}
 	for _, s := range rankSources() {
@@ -318,11 +319,12 @@ func completeFromTFConfig(e *Env, getenv func(string) string) error {
 	return nil
 }
 
-// defaultPort, for a job without an identifier, is torchrun's default.
+// defaultPort is the port of a job without an identifier. torchrun has the same default.
 const defaultPort = 29500
 
-// deriveJobPort returns a port that is the same on all ranks of a job and probably different for
-// another job: from 20000 to 32767, where Linux chooses no ports for connections by default.
+// deriveJobPort returns a port from 20000 to 32767, which Linux does not use for outgoing
+// connections by default. The port is the same on all ranks of a job, and probably different for
+// another job.
 func deriveJobPort(job string) int {
 	if job == "" {
 		return defaultPort
@@ -332,9 +334,9 @@ func deriveJobPort(job string) int {
 	return 20000 + int(h.Sum32()%12768)
 }
 
-// WithMaster returns a getenv that also has the address of rank 0 in the form HOST or
-// HOST:PORT. It takes precedence over the environment, where HOST replaces MASTER_ADDR and PORT
-// replaces MASTER_PORT. An empty address changes nothing.
+// WithMaster returns a getenv whose environment also has the address of rank 0. address is HOST or
+// HOST:PORT. HOST replaces MASTER_ADDR and PORT replaces MASTER_PORT. An empty address changes
+// nothing.
 func WithMaster(getenv func(string) string, address string) (func(string) string, error) {
 	if address == "" {
 		return getenv, nil
@@ -357,8 +359,9 @@ func WithMaster(getenv func(string) string, address string) (func(string) string
 	}, nil
 }
 
-// VariableTable returns a table of the environment variables from which a process takes its rank, one line per
-// launcher, in the order in which they are tried: rank, number of ranks, local rank, local number of ranks.
+// VariableTable returns a table of the environment variables from which a process takes its rank.
+// It has one line per launcher, in the order in which they are tried, with the variables for the
+// rank, the number of ranks, the local rank and the local number of ranks.
 func VariableTable() string {
 	var b strings.Builder
 	for _, s := range rankSources() {

@@ -31,9 +31,9 @@ func readTLS(getenv func(string) string) (bool, error) {
 	return on, nil
 }
 
-// newCertificate returns a certificate that nobody needs to know: the proof of the secret
-// covers the connection's keys (see proofKey), so that a program in the middle, with a
-// connection to each side, cannot pass it on.
+// newCertificate returns a self-signed certificate, which the other end need not know. The proof of
+// the secret covers the keys of the connection (see proofKey), so that a program in the middle
+// cannot pass the proof on.
 func newCertificate() (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -93,8 +93,8 @@ type encryptedConn struct{ *tls.Conn }
 
 func (c encryptedConn) Close() error { return c.NetConn().Close() }
 
-// proofKey returns the key of the proofs on this connection: the token, and with TLS a value
-// that only the two ends of this connection have in common.
+// proofKey returns the key for the proofs on this connection. It consists of the token and, with
+// TLS, of a value that only the two ends of this connection know.
 func (w *jsonConn) proofKey(token string) string {
 	if w.secure == nil {
 		return token

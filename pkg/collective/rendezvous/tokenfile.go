@@ -111,8 +111,8 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// deriveJobToken derives a secret for a job, which may be "", so that ranks of two jobs of a
-// user do not join each other.
+// deriveJobToken derives the token of a job from the user's secret, so that ranks of two jobs do
+// not join each other. job may be "".
 func deriveJobToken(secret, job string) string {
 	m := hmac.New(sha256.New, []byte(secret))
 	_, _ = io.WriteString(m, "lockstep job|"+job)

@@ -69,15 +69,16 @@ type workerClaim struct {
 	Machine string `json:"machine"`
 	Host    string `json:"host"`
 	PID     int    `json:"pid"`
-	// Replicas is the number of ranks in the worker's process, see JoinReplicas; 0: 1.
+	// Replicas is the number of ranks in the worker's process, see JoinReplicas. 0 means 1.
 	Replicas int `json:"replicas,omitempty"`
 	// Collective is the requested transport; empty if rank 0 chooses it.
 	TLS        bool   `json:"tls,omitempty"` // the worker encrypts its connections
 	Collective string `json:"collective,omitempty"`
-	// Algorithm is the requested algorithm of all-reduce; empty for that of the transport.
+	// Algorithm is the requested algorithm of all-reduce. Empty means the default of the transport.
 	Algorithm string `json:"algorithm,omitempty"`
-	// Link is the purpose of a connection between two ranks of a ring, and empty in a claim sent
-	// to rank 0 for joining the run, so that a proof for one cannot be replayed for another.
+	// Link is the purpose of a connection between two ranks of a ring. It is empty in a claim that
+	// is sent to rank 0 to join the run. So the proof for one connection cannot be replayed for
+	// another.
 	Link string `json:"link,omitempty"`
 }
 
@@ -168,8 +169,8 @@ func (w *jsonConn) closeWhenDone(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = w.Close() })
 }
 
-// computeProof returns the proof, in hexadecimal, that a worker or rank 0 (side is
-// workerSide or serverSide) knows the token.
+// computeProof returns a proof that a worker or rank 0 knows the token, in hexadecimal. side is
+// workerSide or serverSide.
 func computeProof(token, side, verifierNonce, ownNonce string, claim []byte) string {
 	m := hmac.New(sha256.New, []byte(token))
 	// Nonces are hexadecimal and side is a constant, so the separator occurs in no part.
@@ -195,8 +196,8 @@ const (
 	serverSide = "rank 0"
 )
 
-// clientHandshake proves to the process to which a worker has connected that the worker
-// knows the token, and returns an error unless that process proves it too.
+// clientHandshake proves to the process at the other end of w that this worker knows the token. It
+// returns an error unless that process proves the same.
 func clientHandshake(w *jsonConn, token string, c workerClaim) error {
 	var g serverGreeting
 	if err := w.receive(&g); err != nil {
@@ -235,15 +236,15 @@ func clientHandshake(w *jsonConn, token string, c workerClaim) error {
 	return nil
 }
 
-// refusalError reports a refusal for a reason that will not change, so that it is useless
+// refusalError reports that a worker was refused for a reason that will not change. It is useless
 // to connect again.
 type refusalError struct{ reason string }
 
 func (r *refusalError) Error() string { return r.reason }
 
-// serverHandshake returns the claim of a worker that knows the token, and a reply that
-// proves that this rank knows it too. The caller sends the reply once it has checked the
-// claim.
+// serverHandshake authenticates a worker that has connected to this rank. It returns the worker's
+// claim, and a reply that proves that this rank knows the token too. The caller checks the claim
+// and then sends the reply.
 func serverHandshake(w *jsonConn, token string) (workerClaim, handshakeReply, error) {
 	var c workerClaim
 	mine := newNonce()

@@ -65,9 +65,9 @@ type Schedule struct {
 	Transfers []Transfer // in the order of the steps
 }
 
-// New returns the schedule of an algorithm. Algorithms whose ranks forward the whole buffer
-// divide it into the given number of pieces, so that a rank forwards one piece while it
-// receives the next.
+// New returns the schedule of an algorithm. pieces is the number of pieces into which the buffer is
+// divided by algorithms whose ranks forward the whole buffer. A rank then forwards one piece while
+// it receives the next.
 func New(algorithm string, t Topology, pieces int) (*Schedule, error) {
 	if t.Ranks < 1 || t.PerNode < 0 || pieces < 1 {
 		return nil, fmt.Errorf("schedule all-reduce: got %d ranks, %d per node, and %d pieces, want at least 1 rank and 1 piece", t.Ranks, t.PerNode, pieces)
@@ -130,9 +130,9 @@ func ranksFrom(first, count, stride int) []int {
 	return ranks
 }
 
-// addRing adds a ring of ranks, from the given step on. The chunks are divided among the
-// ranks. Shard i starts at member i+1, travels around the ring, and is complete at member i,
-// which sends the sum around.
+// addRing adds an all-reduce in a ring of the given ranks, which starts at step. The chunks are
+// divided among the ranks. Shard i starts at member i+1 and travels around the ring to member i,
+// where the sum is complete. Member i then sends the sum around.
 func (s *Schedule) addRing(step int, ranks []int) {
 	n := len(ranks)
 	for k := range 2 * (n - 1) {
@@ -187,9 +187,9 @@ func treeNodeDepth(i int) int {
 
 func treeDepth(n int) int { return treeNodeDepth(n - 1) }
 
-// addReduceTree adds the reduction of all chunks to ranks[0] up a binary tree. Each transfer
-// consists of the given number of chunks. While a rank forwards a chunk it receives the next.
-// Children of a rank alternate, so that the order of the additions is fixed.
+// addReduceTree adds transfers that reduce all chunks up a binary tree to ranks[0]. Each transfer
+// has the given number of chunks, and a rank forwards one while it receives the next. The children
+// of a rank take turns, so that the order of the additions is fixed.
 func (s *Schedule) addReduceTree(step int, ranks []int, chunks int) {
 	deepest := treeDepth(len(ranks))
 	for lo := 0; lo < s.Chunks; lo += chunks {
@@ -230,7 +230,8 @@ func (s *Schedule) addHierarchical(t Topology) {
 	s.addRing(within, ranksFrom(0, nodes, perNode))
 }
 
-// Sizes of the pieces that ranks forward whole.
+// Limits for dividing a buffer into pieces, see Pieces: the size of a piece in bytes, and the
+// number of pieces.
 const (
 	forwardedBytes = 256 << 10
 	maxForwarded   = 64

@@ -26,13 +26,14 @@ type Options struct {
 	Nodes     int // 0 means 2, or 1 if the partition has only one
 	Partition string
 	Account   string
-	// Reservation is the name of a reservation.
+	// Reservation is the name of the reservation in which the job runs. Empty means the site
+	// profile's.
 	Reservation string
 	Time        time.Duration // limit of the job; 0 means 5 minutes
-	// GPUs is the number of GPUs on each node that the job asks for; 0 means gpus_per_node of the
-	// site profile, and -1 none.
+	// GPUs is the number of GPUs that the job requests on each node. 0 means gpus_per_node of the
+	// site profile, and -1 means no GPUs.
 	GPUs int
-	// Progress gets a line whenever the state of the job changes; nil for none.
+	// Progress, unless it is nil, receives a line whenever the state of the job changes.
 	Progress io.Writer
 }
 
@@ -139,9 +140,9 @@ func joinProblems(problems []site.Problem) error {
 	return &train.UsageError{Err: fmt.Errorf("%s; nothing was submitted", strings.Join(found, "\n"))}
 }
 
-// newJob returns the job: one task on each node, or two on a single node, so that there is a
-// connection to measure. There is only one task if the site starts programs without srun, or the
-// single node has one GPU.
+// newJob returns the job of the check. It has one task on each node, or two tasks on a single node,
+// so that there is a connection to measure. A single node gets only one task if it has one GPU, or
+// if the site starts programs without srun.
 func (p *siteCheck) newJob(ctx context.Context, profile *site.Profile) (site.Job, error) {
 	j := site.Job{
 		Name: "lockstep-doctor", Folder: p.folder, Output: outputName, Nodes: p.o.Nodes, TasksPerNode: 1,
@@ -224,7 +225,7 @@ func (p *siteCheck) run(ctx context.Context) (_ *Report, err error) {
 }
 
 // writeMarkers creates the folder of the job in the logs folder, and a file in the folder of the
-// user's secret, by which the nodes recognize these folders. remove removes both.
+// user's secret. The nodes recognize the two shared folders by them. remove removes both.
 func writeMarkers(folder, id string) (remove func(), err error) {
 	remove = func() {}
 	token, err := rendezvous.CreateToken(os.Getenv)

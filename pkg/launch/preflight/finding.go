@@ -26,8 +26,8 @@ type Finding struct {
 	Next   string `json:"next,omitempty"` // what to do, unless the result is ResultOK
 }
 
-// nodeFacts contains the properties of a task's node, for comparison with other nodes. Values are zero
-// until they are known.
+// nodeFacts contains properties of the node of a task, which are compared with those of other
+// nodes. A zero field is not known yet.
 type nodeFacts struct {
 	Node    string `json:"node"`
 	World   int    `json:"world"`
@@ -112,8 +112,8 @@ type rankOutput struct {
 // readRankOutputs keeps.
 const maxKeptLines = 12
 
-// readRankOutputs reads the output of all tasks of the check with the given id. It returns the reports of
-// the ranks, and the last lines that are no reports.
+// readRankOutputs reads the output of all tasks of a check. id is the id of the check. ranks
+// contains the reports of each rank, and others the last lines that are not reports.
 func readRankOutputs(r io.Reader, id string) (ranks map[int]*rankOutput, others []string) {
 	ranks = map[int]*rankOutput{}
 	s := bufio.NewScanner(r)

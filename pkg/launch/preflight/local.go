@@ -40,16 +40,17 @@ func orderedCheckNames() []string {
 	}
 }
 
-// markerName returns the file by which the tasks of the check with the given id recognize a folder
-// that they share with the program that submits the job.
+// markerName returns the name of a file that the check with the given id creates in a shared
+// folder. If a task finds the file, its node shares the folder with the program that submitted the
+// job.
 func markerName(id string) string { return ".lockstep-doctor-" + id }
 
 // markerTimeout is how long a task waits for the marker file. Clients of a network file system may
 // keep an old list of files for some seconds.
 const markerTimeout = 5 * time.Second
 
-// sharedFolderFindings returns findings about whether this node has the same home folder and logs folder as
-// the program that submits the job.
+// sharedFolderFindings returns findings about the home folder and the logs folder: whether this
+// node shares them with the program that submitted the job.
 func sharedFolderFindings(ctx context.Context, o NodeOptions, getenv func(string) string) []Finding {
 	token, err := rendezvous.TokenPath(getenv)
 	if err != nil {

@@ -70,8 +70,8 @@ func matchesInterface(pattern, name string) bool {
 	return listed != exclude
 }
 
-// checkInterface returns the finding about the interface through which this node is connected to
-// rank 0, and whether it is the one in the site profile.
+// checkInterface returns the finding about the interface that connects this node with rank 0, and
+// whether the site profile names the same one.
 func checkInterface(o NodeOptions, env rendezvous.Env) Finding {
 	all, err := listInterfaces()
 	if err != nil {
@@ -167,7 +167,8 @@ func sendNumbers(ctx context.Context, g collective.Group, to int, numbers ...flo
 	return g.Send(ctx, device.Buffer{F64: numbers}, to)
 }
 
-// receiveNumbers receives one number for each variable in to.
+// receiveNumbers receives one number from the rank from for each element of to, and stores it
+// there.
 func receiveNumbers(ctx context.Context, g collective.Group, from int, to ...*float64) error {
 	b := make([]float64, len(to))
 	err := g.Recv(ctx, device.Buffer{F64: b}, from)
@@ -249,7 +250,8 @@ func (n *networkFacts) measureLink(ctx context.Context, g collective.Group, next
 	return nil
 }
 
-// timeBlocks sends blocks to the next rank, and returns the time until its answer arrives.
+// timeBlocks sends a number of blocks to the rank next. It returns the seconds until next has
+// answered that it has received them all.
 func timeBlocks(ctx context.Context, g collective.Group, next, bytes, blocks int) (seconds float64, err error) {
 	b := device.Buffer{F32: make([]float32, bytes/bytesPerElement)}
 	begin := time.Now()

@@ -56,8 +56,8 @@ func (o NodeOptions) encodeArgument() (string, error) {
 	return string(text), err
 }
 
-// RunNode examines this node as one task of a check, and writes its findings to out. A problem of
-// the node is no error of RunNode, because a launcher may end the other tasks if one task fails.
+// RunNode examines this node as one task of a check, and writes its findings to out. It returns no
+// error for a problem of the node, because a launcher may end the other tasks when one task fails.
 func RunNode(ctx context.Context, o NodeOptions, out io.Writer) error {
 	getenv := func(name string) string {
 		switch name {
@@ -123,8 +123,9 @@ func distributionName(read func(path string) ([]byte, error)) string {
 	return runtime.GOOS
 }
 
-// checkNode runs the checks of the node itself at the same time, and reports each when it ends, or
-// that it has not ended within nodeTimeout. It returns the version of the GPUs' driver, or "".
+// checkNode runs the checks that need no other node, all at the same time. It reports each check
+// when the check ends, or after nodeTimeout that it has not ended. It returns the version of the
+// GPUs' driver, or "".
 func checkNode(ctx context.Context, o NodeOptions, getenv func(string) string, r *reporter) (driver string) {
 	type result struct {
 		check    int

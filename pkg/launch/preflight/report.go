@@ -23,8 +23,8 @@ type Report struct {
 	RunSeconds   float64   `json:"run_seconds"`
 	Nodes        []Node    `json:"nodes"` // by rank
 	Problems     []Problem `json:"problems"`
-	// Output has the last lines of the job's output that are no findings, such as messages of srun,
-	// if something failed.
+	// Output contains the last lines of the job's output that are not findings, such as messages of
+	// srun. It is empty if nothing failed.
 	Output []string `json:"output,omitempty"`
 }
 
@@ -61,9 +61,9 @@ const (
 	slowBandwidth = 100e6 // bytes per second; less than a network of 1 Gb/s
 )
 
-// newReport makes the report of a check with the given number of tasks from their output. A task
-// that is missing in ranks has written nothing. names contains the name of each rank's node; it is
-// shorter if nodes are unknown.
+// newReport makes the report of a check with the given number of tasks. ranks contains what each
+// task has written; a task that has written nothing is missing in it. names contains the node of
+// each rank, and is shorter if some nodes are unknown. others contains the other lines of output.
 func newReport(tasks int, names []string, ranks map[int]*rankOutput, others []string) *Report {
 	r := &Report{Problems: []Problem{}}
 	names = nodeNames(tasks, names, ranks)

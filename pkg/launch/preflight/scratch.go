@@ -50,8 +50,9 @@ func measureScratch(site, dir string) Finding {
 	return passedFinding(checkScratch, "%s", detail)
 }
 
-// measureFileSpeed writes a file to dir, reads it, and removes it. It returns both speeds in bytes per
-// second. The file is on the disk before it is read, and the system is asked to forget its content.
+// measureFileSpeed writes a file to dir, reads it, and removes it. It returns the speeds of writing
+// and of reading in bytes per second. Before it reads the file, it flushes the file to the disk and
+// asks the system to drop it from memory.
 func measureFileSpeed(dir string) (write, read float64, err error) {
 	f, err := os.CreateTemp(dir, ".lockstep-doctor-")
 	if err != nil {

@@ -43,15 +43,14 @@ type Job struct {
 // maxWorkers limits the number of workers, so that products of sizes do not overflow.
 const maxWorkers = 1 << 20
 
-// Place returns j with the nodes, tasks and GPUs for the given number of workers. Each task
-// consists of workersPerTask workers, which is 1 except for strategies such as mirrored and for
-// programs that use several GPUs in one process. Each worker gets gpusPerWorker GPUs, or none if
-// that is 0.
+// Place returns j with the nodes, tasks and GPUs for the given number of workers. Each task has
+// workersPerTask workers, which is 1 except for strategies such as mirrored and for programs that
+// use several GPUs in one process. gpusPerWorker may be 0.
 //
 // A node gets as many workers as the profile allows (workers_per_node, and gpus_per_node if they
-// need GPUs). There are as few nodes as possible, and the numbers of tasks on two nodes differ by
-// at most one. With 2 workers per node this is the U-Net study's rule: one worker is 1 task on 1
-// node, and N workers are 2 tasks on each of N/2 nodes.
+// need GPUs). Place uses as few nodes as possible, and the numbers of tasks on two nodes differ by
+// at most one. With 2 workers per node this is the rule of the U-Net study: one worker is 1 task on
+// 1 node, and N workers are 2 tasks on each of N/2 nodes.
 func (p *Profile) Place(j Job, workers, workersPerTask, gpusPerWorker int) (Job, error) {
 	workersPerTask = max(1, workersPerTask)
 	switch {
@@ -82,8 +81,9 @@ func (p *Profile) Place(j Job, workers, workersPerTask, gpusPerWorker int) (Job,
 }
 
 // GPUsByDefault reports whether a worker of a program should get a GPU unless the user decides
-// otherwise: if the partition, by default the default one, is known to have GPUs. c may be nil.
-// reason is for people, such as "partition booster has 4 GPUs per node".
+// otherwise, that is, whether the partition is known to have GPUs. If partition is "", the default
+// partition counts. c may be nil. reason explains the answer to users, as in "partition booster has
+// 4 GPUs per node".
 func (p *Profile) GPUsByDefault(partition string, c *Cluster) (gpus bool, reason string) {
 	part := c.Partition(p.Complete(Job{Partition: partition}).Partition)
 	switch has := p.GPUsPerNode.valueOrZero(); {
@@ -99,8 +99,8 @@ func (p *Profile) GPUsByDefault(partition string, c *Cluster) (gpus bool, reason
 	return false, fmt.Sprintf("it is not known whether site %s has GPUs", p.Name)
 }
 
-// Complete returns j with the profile's values in place of missing ones: partition, reservation,
-// output, and CPUs per task.
+// Complete returns j with missing values filled in from the profile, such as the partition, the
+// reservation, the output and the CPUs per task.
 func (p *Profile) Complete(j Job) Job {
 	j.Nodes = cmp.Or(j.Nodes, 1)
 	if j.TasksPerNode == 0 {
@@ -119,9 +119,10 @@ func (p *Profile) Complete(j Job) Job {
 	return j
 }
 
-// cpusPerTask returns the number of CPUs of each task of j by the profile's rules, or 0 if there is
-// none. The rules cpus_by_gpus and divide_cores are for a node, whose CPUs the tasks share: a
-// single task gets all of them, as in the course at JSC, whatever the number of its GPUs.
+// cpusPerTask returns the number of CPUs of each task of j according to the profile, or 0 if the
+// profile has no rule for it. The keys cpus_by_gpus and divide_cores are about the CPUs of a node,
+// which its tasks share. A single task gets all of them, however many GPUs it has, as in the course
+// at JSC.
 func (p *Profile) cpusPerTask(j Job) int {
 	if r := p.findCPUsRange(j.GPUsPerNode); r != nil {
 		return max(1, r.Min/j.TasksPerNode)
@@ -132,8 +133,8 @@ func (p *Profile) cpusPerTask(j Job) int {
 	return p.CPUsPerTask.valueOrZero() * max(1, j.CPUFactor)
 }
 
-// findCPUsRange returns the profile's rule for the CPUs of a job with the given number of GPUs on each
-// node, or nil.
+// findCPUsRange returns the profile's rule for the CPUs of a job. gpus is the number of GPUs of the
+// job on each node. The result is nil if there is no such rule.
 func (p *Profile) findCPUsRange(gpus int) *CPUsRange {
 	for i := range p.CPUsByGPUs {
 		if r := &p.CPUsByGPUs[i]; r.GPUs == gpus {
@@ -143,7 +144,7 @@ func (p *Profile) findCPUsRange(gpus int) *CPUsRange {
 	return nil
 }
 
-// checkSizes returns a problem if a size of j is negative or too large to be real, or nil.
+// checkSizes returns a problem if a size of j is negative or implausibly large, and otherwise nil.
 func (j Job) checkSizes() *Problem {
 	for _, s := range []struct {
 		field, name string

@@ -31,12 +31,14 @@ type Limit struct {
 	Count    int           // of GPUs, CPUs, nodes or jobs
 	Time     time.Duration // of ResourceTime
 
-	// Group is set for Slurm's Grp limits, which count all jobs of an association or of a QOS together.
+	// Group reports whether this is one of Slurm's Grp limits, which apply to all jobs of an
+	// association or QOS together.
 	Group bool
 }
 
-// WithPrecedence returns the limits that Slurm applies if first takes precedence over then, as a QOS
-// does over an account: all limits in first, and those in then of kinds that first does not limit.
+// WithPrecedence returns the limits that apply if first takes precedence over then, as the limits
+// of a QOS do over those of an account. These are all limits in first, and those in then for which
+// first has no limit of the same kind.
 func WithPrecedence(first, then []Limit) []Limit {
 	all := slices.Clone(first)
 	for _, l := range then {
@@ -47,7 +49,7 @@ func WithPrecedence(first, then []Limit) []Limit {
 	return all
 }
 
-// limitsSameResource reports whether l and other limit the same resource in the same way, so that Slurm
+// limitsSameResource reports whether l and other are limits of the same kind, of which Slurm
 // applies only one.
 func (l Limit) limitsSameResource(other Limit) bool {
 	return l.Resource == other.Resource && l.Group == other.Group && (l.Group || l.Scope == other.Scope)
@@ -63,7 +65,7 @@ const (
 	ForAll               // the jobs of all users of the account or QOS together
 )
 
-// Resource names what a limit counts, in the singular, for messages.
+// Resource is what a limit counts. It is a singular noun, because messages contain it.
 type Resource string
 
 // The resources of a Limit.
@@ -93,7 +95,8 @@ func (l Limit) describe() string {
 	return fmt.Sprintf("%s allows all its users together %s at a time", l.Owner, amount)
 }
 
-// findAccount returns the account with the given name, or the default account for "", or nil.
+// findAccount returns the account with the given name, or nil. For "" it returns the default
+// account.
 func (c *Cluster) findAccount(name string) *Account {
 	i := slices.IndexFunc(c.Accounts, func(a Account) bool { return a.Name == name || name == "" && a.Default })
 	if i < 0 {
@@ -156,8 +159,8 @@ func sortLimits(limits []Limit) []Limit {
 	})
 }
 
-// requestedAmount returns how much of the resource r the job j asks for, and the name of the field of Job
-// that decides it. n is 0 if no field of Job counts r.
+// requestedAmount returns how much of the resource r the job requests. field is the field of Job
+// that decides this. n is 0 if r is not counted by a field.
 func (j Job) requestedAmount(r Resource) (field string, n int) {
 	switch r {
 	case ResourceGPU:
@@ -172,8 +175,8 @@ func (j Job) requestedAmount(r Resource) (field string, n int) {
 	return "", 0
 }
 
-// missingAccountProblems returns the problem that the user has no account, or may not use j's, or nil if
-// Slurm requires none.
+// missingAccountProblems returns a problem if Slurm requires an account and the user has none, or
+// may not use the account of j. Otherwise it returns nil.
 func missingAccountProblems(j Job, c *Cluster) []Problem {
 	if !c.NeedsAccount {
 		return nil

@@ -193,8 +193,9 @@ func adviseFewerGPUs(has int) string {
 	return fmt.Sprintf("use at most %s per process, or a program with one process per GPU", english.FormatCount(has, "GPU"))
 }
 
-// checkVisibleDevices returns the problem that CUDA_VISIBLE_DEVICES in the exports of p or in the
-// job's environment hides GPUs that the tasks of a node need.
+// checkVisibleDevices returns a problem if CUDA_VISIBLE_DEVICES shows fewer GPUs than need, the
+// number that the tasks of a node need. The variable may be set in the exports of p or in the job's
+// environment.
 func (p *Profile) checkVisibleDevices(j Job, need int) []Problem {
 	for _, e := range slices.Concat(p.Exports, j.Environment) {
 		value, ok := strings.CutPrefix(e, "CUDA_VISIBLE_DEVICES=")
@@ -250,8 +251,9 @@ func (p *Profile) checkPartition(j Job, c *Cluster) []Problem {
 	return found
 }
 
-// missingPartitionProblems returns the problem that c lacks the partition of j, or a default partition. It
-// returns none if nothing is known about the partitions or the site's choice.
+// missingPartitionProblems returns a problem if c has no partition named j.Partition, or no default
+// partition for a job without one. If nothing is known about the partitions or the site's choice,
+// it returns nil.
 func missingPartitionProblems(j Job, c *Cluster) []Problem {
 	if len(c.Partitions) == 0 || j.Partition == Unknown { // unknownProblem names the key
 		return nil

@@ -21,7 +21,7 @@ import (
 // Unknown is the value of a key in a profile that nobody has looked up yet.
 const Unknown = "ask-your-site"
 
-// The values of Profile.Account besides Unknown.
+// Values of Profile.Account, in addition to Unknown.
 const (
 	AccountRequired = "required"
 	AccountOptional = "optional"
@@ -129,7 +129,7 @@ func Load(name string) (*Profile, error) {
 	return Parse(name, text)
 }
 
-// Text returns the content of the shipped profile or the file with the given name.
+// Text returns the content of a profile. name is as for Load.
 func Text(name string) ([]byte, error) {
 	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" {
 		text, err := os.ReadFile(name)
@@ -144,8 +144,8 @@ func Text(name string) ([]byte, error) {
 	return sites.Files.ReadFile(name + ".yaml")
 }
 
-// suggestName returns " (did you mean x?)" for a name that is similar to a shipped one, or a part of it,
-// as "jsc" is, or else "".
+// suggestName returns " (did you mean x?)" if a shipped profile has a similar name, or a name that
+// contains this one, as "jsc". Otherwise it returns "".
 func suggestName(name string) string {
 	if name != "" {
 		for _, n := range Names() {

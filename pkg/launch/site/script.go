@@ -16,8 +16,8 @@ import (
 const defaultOutputPattern = "%x-%j.out"
 
 // Script returns the job script of j for sbatch. It returns an error if j depends on a value of the
-// profile that is Unknown, or has a value that cannot be written to a job script. It does not check
-// what the cluster has: see Check.
+// profile that is Unknown, or has a value that a job script cannot contain. Script does not compare
+// j with the cluster; Check does.
 func (p *Profile) Script(j Job) (string, error) {
 	header, err := p.scriptHeader(j)
 	if err != nil {
@@ -27,9 +27,10 @@ func (p *Profile) Script(j Job) (string, error) {
 	return header + strings.Join(append(p.setupLines(j), p.commandLine(j)), "\n") + "\n", nil
 }
 
-// ArrayScript returns the script of a job array for sbatch, with the errors of Script. Task i of
-// the array runs the script with the given name in the folder in line i+1 of the file list. That
-// script sets up the environment and starts the workers; j.Command and j.Environment are not used.
+// ArrayScript returns the script of a job array for sbatch. It returns the same errors as Script.
+// list is a file with one folder per line: task i of the array runs the file named script in the
+// folder in line i+1. That script sets up the environment and starts the workers, so that j.Command
+// and j.Environment are not used.
 func (p *Profile) ArrayScript(j Job, list, script string) (string, error) {
 	j.Command = []string{list, script} // is checked like a command
 	header, err := p.scriptHeader(j)
@@ -42,10 +43,11 @@ exec bash "$run"/%s
 `, process.QuoteArgument(list), process.QuoteArgument(script)), nil
 }
 
-// SequenceScript returns the script of a job for sbatch, with the errors of Script, that runs the
-// script with the given name in each folder of the file list, one after another. The output of each
-// goes to a file in its folder, and its exit code to the file exit there. If the job is requeued,
-// it leaves out the folders whose exit code is 0. j.Command and j.Environment are not used.
+// SequenceScript returns the script of a job that does several runs one after another. It returns
+// the same errors as Script. list is a file with one folder per line, and in each of these folders
+// the job runs the file named script. The output goes to a file in the folder, and the exit code to
+// a file named exit there. If the job is requeued, it skips folders whose exit code is 0. j.Command
+// and j.Environment are not used.
 func (p *Profile) SequenceScript(j Job, list, script, exit string) (string, error) {
 	j.Command = []string{list, script} // is checked like a command
 	header, err := p.scriptHeader(j)
@@ -65,7 +67,7 @@ exit "$status"
 `, process.QuoteArgument(script), process.QuoteArgument(exit), process.QuoteArgument(list)), nil
 }
 
-// scriptHeader returns the interpreter and the options of j, the first lines of a script.
+// scriptHeader returns the first lines of a script: the interpreter and the #SBATCH options of j.
 func (p *Profile) scriptHeader(j Job) (string, error) {
 	fail := func(problem Problem) (string, error) {
 		return "", fmt.Errorf("write job script for site %s: %s", p.Name, problem)

@@ -14,7 +14,7 @@ var signalPattern = regexp.MustCompile(`^([RB]{1,2}:)?([A-Z0-9]+)(@[0-9]+)?$`)
 // memoryPattern matches the values of sbatch --mem: a number of MiB, or with a unit.
 var memoryPattern = regexp.MustCompile(`^([1-9][0-9]{0,8})([KMGT]?)$`)
 
-// memoryMiB returns j.Memory in MiB, rounded up, or 0 if it is empty or no valid value of sbatch --mem.
+// memoryMiB returns j.Memory in MiB, rounded up. It returns 0 if j.Memory is empty or invalid.
 func (j Job) memoryMiB() int {
 	m := memoryPattern.FindStringSubmatch(j.Memory)
 	if m == nil {
@@ -32,7 +32,8 @@ func (j Job) memoryMiB() int {
 	return n
 }
 
-// checkTexts returns the problem that a text of j cannot be written to a job script, or nil.
+// checkTexts returns a problem if a job script cannot contain one of the strings in j, and
+// otherwise nil.
 func (j Job) checkTexts() *Problem {
 	for _, o := range []struct{ field, value, example string }{
 		{"Name", j.Name, "unet-n4"},

@@ -23,8 +23,8 @@ var (
 // errUnsafeText is the error for a value that the shell would not read as one word in a job script.
 var errUnsafeText = errors.New("use letters, digits and -_.,:/ without spaces")
 
-// findInvalidKey returns the first key of p with an invalid value, and what is wrong with it, or no
-// error. A value may be Unknown.
+// findInvalidKey returns the first key of p with an invalid value, and an error that says what is
+// wrong with it. Unknown is a valid value. If all values are valid, err is nil.
 func (p *Profile) findInvalidKey() (key string, err error) {
 	switch p.Account {
 	case AccountRequired, AccountOptional, Unknown:
@@ -118,8 +118,9 @@ func collectTexts(v reflect.Value) []string {
 	return nil
 }
 
-// Unknown returns the keys of p whose values are unknown and that j depends on. j's own partition and
-// account replace the profile's. Of start and mpi_command, j depends on the one that starts its tasks.
+// Unknown returns the keys of p that j depends on and whose values are unknown. The partition and
+// the account of j itself replace those of the profile. Of the keys start and mpi_command, j
+// depends only on the one that starts its tasks.
 func (p *Profile) Unknown(j Job) []string {
 	needless := map[string]bool{
 		"description": true, "source": true,
@@ -143,8 +144,8 @@ func (p *Profile) Unknown(j Job) []string {
 	return keys
 }
 
-// WithoutUnknown returns a copy of p for scripts that are only shown: unknown values are empty, but
-// srun stands for an unknown command that starts tasks, and --gres=gpu:N for an unknown flag for GPUs.
+// WithoutUnknown returns a copy of p for scripts that are only shown. In it, unknown values are
+// empty, except that an unknown start command becomes srun, and an unknown GPU flag --gres=gpu:N.
 func (p *Profile) WithoutUnknown() *Profile {
 	known := *p
 	fields := reflect.ValueOf(&known).Elem()

@@ -36,16 +36,16 @@ func newNamedFile(dir string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(dir, "lockstep-"+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// namedFile matches the name of a file of newNamedFile, and unnamedFile the path of a file without
-// a name.
+// namedFile matches the file names that newNamedFile chooses. unnamedFile matches the path of a
+// file that has no name in a folder.
 var (
 	namedFile   = regexp.MustCompile(`^lockstep-[A-Z2-7]{26}$`)
 	unnamedFile = regexp.MustCompile(`^/proc/[0-9]+/fd/[0-9]+$`)
 )
 
-// OpenFile opens the file that CreateFile has created in another process, given its name
-// there. So that a wrong path never leads to a file of the user, the file must belong to
-// this user and have no name or one that CreateFile chooses.
+// OpenFile opens a file that another process has created with CreateFile. path is the name of the
+// file there. The file must belong to this user, and must have no name or one that CreateFile
+// chooses, so that a wrong path never opens one of the user's own files.
 func OpenFile(path string) (*os.File, error) {
 	refused := func(reason string) error {
 		return fmt.Errorf("%s is not the memory of a run: %s; was it sent by another program?", path, reason)

@@ -45,12 +45,12 @@ type ControlBlock struct {
 	// to compare the earlier call, but never two operations ahead.
 	Calls [2]AnnouncedCall
 	_     [cacheLine - 48]byte
-	// Events counts what has happened in the rank's channels: bytes that another rank has
-	// written for it, or has read.
+	// Events counts the events in the rank's channels. It increases when another rank has written
+	// bytes for this rank, or has read bytes from it.
 	Events   atomic.Uint32
 	Sleepers atomic.Int32 // this rank's goroutines that sleep until Events changes
-	// Agreed is the number of the last operation of a small buffer that the rank completes. It is in
-	// this cache line because the other rank polls the first one.
+	// Agreed is the number of the last small-buffer operation that the rank completed. It is not in
+	// the first cache line, because the other rank polls that one.
 	Agreed atomic.Uint64
 }
 
@@ -70,7 +70,7 @@ func (c *ControlBlock) LastCall() *AnnouncedCall {
 	return last
 }
 
-// States of a rank.
+// The values of ControlBlock.State.
 const (
 	StatePresent uint32 = iota
 	StateClosed         // the rank closed its group
@@ -90,11 +90,11 @@ func TotalBytes(ranks, bytesPerPiece int) int {
 	return ranks*controlStride + (ranks+1)*ranks*bytesPerPiece + 2*ranks*(ranks-1)*channelBytes(bytesPerPiece) + 2*ranks*SmallBufferBytes
 }
 
-// SmallBufferBytes is the size of the area for a small buffer, which a rank passes to the other one together
-// with its call: a multiple of the cache line.
+// SmallBufferBytes is the size of the area in which a rank passes a small buffer to the other rank.
+// It is a multiple of the cache line.
 const SmallBufferBytes = 4096
 
-// channelBytes is for a channel whose queue has room for bytesPerPiece bytes.
+// channelBytes returns the size in bytes of a channel whose queue has room for bytesPerPiece bytes.
 func channelBytes(bytesPerPiece int) int { return 2*cacheLine + bytesPerPiece }
 
 // ControlBlock returns the control block of a rank.
@@ -124,8 +124,8 @@ func (s Segment) SmallBuffer(rank int, number uint64) []byte {
 	return s.Memory[begin : begin+SmallBufferBytes : begin+SmallBufferBytes]
 }
 
-// counter returns the counter Arrived of rank i or, for i from size, the counter Events of
-// rank i−size.
+// counter returns a counter for which ranks can wait: Arrived of rank i if i is less than s.Size,
+// and otherwise Events of rank i−s.Size.
 func (s Segment) counter(i int) *atomic.Uint32 {
 	if i >= s.Size {
 		return &s.ControlBlock(i - s.Size).Events

@@ -40,9 +40,9 @@ func (b processNotifier) Notify(counter int) {
 		futexWake, math.MaxInt32, 0, 0, 0)
 }
 
-// newMemoryFile creates a file in dir without a name, so that nothing is left when a
-// rank is killed. Until rank 0 closes the file, the other ranks can open it by the path in
-// /proc that Name returns, if they run as the same user.
+// newMemoryFile creates a file in dir without a name, so that nothing is left when a rank is
+// killed. Other ranks of the same user can open it by its path in /proc, which Name returns, until
+// rank 0 closes it.
 func newMemoryFile(dir string) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil { // the file system does not support O_TMPFILE

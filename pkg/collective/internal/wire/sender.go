@@ -36,8 +36,8 @@ type outgoingFrame struct {
 // is known only after the call.
 const maxFramesPerWrite = 4
 
-// NewSender returns a Sender that writes to conn, and calls failed once if that fails.
-// Close closes conn.
+// NewSender returns a Sender that writes to conn. It calls failed once if a write fails. Close also
+// closes conn.
 func NewSender(conn net.Conn, failed func()) *Sender {
 	s := &Sender{Conn: conn, failed: failed, exited: make(chan struct{}), progress: make(chan struct{}, 1)}
 	s.changed.L = &s.mu
@@ -119,8 +119,8 @@ func writeFrames(conn net.Conn, batch []outgoingFrame) (int64, error) {
 	return parts.WriteTo(conn)
 }
 
-// hasWritten reports whether the first n pieces are written or, if complete is true, whether
-// every queued frame is written.
+// hasWritten reports whether the first n pieces have been written. If complete is true, every
+// queued frame must have been written too.
 func (s *Sender) hasWritten(n int, complete bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -51,9 +51,9 @@ func Find(ctx context.Context) (string, error) {
 
 // FindLauncher returns the path of the lockstep command that runs sweeps: lockstep in the folder of
 // the running program, else workers, else the result of Find. workers is the lockstep command of
-// the workers, or "" if they run another program. $LOCKSTEP_BIN comes second, because it may be a
-// program of the user that can only train. FindLauncher does not ask for the build id, because a
-// launcher refuses the plan of another build.
+// the workers, or "" if they run another program. The folder comes before $LOCKSTEP_BIN, which may
+// be a user's program that can only train. FindLauncher does not compare build ids, because a
+// launcher itself refuses a plan from another build.
 func FindLauncher(ctx context.Context, workers string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -22,18 +22,19 @@ type CPUState struct {
 	Machine topology.Machine // with the CPUs that this process may use
 	Taken   []int            // CPUs that other processes are bound to
 	Online  []int            // CPUs of the machine that are in use, also those that this process may not use
-	// Quota is the number of CPUs whose time this process may use; +Inf if not limited. QuotaGroup
-	// is the folder of the control group that shares that time.
+	// Quota is the CPU time that this process may use, as a number of CPUs, or +Inf if it is not
+	// limited. QuotaGroup is the folder of the control group with this quota.
 	Quota      float64
 	QuotaGroup string
 	// JobCPUs is the number of CPUs on this machine that Slurm has given to the job; 0 if unknown.
 	JobCPUs int
-	// HasUnseenProcesses reports whether processes that this process cannot see may use its CPUs,
-	// as in a container that may use all CPUs of the machine.
+	// HasUnseenProcesses reports whether other processes may use the same CPUs without being
+	// visible to this process, as in a container that is not restricted to a part of the machine's
+	// CPUs.
 	HasUnseenProcesses bool
 	Problem            string // why processes cannot be bound; "" if they can
-	// Claimed contains the CPUs that this user's sweep has taken if several users share the
-	// machine; nil means all that no process is bound to.
+	// Claimed contains the CPUs that this user's sweep has taken, if several users share the
+	// machine. It is nil if the sweep may use all CPUs to which no other process is bound.
 	Claimed   []int
 	Disturbed string // why other users' sweeps disturb the sweep; "" if it has all cores that it needs
 }
@@ -72,7 +73,8 @@ func ReadCPUState() CPUState {
 // freeCores returns the machine without the cores that other processes are bound to.
 func (c CPUState) freeCores() topology.Machine { return c.Machine.WithoutCores(c.Taken) }
 
-// Modes of binding.
+// The values of Request.Mode. With Cores, each worker gets cores of its own. With NUMA, it gets all
+// cores of one NUMA node.
 const (
 	Cores = "cores"
 	NUMA  = "numa"
@@ -95,7 +97,8 @@ type Binding struct {
 	Lists [][]int // of CPUs, by rank; nil if the workers are not bound
 }
 
-// Plan plans the binding of the workers of a run.
+// Plan assigns CPUs to the workers that q describes. It returns an error if their threads do not
+// fit on one NUMA node and q.Mode is NUMA.
 func (c CPUState) Plan(q Request) (Binding, error) {
 	b := Binding{Binding: runs.Binding{Mode: q.Mode, Allowed: topology.FormatCPUList(c.Machine.CPUIDs()), Disturbed: c.Disturbed}}
 	if c.Claimed != nil && q.Mode != NUMA { // who asks for nodes gets all their CPUs
@@ -131,12 +134,13 @@ func (c CPUState) Plan(q Request) (Binding, error) {
 	return b, nil
 }
 
-// reasonNotToBind returns why the workers should not be bound to cores unless the user asks for it,
-// or "". The answer is the same for all runs of a sweep, so that their times can be compared.
+// reasonNotToBind returns why the workers should not be bound to cores by default, or "" if they
+// should. The answer is the same for all runs of a sweep, so that their times can be compared.
 //
-// Two processes that are bound to the same core are slower than two that the operating system may move. So
-// workers are bound only to cores that no other process is bound to, and only if all processes that could
-// do the same are visible: not in a container without CPUs of its own, and not under a quota of CPU time.
+// Two processes that are bound to the same core are slower than two that the operating system may
+// move. So workers are bound only to cores to which no other process is bound, and only if every
+// process that could take the same cores is visible. That is not so in a container without CPUs of
+// its own, or under a quota of CPU time.
 func (c CPUState) reasonNotToBind(q Request) string {
 	need := fmt.Sprintf("%s × %s", english.FormatCount(q.Most, "worker"), english.FormatCount(q.Threads, "thread"))
 	count := len(c.Machine.CPUs)
@@ -173,10 +177,10 @@ func (b Binding) CheckApplicable() error {
 	})
 }
 
-// WithThreadBinder calls do with a function bind, which binds the calling thread, and with it the
-// processes that it starts, to the CPUs of a rank. bind does nothing if the workers are not bound.
-// After do has returned, the thread may use the same CPUs as before. The calling goroutine must be
-// locked to its thread; Go does not start other threads from such a thread.
+// WithThreadBinder calls do with a function that binds the calling thread to the CPUs of a rank.
+// Processes that the thread starts inherit the binding. If the workers are not bound, bind does
+// nothing. When do returns, the thread may again use the same CPUs as before. The calling goroutine
+// must be locked to its thread, because Go starts no other threads from a locked one.
 func (b Binding) WithThreadBinder(do func(bind func(rank int) error) error) (err error) {
 	if b.Lists == nil {
 		return do(func(int) error { return nil })

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WorkerAttr gives a worker process a process group of its own; the operating system kills it when
-// the launcher ends, even by kill -9.
+// WorkerAttr returns the attributes of a worker process. The worker gets its own process group, and
+// the operating system kills it when the launcher ends, even by kill -9.
 func WorkerAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// TaskAttr is for a program in the process group of this process. The operating system kills it
-// when the thread that started it ends, even by kill -9 of this process.
+// TaskAttr returns the attributes of a program that stays in this process's group. The operating
+// system kills the program when the thread that started it ends, even if this process is killed.
 func TaskAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 // SessionAttr gives a process a session of its own. It gets no signal when a notebook is

@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WorkerAttr gives a worker process a process group of its own.
+// WorkerAttr returns the attributes of a worker process, which gets its own process group.
 func WorkerAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// TaskAttr is for a program in the process group of this process.
+// TaskAttr returns the attributes of a program that stays in this process's group, which are the
+// default ones on this system.
 func TaskAttr() *syscall.SysProcAttr { return nil }
 
 // SessionAttr gives a process a session of its own. It gets no signal when a notebook is

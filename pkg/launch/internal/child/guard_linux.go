@@ -68,9 +68,9 @@ func SignalGuard(p *os.Process, s unix.Signal) {
 	}
 }
 
-// runGuard is the main function of a guard. It starts the program at path with argv, kills the
-// program's descendants when it has ended, and ends with the same exit code or signal. launcher is
-// the launcher's pid.
+// runGuard is the main function of a guard process. It starts the program at path with the
+// arguments argv. When the program has ended, runGuard kills the program's descendants and ends
+// with the same exit code or signal. launcher is the launcher's pid, in decimal.
 func runGuard(launcher, path string, argv []string) {
 	asked := make(chan os.Signal, 8)
 	// All other signals reach the program itself, which is in this process group.
@@ -125,16 +125,17 @@ func runGuard(launcher, path string, argv []string) {
 	process.ExitWithStatus(ended)
 }
 
-// stopDescendants stops all descendants of this process, repeatedly until none is running, because
-// a process may start a child after the list is read and before it stops.
+// stopDescendants sends SIGSTOP to all descendants of this process until none is running. It
+// repeats this, because a process may start a child between the listing of processes and its own
+// stop.
 func stopDescendants() {
 	for begin := time.Now(); signalDescendants(unix.SIGSTOP) > 0 && time.Since(begin) < guardTimeout; {
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// signalDescendants sends s to all descendants of this process, and returns how many were running;
-// see parseStat.
+// signalDescendants sends s to all descendants of this process. It returns how many of them were
+// running, that is, not still; see parseProcStat.
 func signalDescendants(s unix.Signal) (running int) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -165,9 +166,10 @@ func signalDescendants(s unix.Signal) (running int) {
 	return running
 }
 
-// parseProcStat parses /proc/PID/stat: the process's parent, and whether it is still, that is, stopped,
-// ended or in an uninterruptible sleep. A process that has been sent SIGSTOP stops when it wakes from
-// such a sleep. One whose child by vfork was stopped before its exec sleeps so until the child goes on.
+// parseProcStat parses /proc/PID/stat. It returns the pid of the parent, and whether the process is
+// still: stopped, ended or in an uninterruptible sleep. After SIGSTOP, a process in such a sleep
+// stops as soon as it wakes. A parent in vfork sleeps like this while its child is stopped before
+// exec.
 func parseProcStat(text string) (parent int, still, ok bool) {
 	// pid (name) state ppid …: the name may contain spaces and parentheses.
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])

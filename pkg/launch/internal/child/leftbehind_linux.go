@@ -42,14 +42,14 @@ func parseIdentity(text string) (i processIdentity, ok bool) {
 	return i, n == 4
 }
 
-// RunEnvironment returns the variables by which KillOrphans finds a process that this process starts
-// for the run in the folder dir, and the process's descendants.
+// RunEnvironment returns the environment variables for a process that this process starts for the
+// run in the folder dir. KillOrphans later finds the process and its descendants by them.
 func RunEnvironment(dir string) []string {
 	return []string{"LOCKSTEP_RUN=" + dir, launcherVariable + "=" + ownIdentity().String()}
 }
 
-// KillOrphans kills the processes of the runs in dirs whose launcher or guard has ended, waits for
-// their ends, and returns their pids. There are such processes only if that launcher or guard was killed.
+// KillOrphans kills the processes of the runs in dirs that remain after their launcher or guard was
+// killed. It waits until they have ended, and returns their pids.
 func KillOrphans(dirs ...string) (ended []int, err error) {
 	own := ownIdentity()
 	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
@@ -65,8 +65,8 @@ func KillOrphans(dirs ...string) (ended []int, err error) {
 	}
 }
 
-// killOrphansOnce is one attempt of KillOrphans in the process own. It returns the pids of
-// processes that have not ended.
+// killOrphansOnce kills the orphans of the runs in dirs that exist now, and returns their pids. own
+// is this process.
 func killOrphansOnce(own processIdentity, dirs []string) (left []int) {
 	paths, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"lockstep/pkg/launch/internal/binding"
 )
 
-// Environment variables that the administrator sets.
+// Environment variables that an administrator sets to let the users of a machine share its cores.
 const (
 	FolderVariable = "LOCKSTEP_CORES"      // path of the folder; without it, cores are not shared
 	LimitVariable  = "LOCKSTEP_CORES_WAIT" // how long a sweep waits at most, such as 10m
@@ -40,7 +40,8 @@ const (
 	patience = 2 * time.Second
 )
 
-// ReadConfig returns the folder and the time that the administrator has set. folder is "" if cores are not shared.
+// ReadConfig returns what the administrator has set for the sharing of cores: the folder of the
+// users' claims, and how long a sweep may wait for cores. folder is "" if cores are not shared.
 func ReadConfig() (folder string, limit time.Duration, err error) {
 	folder, limit = os.Getenv(FolderVariable), defaultLimit
 	if text := os.Getenv(LimitVariable); folder != "" && text != "" {
@@ -71,12 +72,13 @@ func CheckFolder(folder string) error {
 // errAlreadyClaimed is returned by NewClaim if another sweep of this user takes part already.
 var errAlreadyClaimed = errors.New("another sweep of this user has cores")
 
-// Claim is what the sweep of this user has or waits for.
+// Claim is a sweep's claim to cores of a machine that several users share. The sweep either has the
+// cores or waits for them.
 type Claim struct {
-	// CPUs are those that the sweep has. It is nil if it has none, and under a quota of CPU time,
-	// where only the number of cores counts.
+	// CPUs lists the CPUs that the sweep has taken. It is nil while the sweep waits, and always nil
+	// under a quota of CPU time, where only the number of cores counts.
 	CPUs []int
-	// Until is the latest time at which the sweep starts.
+	// Until is when the sweep starts at the latest, even without all cores that it needs.
 	Until time.Time
 
 	folder, dir      string
@@ -89,7 +91,9 @@ type Claim struct {
 	untouched map[int]time.Time // by user: since when the sweep leaves the free cores that it waits for
 }
 
-// NewClaim returns a claim for a sweep by the workers and the threads per worker of its largest run.
+// NewClaim returns the claim of a sweep that has no cores yet. folder and limit are the results of
+// ReadConfig. workers and threads are the number of workers of the largest run and the number of
+// threads of each worker.
 func NewClaim(folder string, limit time.Duration, machine binding.CPUState, workers, threads int) (*Claim, error) {
 	c := &Claim{
 		Until: time.Now().Add(limit), folder: folder, machine: machine, workers: workers, threads: threads, limit: limit,
@@ -136,8 +140,8 @@ func (c *Claim) Close() error {
 // hasQuota reports whether a quota of CPU time limits the sweep, so that cores are only counted.
 func (c *Claim) hasQuota() bool { return c.machine.Quota < float64(len(c.machine.Machine.CPUs)) }
 
-// countCores returns the number of cores of m, or its number of CPUs if the sweep has more threads than
-// this machine has cores.
+// countCores returns the number of cores of m. If the sweep has more threads than c.machine has
+// cores, it returns the number of CPUs of m.
 func (c *Claim) countCores(m topology.Machine) int {
 	if cores := c.machine.Machine.CountParts().Cores; c.workers*c.threads <= cores {
 		return m.CountParts().Cores
@@ -145,7 +149,8 @@ func (c *Claim) countCores(m topology.Machine) int {
 	return len(m.CPUs)
 }
 
-// totalCores returns the number of cores for all users, and needs how many the sweep needs.
+// totalCores returns the number of cores that all users share, or the quota of CPU time if there is
+// one.
 func (c *Claim) totalCores() int {
 	if c.hasQuota() {
 		return max(1, int(c.machine.Quota))
@@ -155,8 +160,8 @@ func (c *Claim) totalCores() int {
 
 func (c *Claim) neededCores() int { return min(c.workers*c.threads, c.totalCores()) }
 
-// freeCores returns what the sweeps of other users have left: the CPUs of this machine, and the number
-// of cores. Sweeps under a quota count, but have no CPUs of their own.
+// freeCores returns the CPUs that no sweep in others has claimed, and the number n of free cores. A
+// sweep under a quota claims no particular CPUs, but its cores are subtracted from n.
 func (c *Claim) freeCores(others []userClaim) (left topology.Machine, n int) {
 	left = c.machine.Machine
 	all, ofQuota := 0, 0
@@ -204,8 +209,8 @@ func (c *Claim) takeCores(left topology.Machine, n int) (ok bool, err error) {
 	return ok, err
 }
 
-// TryTake takes the cores that the sweep needs if they are free and no earlier sweep waits for them.
-// Otherwise it returns false, and the place in which the sweep waits.
+// TryTake takes the cores that the sweep needs, and returns true, if they are free and no sweep
+// waits before it. Otherwise it returns false and the sweep's place among those that wait.
 func (c *Claim) TryTake() (bool, QueuePlace, error) {
 	others, err := readOtherClaims(c.folder, c.uid, c.machine.Online)
 	if err != nil {
@@ -224,8 +229,9 @@ func (c *Claim) TryTake() (bool, QueuePlace, error) {
 	return false, QueuePlace{c.neededCores(), free, c.totalCores(), before + 1, before + 1 + after}, err
 }
 
-// QueuePlace describes a waiting sweep: the numbers of cores that it needs, that are free, and of the
-// machine, and its place among the sweeps that wait, from 1.
+// QueuePlace describes a sweep that waits for cores. needs, free and total count cores: those that
+// the sweep needs, those that are free now, and all. place, from 1, is the sweep's place among the
+// waiting sweeps, and waiting is their number.
 type QueuePlace struct{ needs, free, total, place, waiting int }
 
 // String returns a message such as "2 cores: 1 of 2 are free, place 2 of 3".
@@ -233,9 +239,9 @@ func (p QueuePlace) String() string {
 	return fmt.Sprintf("%s: %d of %d are free, place %d of %d", english.FormatCount(p.needs, "core"), p.free, p.total, p.place, p.waiting)
 }
 
-// countWaiting returns the numbers of other users' sweeps that wait before and after this one.
-// Sweeps that should have started do not count: they have waited for the longest time, or there are
-// enough free cores for them.
+// countWaiting returns how many sweeps in others wait before this one, and how many after it. free
+// is the number of free cores. A sweep no longer counts if it has waited for longer than the limit,
+// or has left enough free cores unused for a while.
 func (c *Claim) countWaiting(others []userClaim, free int) (before, after int) {
 	now := time.Now()
 	for _, o := range others {
@@ -257,8 +263,9 @@ func (c *Claim) countWaiting(others []userClaim, free int) (before, after int) {
 	return before, after
 }
 
-// Wait waits until the sweep has the cores that it needs, and calls show with its place. If too few
-// are free at Until, Wait takes the free ones, and returns why other sweeps disturb this one.
+// Wait waits until the sweep has the cores that it needs, and meanwhile calls show with the sweep's
+// place. If too few cores are free at Until, Wait takes those that are. disturbed then says why
+// other sweeps disturb this one; otherwise it is "".
 func (c *Claim) Wait(ctx context.Context, show func(QueuePlace)) (disturbed string, err error) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -279,8 +286,8 @@ func (c *Claim) Wait(ctx context.Context, show func(QueuePlace)) (disturbed stri
 	}
 }
 
-// takeFreeCores ends the waiting without the needed cores. It takes those that are free, unless an
-// earlier sweep waits for them.
+// takeFreeCores ends the wait although too few cores are free. It takes the free ones, unless
+// another sweep waits before this one.
 func (c *Claim) takeFreeCores() (disturbed string, err error) {
 	others, err := readOtherClaims(c.folder, c.uid, c.machine.Online)
 	if err != nil {

@@ -33,7 +33,7 @@ type claimRecord struct {
 	Since time.Time `json:"since"`
 }
 
-// fitsMachine reports whether a machine with the given CPUs can have such a sweep.
+// fitsMachine reports whether the claim is possible on a machine with the CPUs in online.
 func (r claimRecord) fitsMachine(online []int) bool {
 	isOffline := func(id int) bool { return !slices.Contains(online, id) }
 	most := len(online)
@@ -51,8 +51,8 @@ func (e userClaim) isBefore(o userClaim) bool {
 	return e.changed.Before(o.changed) || e.changed.Equal(o.changed) && e.uid < o.uid
 }
 
-// readOtherClaims returns the sweeps of all users in the folder except uid, in the order in which their
-// files were written.
+// readOtherClaims returns the claims in the folder of all users except uid, in the order in which
+// their files were written. It ignores claims that do not fit the CPUs in online.
 func readOtherClaims(folder string, uid int, online []int) ([]userClaim, error) {
 	users, err := os.ReadDir(folder)
 	if err != nil {
@@ -77,9 +77,9 @@ func readOtherClaims(folder string, uid int, online []int) ([]userClaim, error) 
 	return all, nil
 }
 
-// readUserClaim reads the file in the folder of the user uid. ok is false unless it belongs to that
-// user and a living process holds its lock. Whatever a user may have put in place of the file,
-// readUserClaim does not block: not on a named pipe, nor on a lease (see fcntl(2)).
+// readUserClaim reads the claim of the user uid, a file in dir. ok is false unless the file belongs
+// to that user and a living process holds its lock. readUserClaim never blocks, even if the user
+// has put a named pipe or a file with a lease (fcntl(2)) in place of the file.
 func readUserClaim(dir string, uid int) (e userClaim, ok bool) {
 	path := filepath.Join(dir, fileName)
 	for range maxReads {
@@ -132,8 +132,8 @@ func makeFolder(folder string, uid int) (string, error) {
 	return dir, err
 }
 
-// writeLockedFile replaces the user's file in dir by a new one, which it locks and returns with the
-// time of its last change. Nobody else can open the new file before it is locked.
+// writeLockedFile replaces the user's file in dir with a new one that contains r. It returns the
+// open file, which is locked before others can open it, and the time of its last change.
 func writeLockedFile(dir string, r claimRecord) (f *os.File, changed time.Time, err error) {
 	text, err := json.Marshal(r)
 	if err != nil {

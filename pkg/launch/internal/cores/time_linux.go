@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// changeTime returns the time of the last change of a file or of its name, which is set by the kernel.
+// changeTime returns the change time (ctime) of a file, which the kernel sets and users cannot
+// choose.
 func changeTime(info os.FileInfo) time.Time {
 	return time.Unix(info.Sys().(*syscall.Stat_t).Ctim.Unix())
 }

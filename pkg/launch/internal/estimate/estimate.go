@@ -24,8 +24,9 @@ type FinishedRun struct {
 	info runs.Info
 }
 
-// ReadFinishedRuns returns finished runs: first those of the study in the folder dir, then those of other
-// studies in the same logs folder. It leaves out folders that it cannot read, and runs of other machines.
+// ReadFinishedRuns returns the finished runs in the study folder dir, followed by those of the
+// other studies in the same logs folder. It ignores unreadable folders and runs from other
+// machines.
 func ReadFinishedRuns(dir string) []FinishedRun {
 	ofStudy, _ := runs.Find(dir)
 	others, _ := runs.Find(filepath.Dir(dir))
@@ -51,10 +52,10 @@ type PendingRun struct {
 	Threads int      // of each worker of that program
 }
 
-// EstimateDuration returns how long the run will probably take, and the finished run from which this was
-// estimated: the one with the same config, or the same command, whose number of workers is nearest.
-// Time assumes that twice as many workers need half the time, so the run may take longer. It
-// returns 0 and "" if there is no such run.
+// EstimateDuration returns how long the run will probably take. source describes the finished run
+// from which d was estimated: among those with the same config or command, the one with the nearest
+// number of workers. The estimate assumes that twice as many workers need half the time, so the run
+// may take longer. Without such a run, EstimateDuration returns 0 and "".
 func (r PendingRun) EstimateDuration(all []FinishedRun) (d time.Duration, source string) {
 	var nearest *FinishedRun
 	distance := math.Inf(1)
@@ -93,22 +94,22 @@ func (r PendingRun) trainsLike(f runs.Info) bool {
 	})
 }
 
-// A run counts as stalled, and its end as unknown, if the current epoch has taken more than
-// stalledEpochs times the mean and more than shortestStall.
+// If the current epoch has taken longer than shortestStall and longer than stalledEpochs times the
+// mean epoch, the run has stalled, and its end is unknown.
 const (
 	stalledEpochs = 10
 	shortestStall = 30 * time.Second
 )
 
-// EndTime estimates the time at which a run ends: each remaining epoch takes the mean time of the
-// epochs done. last is the time at which the newest epoch ended, and total the number of all
-// epochs. If the current epoch already takes longer than the mean, End assumes that it ends now.
-// The result is zero if a number is unknown, or if the run has stalled.
+// EndTime estimates when a run will end, if each remaining epoch takes the mean time of the epochs
+// in done. total is the number of epochs of the run, and last the time at which the newest one
+// ended. If the current epoch has already taken longer than the mean, EndTime assumes that it ends
+// now. It returns the zero time if done, total or last is unknown, or if the run has stalled.
 func EndTime(done []runs.Epoch, total int, last time.Time) time.Time {
 	return endTimeAt(time.Now(), done, total, last)
 }
 
-// endTimeAt implements End at the time now.
+// endTimeAt implements EndTime for the time now.
 func endTimeAt(now time.Time, done []runs.Epoch, total int, last time.Time) time.Time {
 	if len(done) == 0 || total == 0 || last.IsZero() {
 		return time.Time{}

@@ -22,7 +22,8 @@ type Row struct {
 	Workers int
 	Job     string // id of the job of Slurm; "" on this machine
 	State   string
-	// Note is why the run waits or has failed, or the last line of output of a run without epochs.
+	// Note says why the run waits or has failed. For a run whose output has no epochs, it is the
+	// last line of that output.
 	Note                        string
 	Epoch, Epochs               int // Epochs is 0 if unknown
 	SamplesPerSecond, Loss, IoU float64
@@ -30,7 +31,7 @@ type Row struct {
 	End                         time.Time // the estimated end of a running run, or zero if unknown
 }
 
-// States of a run besides the ones in run.json, as in package launch.
+// States of a run in addition to the values of status in run.json.
 const (
 	stateWaiting    = "waiting"
 	stateNotStarted = "not started" // and its sweep has ended
@@ -51,8 +52,8 @@ type column struct {
 	value func(Row) string
 }
 
-// columns returns the columns of the table: without job ids if no run has one, and without the
-// estimated end if all runs have ended.
+// columns returns the columns of the table. It omits the column of job ids if no run has one, and
+// the column of the estimated end if all runs have ended.
 func (t Table) columns() []column {
 	all := []column{
 		{"run", true, func(r Row) string { return clean.EscapeText(r.Run) }},
@@ -93,8 +94,8 @@ func formatNumber(format string, v float64) string {
 	return fmt.Sprintf(format, v)
 }
 
-// formatElapsed formats d so that the text changes at most once a second, and for long times once a
-// minute.
+// formatElapsed formats d to the second, and long durations to the minute, so that the text seldom
+// changes.
 func formatElapsed(d time.Duration) string {
 	const short = 10 * time.Minute // below it, seconds are shown
 	switch s := int(d / time.Second); {
@@ -126,7 +127,8 @@ func formatClock(t, now time.Time) string {
 	return t.Format("15:04")
 }
 
-// notes returns the lines below the table: the notes of the runs, equal ones once, and those of the table.
+// notes returns the lines below the table: the note of each run, then t.Notes. A note that several
+// runs have in common appears once.
 func (t Table) notes() []string {
 	var order []string
 	names := map[string][]string{}
@@ -230,7 +232,8 @@ func (t Table) lines(height int) []string {
 	return append(all, notes...)
 }
 
-// limitRows returns at most n rows (but at least 3), and a line that counts the omitted ones, or "".
+// limitRows returns at most max(n, 3) rows. omitted is a line that counts the rows left out, or ""
+// if there are none.
 func (t Table) limitRows(n int) (shown []Row, omitted string) {
 	const least = 3
 	leave := len(t.Rows) - max(n, least)
@@ -262,7 +265,8 @@ func (t Table) limitRows(n int) (shown []Row, omitted string) {
 	return shown, "not shown: " + strings.Join(parts, ", ")
 }
 
-// alignColumns returns one line per row, with the cells of a column below each other.
+// alignColumns pads the cells of rows so that columns line up, and returns one line per row. left
+// reports whether a column is aligned to the left.
 func alignColumns(rows [][]string, left func(column int) bool) []string {
 	width := make([]int, len(rows[0]))
 	for _, row := range rows {

@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// View shows tables and curves, each in place of the previous one. It ignores errors of the output,
+// View shows a table and a curve, and replaces them when they change. It ignores output errors,
 // because a failed display must not end the sweep.
 type View interface {
 	// Show shows t, and c below it unless it is nil. last is true for the last call.
@@ -108,8 +108,8 @@ func truncate(s string, n int) string {
 	return string([]rune(s)[:n])
 }
 
-// lineView writes a line about a run when its state changes, when another tenth of its epochs is
-// done, and at the latest lineInterval after the previous line if the run has new epochs.
+// lineView writes one line about a run whenever its state changes or another tenth of its epochs is
+// done. If a run has new epochs, at most lineInterval passes between two of its lines.
 type lineView struct {
 	w       io.Writer
 	shown   map[string]shownRun

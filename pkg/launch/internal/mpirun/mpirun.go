@@ -40,7 +40,8 @@ type Launcher struct {
 
 const installAdvice = "install Open MPI (on Debian: apt install openmpi-bin) or MPICH (apt install mpich), load the cluster's module (module load openmpi), or name the program (MPIOptions.Command, --mpirun)"
 
-// Find returns the launcher with the given name or path, by default mpirun, or mpiexec if there is none.
+// Find returns the launcher with the given name or path. If name is empty, it looks for mpirun,
+// then for mpiexec.
 func Find(ctx context.Context, name string) (Launcher, error) {
 	names := []string{name}
 	if name == "" {
@@ -123,9 +124,9 @@ func (l Launcher) Arguments(j Job) []string {
 	return slices.Concat(args, []string{"-n", strconv.Itoa(j.Processes)}, j.Command)
 }
 
-// StopSignal returns the signal that makes mpirun ask all ranks to end. For Open MPI that is SIGUSR2,
-// which mpirun forwards: after SIGTERM it would wait for a second, ask the ranks, and kill them after
-// another second. For MPICH that is SIGTERM, which mpirun forwards: SIGUSR2 would end mpirun.
+// StopSignal returns the signal to send to mpirun so that all ranks are asked to end. For Open MPI
+// it is SIGUSR2, which mpirun forwards; after SIGTERM, Open MPI would kill the ranks after two
+// seconds. For MPICH it is SIGTERM, which mpirun forwards; SIGUSR2 would end MPICH's mpirun.
 func (l Launcher) StopSignal() unix.Signal {
 	if l.Kind == OpenMPI {
 		return unix.SIGUSR2
@@ -136,8 +137,8 @@ func (l Launcher) StopSignal() unix.Signal {
 // StopSignals returns the signals by which mpirun may ask a rank to end.
 func StopSignals() []os.Signal { return []os.Signal{unix.SIGTERM, unix.SIGUSR2} }
 
-// ReadFirstHost returns the first host in a hostfile, on which rank 0 is started: lines are "node1
-// slots=4" for Open MPI and "node1:4" for MPICH.
+// ReadFirstHost returns the first host in the hostfile at path, where mpirun starts rank 0. The
+// lines of a hostfile are "node1 slots=4" for Open MPI and "node1:4" for MPICH.
 func ReadFirstHost(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -5,20 +5,21 @@ import (
 	"regexp"
 )
 
-// maxDumpBytes limits a dump of goroutines in a worker's output: a Go program that crashes writes
-// the stacks of all its goroutines, which can be hundreds of MB.
+// maxDumpBytes limits how much of a goroutine dump is kept from a worker's output. A Go program
+// that crashes writes the stacks of all its goroutines, which can be hundreds of MB.
 const maxDumpBytes = 1 << 20
 
-// omittedStacksLine is the line in place of the rest of a dump.
+// omittedStacksLine replaces the rest of a dump that is longer than maxDumpBytes.
 const omittedStacksLine = "[the stacks of the other goroutines are left out]\n"
 
-// stackLinePattern matches a line of a dump: the header of a goroutine, a call, a place in a file, or a
-// note of the runtime. Other lines hardly match, and a match means nothing outside of a dump.
+// stackLinePattern matches a line of a goroutine dump: the header of a goroutine, a call, a source
+// position, or a note of the runtime. It hardly matches other output, and counts only inside a
+// dump.
 var stackLinePattern = regexp.MustCompile(`^(goroutine \d+ .*\]:|\t.*|[^\s(]+\(.*\)|panic\(.*\)|created by .*|\.\.\.\d* ?.*frames elided\.\.\.|runtime stack:|)\r?\n$`)
 
 var goroutineHeader = []byte("goroutine ")
 
-// dumpLimiter removes what exceeds maxDumpBytes in a dump of goroutines.
+// dumpLimiter shortens each goroutine dump in a worker's output to maxDumpBytes.
 type dumpLimiter struct {
 	dumped    int    // bytes of the dump so far; 0: no dump
 	part      []byte // start of a line of a dump

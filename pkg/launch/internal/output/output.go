@@ -37,8 +37,9 @@ func (o *LineWriter) WriteLine(text string) {
 	_, _ = io.WriteString(o.w, text+"\n")
 }
 
-// Writer receives the output of one worker. It writes the output unchanged to the worker's log, except
-// for long dumps of goroutines, and line by line to the shared output, and keeps the last lines.
+// Writer receives the output of one worker. It copies the output to the worker's log, unchanged
+// except for long goroutine dumps, and line by line to the output that all workers share. It also
+// keeps the last lines.
 type Writer struct {
 	prefix string
 	log    io.Writer
@@ -58,8 +59,8 @@ func NewWriter(prefix string, log io.Writer, out *LineWriter) *Writer {
 	return &Writer{prefix: prefix, log: log, out: out}
 }
 
-// Write receives output of the worker. It always succeeds, so that a full disk causes an error of
-// the launcher and not a broken pipe in the worker.
+// Write receives output of the worker. It always succeeds: if the disk is full, Flush returns the
+// error, and the worker does not see a broken pipe.
 func (l *Writer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,15 +147,15 @@ func ReadLastLines(path string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n    ")
 }
 
-// LastLinesIntro is the part of an error before the last lines of a worker.
+// LastLinesIntro introduces the last lines of a worker's output in an error message.
 const LastLinesIntro = "its last lines:\n    "
 
 // KernelEndedText is the text of the error of a sweep that ended because its notebook's kernel did.
 const KernelEndedText = "ended with the notebook's kernel"
 
-// SummarizeError returns the first line of an error for a table, which has no room for a worker's last
-// lines. It says in plain words that a user or the end of the kernel has stopped the sweep, and if
-// resumable is set, how to continue it.
+// SummarizeError shortens an error message to its first line, for a table that has no room for a
+// worker's output. If a user or the end of the kernel stopped the sweep, the summary says so in
+// plain words, and if resumable is set, it also says how to continue the sweep.
 func SummarizeError(text string, resumable bool) string {
 	text, _, _ = strings.Cut(text, "\n")
 	announcement, _, _ := strings.Cut(LastLinesIntro, "\n")

@@ -24,14 +24,15 @@ func NewTail(path, prefix string, out *LineWriter) *Tail {
 // Path returns the path of the log.
 func (t *Tail) Path() string { return t.path }
 
-// SkipExisting leaves out what the log contains already.
+// SkipExisting makes CopyNew start at the current end of the log.
 func (t *Tail) SkipExisting() {
 	if stat, err := os.Stat(t.path); err == nil {
 		t.offset = stat.Size()
 	}
 }
 
-// CopyNew copies to Out what was appended to the log, which need not exist, since the last call.
+// CopyNew copies to Out what was appended to the log since the last call. If the log does not
+// exist, it does nothing.
 func (t *Tail) CopyNew() {
 	f, err := os.Open(t.path)
 	if err != nil {

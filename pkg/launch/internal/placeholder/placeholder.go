@@ -20,8 +20,9 @@ type Values struct {
 	Run     string // path of the run folder
 }
 
-// placeholderPattern matches what may be a placeholder: braces around a word or a calculation with words and numbers,
-// and a dollar sign before it. JSON, regular expressions ({2}) and shells' brace expansions do not match.
+// placeholderPattern matches a word, or a calculation with words and numbers, in braces, with a
+// dollar sign before the braces if there is one. It does not match JSON, regular expressions ({2})
+// or a shell's brace expansions.
 var placeholderPattern = regexp.MustCompile(`\$?\{+([A-Za-z_]\w*|\w+( *[-+*/%] *\w+)+)\}+`)
 
 // Expand returns args with the values of a run in place of the placeholders {workers}, {gpus},

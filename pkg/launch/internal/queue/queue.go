@@ -22,9 +22,9 @@ import (
 // FolderVariable is the environment variable with the path of the locks folder.
 const FolderVariable = "LOCKSTEP_LOCKS"
 
-// Each sweep of a user on a machine has a file in the locks folder. The process of the sweep locks
-// the file until it ends, even by a kill. The extension of the file is the state of the sweep,
-// changed by a rename, which is one step and keeps the lock.
+// The states of a sweep in the queue, as extensions of its file in the locks folder. Each sweep of
+// a user on a machine has one such file, which its process keeps locked until it ends, even by a
+// kill. The state changes by a rename, which is atomic and keeps the lock.
 const (
 	EntryWaiting = ".waiting"
 	EntryRunning = ".running"
@@ -39,19 +39,20 @@ const (
 	Kept = 50
 )
 
-// LocksFolder returns the path of this user's locks folder on this machine, which it creates if necessary:
-// $LOCKSTEP_LOCKS, else the first of these folders that is or can be private to this user, and whose
-// file system has locks:
+// LocksFolder returns the path of the locks folder of this user on this machine, and creates the
+// folder if necessary. The path is $LOCKSTEP_LOCKS if that is set. Otherwise it is the first of
+// these folders that can be private to this user and whose file system supports locks:
 //   - lockstep in $XDG_RUNTIME_DIR, if that is private too
 //   - locks-HOST in the state folder, which several machines may share: lockstep in $XDG_STATE_HOME
 //     (default: ~/.local/state)
 //   - lockstep-UID in the temporary directory
 //
-// If another user has taken the name of the folder, the folder has the name that
+// If another user has already created a folder with this name, LocksFolder uses the name that
 // safeopen.CreatePrivateFolder chooses.
 func LocksFolder() (string, error) { return findLocksFolder(os.Getenv, os.TempDir()) }
 
-// findLocksFolder implements Folder for the environment getenv and the temporary directory temporary.
+// findLocksFolder implements LocksFolder. getenv reads the environment, and temporary is the path
+// of the temporary directory.
 func findLocksFolder(getenv func(string) string, temporary string) (string, error) {
 	if dir := getenv(FolderVariable); dir != "" {
 		dir, err := filepath.Abs(dir)
@@ -166,8 +167,8 @@ func (e Entry) IsAlive() bool {
 	return false
 }
 
-// IsOpenIn reports whether the process pid has the file of the sweep open, which only the sweep's process
-// does, to hold the lock. known is false if the system does not show the open files of a process.
+// IsOpenIn reports whether the process pid has the sweep's file open, as only the process that runs
+// the sweep does. known is false if the system does not show which files a process has open.
 func (e Entry) IsOpenIn(pid int) (open, known bool) {
 	files := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(files)
@@ -196,8 +197,8 @@ type LockedEntry struct {
 	lock *os.File
 }
 
-// AddEntry adds a sweep with the given id to the locks folder. record is the path of its record. The
-// caller has the queue's lock.
+// AddEntry adds a sweep to the locks folder. id is the sweep's id, record the path of its record,
+// and state one of the Entry constants. The caller must hold the queue's lock, see WithLock.
 func AddEntry(folder, id, record, state string) (*LockedEntry, error) {
 	p := &LockedEntry{Entry: Entry{Folder: folder, ID: id, State: state, Record: record}}
 	text, err := json.Marshal(p.Entry)

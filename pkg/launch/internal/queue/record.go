@@ -22,8 +22,8 @@ import (
 // names of a run's, such as runs.StatusRunning.
 const StateWaiting = "waiting"
 
-// RecordsFolder is the folder, inside a study's folder, with the record of each launched sweep, and
-// the logs of the processes that run sweeps of notebooks.
+// RecordsFolder is the name of a folder in each study's folder. It contains a record of each
+// launched sweep, and the logs of the processes that run sweeps for notebooks.
 const RecordsFolder = ".launch"
 
 // RecordSchema is the version of the records that this program writes. Records without a version have 0
@@ -57,7 +57,7 @@ type Record struct {
 	Path string `json:"-"` // of its file
 }
 
-// Refusal is the answer of a process that has not started a notebook's sweep.
+// Refusal is why the separate process of a notebook's sweep did not start it.
 type Refusal struct {
 	Error string     `json:"error"`
 	Owned bool       `json:"owned,omitempty"` // whether another process trains the runs by now
@@ -88,8 +88,8 @@ type RunRecord struct {
 	Ended   time.Time `json:"ended,omitzero"`
 	Epochs  int       `json:"epochs,omitempty"`
 	Job     string    `json:"job,omitempty"` // id of its job of Slurm
-	// StudyLogs is the folder for the study log that a process that attaches to the sweep must
-	// write, or "".
+	// StudyLogs is the folder for the run's study log, or "" if there is none. A process that
+	// attaches to the sweep writes the log.
 	StudyLogs string `json:"study_logs,omitempty"`
 }
 
@@ -101,8 +101,8 @@ func NewSweepID(now time.Time) string {
 // RecordPath returns the path of the record of the sweep id in the study's folder dir.
 func RecordPath(dir, id string) string { return filepath.Join(dir, RecordsFolder, id+".json") }
 
-// LogPath returns the path of the log, with the output of all workers, of a sweep that a notebook
-// launched.
+// LogPath returns the path of the log of a sweep that a notebook launched. The log contains the
+// output of all workers.
 func LogPath(dir, id string) string { return filepath.Join(dir, RecordsFolder, id+".log") }
 
 // MaxRecordBytes limits the size of a sweep's record in bytes, which is read into memory.
@@ -214,6 +214,6 @@ func (r *Record) FormatHost() string {
 	return " on " + r.Host
 }
 
-// IsOwn reports whether this process launched the sweep, or a notebook's kernel that has ended:
-// then the sweep belongs to nobody else.
+// IsOwn reports whether the sweep belongs to this process: either this process launched it, or the
+// kernel that launched it has ended.
 func (r *Record) IsOwn() bool { return r.Orphan || r.Kernel == os.Getpid() }

@@ -26,7 +26,8 @@ func slurmListFolder() (string, error) {
 	return filepath.Join(filepath.Dir(token), "sweeps"), err
 }
 
-// AddToSlurmList adds the sweep of r to the list, and removes the oldest ones beyond Kept.
+// AddToSlurmList adds the sweep of r to the list of sweeps on Slurm. It removes the oldest ones if
+// the list then has more than Kept.
 func AddToSlurmList(r *Record) error {
 	folder, err := slurmListFolder()
 	if err == nil {

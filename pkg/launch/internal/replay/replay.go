@@ -21,9 +21,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// FindRuns returns the runs of a sweep in the order of execution. name is a published table or a
-// recorded study, such as "unet2d-cells" or "recorded/unet2d-cells". It is an error if the logs
-// lack what a replay needs; see findLack.
+// FindRuns returns the runs to replay, in the order in which they are executed. name is a published
+// table or a recorded study, such as "unet2d-cells" or "recorded/unet2d-cells". FindRuns returns an
+// error if the logs do not contain what a replay needs; see describeMissing.
 func FindRuns(ctx context.Context, name string) ([]runs.Run, error) {
 	var names []string
 	for _, logs := range runs.ShippedLogs() {
@@ -63,8 +63,8 @@ func readRuns(ctx context.Context, logs string) ([]runs.Run, error) {
 	return found.Runs, nil
 }
 
-// describeMissing describes what a run has instead of the seconds of at least two consecutive epochs, or
-// returns "".
+// describeMissing returns "" if a run can be replayed, which takes the durations of at least two
+// consecutive epochs. Otherwise it describes the durations that the run has instead.
 func describeMissing(epochs []runs.Epoch) string {
 	n := 0
 	for n < len(epochs) && epochs[n].Seconds > 0 && epochs[n].Epoch == epochs[0].Epoch+n {

@@ -27,9 +27,10 @@ type Reader struct {
 	next  time.Time // while the run is running, the folder is not read again before this time
 }
 
-// Reread reads the run folder dir again if epochs.csv has changed, or any file of a program other
-// than lockstep (foreign). While the run is running, it spends at most maxReadShare of the time, so
-// as not to disturb the measurement.
+// Reread reads the run folder dir again if epochs.csv has changed. foreign reports whether the
+// run's program is not lockstep; then Reread reads the folder again if any file has changed. While
+// the run is running, reading takes at most maxReadShare of the time, so as not to disturb the
+// measurement.
 func (r *Reader) Reread(dir string, running, foreign bool) {
 	if foreign || len(r.Run.Info.Command) > 0 {
 		r.rereadLogs(dir, running)
@@ -76,8 +77,8 @@ func (r *Reader) rereadLogs(dir string, running bool) {
 	r.scheduleNext(now)
 }
 
-// scheduleNext sets the earliest time of the next reading. begin is the start of the one that has
-// just ended.
+// scheduleNext sets the earliest time at which the run folder is read again. begin is when the
+// reading that has just ended began.
 func (r *Reader) scheduleNext(begin time.Time) {
 	r.next = time.Now().Add(time.Duration(float64(time.Since(begin)) / maxReadShare))
 }

@@ -8,11 +8,12 @@ import (
 
 var plainNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// IsPlain reports whether name is a valid folder name and easy to type.
+// IsPlain reports whether name starts with a letter or digit and contains only letters, digits and
+// ._-.
 func IsPlain(name string) bool { return plainNamePattern.MatchString(name) }
 
-// PlainName returns a plain name for a file: its name without folder and extension, with other
-// characters replaced, or "run" if nothing remains.
+// PlainName derives a plain name from the path of a file: the file's name without folder and
+// extension, with other characters replaced, or "run" if nothing remains.
 func PlainName(path string) string {
 	base := filepath.Base(path)
 	base = strings.TrimSuffix(base, filepath.Ext(base))

@@ -15,7 +15,8 @@ func TaskID(array string, task int) string { return array + "_" + strconv.Itoa(t
 // IsArrayTask reports whether id is the id of a task of a job array.
 func IsArrayTask(id string) bool { return strings.Contains(id, "_") }
 
-// parentJobIDs returns the jobs and job arrays to which the ids belong, each once.
+// parentJobIDs returns the ids without their task numbers, each once: a job array for its tasks,
+// and other jobs unchanged.
 func parentJobIDs(ids []string) []string {
 	var all []string
 	seen := map[string]bool{}
@@ -29,8 +30,8 @@ func parentJobIDs(ids []string) []string {
 	return all
 }
 
-// ShortenIDs returns ids with the tasks of each job array in one text, such as 17_[0-3,7], as Slurm
-// accepts.
+// ShortenIDs combines the ids of the tasks of a job array into one text, such as 17_[0-3,7], which
+// Slurm's commands accept.
 func ShortenIDs(ids []string) []string {
 	tasks := map[string][]int{}
 	for _, id := range ids {

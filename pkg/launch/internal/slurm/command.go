@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// DefaultTimeout is the time that the controller gets for an answer. A busy one of a large cluster
-// takes some seconds.
+// DefaultTimeout is how long a command waits for Slurm's controller. On a large, busy cluster an
+// answer takes some seconds.
 const DefaultTimeout = 30 * time.Second
 
 // Client runs Slurm's commands.
@@ -25,7 +25,8 @@ type Client struct {
 	Timeout time.Duration // for each command; 0 means DefaultTimeout
 }
 
-// ErrNoAnswer means that the controller did not answer in time, so that the state of the jobs is unknown.
+// ErrNoAnswer means that Slurm's controller did not answer in time. The state of the jobs is then
+// unknown.
 var ErrNoAnswer = errors.New("the Slurm controller does not answer")
 
 const noAnswerAdvice = "jobs that are waiting or running continue: repeat this in some minutes, and if the command sinfo gets no answer either, tell the site's support"
@@ -93,9 +94,9 @@ func firstLine(text string) string {
 	return strings.TrimSpace(line)
 }
 
-// submissionEnvironment returns the environment for Slurm's commands, which sbatch by default
-// passes to the job. It leaves out the secret of a run, which the ranks read from the user's token
-// file, and the variables that describe the rank or the job of this process.
+// submissionEnvironment returns the environment for Slurm's commands, which sbatch passes on to the
+// job by default. It removes the secret of a run, because the ranks read that from the user's token
+// file, and the variables that describe this process's own rank or job.
 func submissionEnvironment(all []string) []string {
 	describes := []string{
 		"LOCKSTEP_TOKEN", "LOCKSTEP_RUN", "LOCKSTEP_LAUNCHER", "LOCKSTEP_SEED", "LOCKSTEP_BINDING", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",

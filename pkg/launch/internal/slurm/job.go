@@ -56,8 +56,8 @@ func (j Job) IsPending() bool {
 	return slices.Contains([]string{statePending, "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}, j.State)
 }
 
-// AsFailed returns the job as one whose script has ended with the given exit code, for a run that
-// is a part of a job.
+// AsFailed returns a copy of j whose script ended with the given exit code. It is for one of
+// several runs that share a job.
 func (j Job) AsFailed(code int) Job {
 	j.State, j.ExitCode, j.Signal = stateFailed, code, 0
 	return j
@@ -133,8 +133,8 @@ func findTaskFailure(output string) *taskFailure {
 	return &taskFailure{node: m[1], tasks: m[2], code: code}
 }
 
-// FirstFailedTask returns the number of the first task in the job script's output that ended with
-// an exit code other than 0, or 0.
+// FirstFailedTask returns the number of the first task that ended with an exit code other than 0,
+// according to the output of the job script. It returns 0 if there is none.
 func FirstFailedTask(output string) int {
 	f := findTaskFailure(output)
 	if f == nil {

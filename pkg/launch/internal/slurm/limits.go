@@ -21,10 +21,10 @@ const (
 	qosColumns   = "Name,MaxTRES,MaxTRESPerUser,MaxTRESPerAccount,MaxWall,MaxSubmitJobsPerUser,MaxSubmitJobsPerAccount,GrpTRES,GrpSubmitJobs,Flags"
 )
 
-// AddAccounts adds to cluster the accounts that the user may use. Each account gets its own limits
-// and those of its parents and its default QOS, and each partition those of its QOS. AddAccounts
-// adds nothing if Slurm has no accounting or does not enforce it. It reads only the limits of the
-// resources in package site; Slurm applies all others at submission.
+// AddAccounts adds to cluster the accounts that the user may use. The limits of an account are its
+// own and those of its parent accounts and its default QOS. Partitions get the limits of their QOS.
+// AddAccounts adds nothing if Slurm has no accounting or does not enforce it. It reads only limits
+// on the resources in package site; Slurm applies all others at submission.
 func (c Client) AddAccounts(ctx context.Context, cluster *site.Cluster) error {
 	text, err := c.run(ctx, "scontrol", "show", "config")
 	if err != nil {
@@ -77,7 +77,8 @@ func (c Client) runSacctmgr(ctx context.Context, columns string, args ...string)
 	return parseRows("sacctmgr", text, columns)
 }
 
-// parseRows splits the lines of text, the output of a command, at separators.
+// parseRows splits text, the output of a command, into lines and columns. It returns an error if a
+// line does not have the given columns.
 func parseRows(command, text, columns string) ([][]string, error) {
 	var rows [][]string
 	for line := range strings.Lines(text) {
@@ -90,8 +91,8 @@ func parseRows(command, text, columns string) ([][]string, error) {
 	return rows, nil
 }
 
-// readAccounts returns the accounts of a user with the limits of the user's associations, and the
-// default QOS of each account, or "".
+// readAccounts returns the accounts that the named user may use, with the limits of the user's
+// associations. qos contains the default QOS of each account, or "" if there is none.
 func (c Client) readAccounts(ctx context.Context, name string) (accounts []site.Account, qos []string, err error) {
 	rows, err := c.runSacctmgr(ctx, userColumns, "user", "where", "name="+name, "withassoc")
 	if err != nil {
@@ -101,7 +102,7 @@ func (c Client) readAccounts(ctx context.Context, name string) (accounts []site.
 	return accounts, qos, nil
 }
 
-// parseAccounts implements readAccounts for rows with userColumns.
+// parseAccounts implements readAccounts. Each row has the columns userColumns.
 func parseAccounts(rows [][]string) (accounts []site.Account, qos []string) {
 	for _, f := range rows {
 		if f[1] == "" || slices.ContainsFunc(accounts, func(a site.Account) bool { return a.Name == f[1] }) {
@@ -136,8 +137,8 @@ func defaultQOS(given string, all []string) string {
 	return ""
 }
 
-// addLimits adds to accounts the limits of their parents and their default QOS and the number of
-// the user's jobs, and to cluster's partitions the limits of their QOS.
+// addLimits adds to each account the limits of its parents and of its default QOS, and the number
+// of the user's jobs. To the partitions of cluster it adds the limits of their QOS.
 func (c Client) addLimits(ctx context.Context, cluster *site.Cluster, accounts []site.Account, qos []string) error {
 	text, err := c.run(ctx, "scontrol", "--oneliner", "show", "partition")
 	if err != nil {
@@ -223,7 +224,8 @@ func (c Client) readGroups(ctx context.Context, accounts []site.Account) (map[st
 	return groups, nil
 }
 
-// parentLimits returns the limits of the account and its parents for all their users together.
+// parentLimits returns the limits on all users of an account together, and those of its parents.
+// groups is the result of readGroups.
 func parentLimits(account string, groups map[string][]string) []site.Limit {
 	var all []site.Limit
 	owner := "your account " + account
@@ -234,8 +236,8 @@ func parentLimits(account string, groups map[string][]string) []site.Limit {
 	return all
 }
 
-// qosOwner returns the name of an account's QOS for messages. class-limits creates a QOS named as
-// the account; messages then name the account instead.
+// qosOwner returns what messages call the QOS of an account. If the QOS has the account's name, as
+// class-limits creates it, messages name only the account.
 func qosOwner(account, qos string) string {
 	if qos == account {
 		return "your account " + account
@@ -287,7 +289,7 @@ func parseJobLimit(owner string, scope site.Scope, text string) []site.Limit {
 	return []site.Limit{{Owner: owner, Scope: scope, Resource: site.ResourceJob, Count: n}}
 }
 
-// timeLimit parses the longest time limit of a job of owner. It returns nil if text is empty.
+// timeLimit parses the longest time limit that a job may have. It returns nil if text has no limit.
 func timeLimit(owner, text string) []site.Limit {
 	limit := parseTimeLimit(text)
 	if limit == 0 {

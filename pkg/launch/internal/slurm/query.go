@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// squeueFields are the fields for Jobs, in this order. squeue prints each with the separator after
-// it. Its JSON is not used: in version 22.05, --json prints all jobs of the cluster, whatever jobs
-// were asked for (environment/adr/015-slurm.md).
+// squeueFields are the columns that QueryJobs reads, in this order. squeue prints the separator
+// after each of them. QueryJobs does not use squeue's JSON, because version 22.05 prints all jobs
+// of the cluster with --json, regardless of the jobs asked for (environment/adr/015-slurm.md).
 var squeueFields = []string{"JobArrayID", "State", "Reason", "NodeList", "RestartCnt", "exit_code", "TimeLimit", "StartTime", "EndTime"}
 
 // sacctFields are the fields for Jobs, in this order.
@@ -19,8 +19,8 @@ var sacctFields = []string{"JobID", "State", "ExitCode", "NodeList", "Timelimit"
 
 const fieldSeparator = "|"
 
-// QueryJobs returns the states of the jobs with the given ids, by id. It asks squeue, and then sacct for
-// the jobs that have ended, because sacct knows more about them. A job that is unknown to both has
+// QueryJobs returns the state of each job in ids, by id. It asks squeue first, and sacct about the
+// jobs that have ended, because sacct knows more about them. A job that neither of them knows has
 // the state "".
 func (c Client) QueryJobs(ctx context.Context, ids []string) (map[string]Job, error) {
 	jobs := map[string]Job{}
@@ -98,7 +98,8 @@ func parseSqueue(text string) ([]Job, error) {
 	return all, nil
 }
 
-// parseSacct parses sacctFields. One line describes all tasks of an array that have not started.
+// parseSacct parses the output of sacct with sacctFields. One line may describe all tasks of an
+// array that have not started.
 func parseSacct(text string) ([]Job, error) {
 	var all []Job
 	for line := range strings.Lines(text) {

@@ -35,8 +35,8 @@ func (c Client) Submit(ctx context.Context, path string) (id string, err error) 
 	return id, nil
 }
 
-// adviceOnRefusal returns the next step after sbatch has refused a job, as text to append to its
-// message, or "" if the message is clear enough.
+// adviceOnRefusal returns advice to append to message, with which sbatch has refused a job. It
+// returns "" if the message is clear enough.
 func adviceOnRefusal(message string) string {
 	for _, a := range []struct{ message, advice string }{
 		{"dependency problem", "name jobs in the queue (squeue lists yours), as in afterok:17 (Dependency, --dependency)"},

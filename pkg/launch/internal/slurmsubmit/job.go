@@ -50,15 +50,16 @@ type Run struct {
 	TFConfig     bool   // whether Command gets TF_CONFIG
 	Profiler     string // that starts Command and adds to its times; "" if none
 
-	// ID is the id of the job, or of the task of a job array, after submission; else "".
+	// ID is the id of the job, or of the task of a job array. It is "" until the run is submitted.
 	ID string
 
 	job    site.Job // what it needs
 	script string   // text of the job script
 }
 
-// CompleteJob returns j, the job of r with the command of a worker process, with the workers'
-// environment variables and logs and the withdrawal check.
+// CompleteJob returns the job of r with everything that is common to the runs of a sweep: the
+// workers' environment variables, their logs, and the check for withdrawn submissions. j already
+// has the command of a worker process.
 func (b *JobSet) CompleteJob(j site.Job, r *Run) site.Job {
 	j.Environment = []string{"LOCKSTEP_RUN=" + r.Dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.Seed, 10)}
 	if len(r.Command) > 0 {
@@ -89,8 +90,8 @@ func (b *JobSet) withdrawalCheck(r *Run) string {
 fi`, process.QuoteArgument(fmt.Sprintf("%q: %q", "submission", b.ID)), process.QuoteArgument(filepath.Join(r.Dir, descriptionName)))
 }
 
-// requeueCommands are the end of each job script. The workers end with ExitRequeue if they have
-// saved the run after the signal that announces the end of the job.
+// requeueCommands are the last lines of each job script. If the workers saved the run because the
+// job is about to end, they exit with ExitRequeue, and the script requeues the job.
 var requeueCommands = fmt.Sprintf(`
 status=$?
 if [ "$status" -eq %d ]; then # the workers have saved the run after a signal: continue it later
@@ -103,8 +104,8 @@ exit "$status"
 // sysexits.h.
 const ExitRequeue = 75
 
-// OutputPath returns the path of the job script's output of the run in the folder dir. id is the id
-// of its job. Slurm writes the outputs of all tasks of an array to one folder.
+// OutputPath returns the path of the file with the output of a run's job script. dir is the run
+// folder, and id the id of the job. The outputs of all tasks of a job array are in one folder.
 func OutputPath(dir, id string) string {
 	if slurm.IsArrayTask(id) {
 		dir = filepath.Join(filepath.Dir(dir), queue.RecordsFolder)
@@ -138,8 +139,8 @@ type jobDescription struct {
 	Submission string `json:"submission"`
 }
 
-// ReadJobID returns the id of the job that an earlier sweep has submitted for the run in the folder
-// dir, or "".
+// ReadJobID returns the id of the job that an earlier sweep submitted for the run in the folder
+// dir. It returns "" if there is none.
 func ReadJobID(dir string) (id string) {
 	f, err := readDescription(dir)
 	if err != nil {
@@ -148,8 +149,8 @@ func ReadJobID(dir string) (id string) {
 	return f.Job
 }
 
-// ReadExitCode returns the exit code of the run in the folder dir, of a job that executes several runs.
-// ok is false if the run has not ended.
+// ReadExitCode returns the exit code of the run in the folder dir, if it is one of several runs in
+// a job. ok is false if the run has not ended.
 func ReadExitCode(dir string) (code int, ok bool) {
 	text, err := safeopen.ReadFile(dir, filepath.Join(dir, exitName), queue.MaxRecordBytes)
 	if err != nil {

@@ -11,9 +11,10 @@ import (
 // workerLogPattern is runs.WorkerLogName with srun's pattern %t for the rank.
 const workerLogPattern = "worker-%t.log"
 
-// workerLogCommand is a shell command that runs a program with its output in worker-<rank>.log. Its
-// arguments are the run folder, the number of ranks of each process, and the program with its
-// arguments, which replaces the shell (exec), so that signals reach it.
+// workerLogCommand is a shell command that runs a program and writes its output to
+// worker-<rank>.log. Its arguments are the run folder, the number of ranks of each process, the
+// program, and the program's arguments. exec replaces the shell with the program, so that signals
+// reach the program.
 const workerLogCommand = `r=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-0}}}; log=$0/worker-$((r * $1)).log; shift; exec "$@" >>"$log" 2>&1`
 
 // setWorkerLogs gives each worker process of j, the job of r, its own log, named after the first

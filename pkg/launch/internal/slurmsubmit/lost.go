@@ -11,8 +11,9 @@ import (
 	"lockstep/pkg/launch/internal/slurm"
 )
 
-// FindLostJobs returns, by run folder in dirs, the jobs that a launcher submitted but could not record,
-// because it was killed in between. It asks Slurm only if a folder has a submission without an id.
+// FindLostJobs returns, by run folder, the ids of jobs that a launcher submitted but could not
+// record because it was killed in between. dirs lists the run folders to look at. FindLostJobs asks
+// Slurm only if one of them has a submission without an id.
 func FindLostJobs(ctx context.Context, client slurm.Client, dirs []string) (map[string]string, error) {
 	submissions := map[string]string{} // by run folder
 	for _, dir := range dirs {

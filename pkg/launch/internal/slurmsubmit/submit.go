@@ -32,7 +32,8 @@ type Submission struct {
 	Runs   []*Run
 	script string // path of the script for sbatch
 
-	// Only for several runs; otherwise "".
+	// The text of the script, and the path of the list of run folders. Both are "" for a single
+	// run.
 	text string // of the script
 	list string // path of the list of run folders
 
@@ -90,9 +91,9 @@ func (n Submission) String() string {
 	return fmt.Sprintf("runs %s to %s (%d)", n.Runs[0].Name, n.Runs[len(n.Runs)-1].Name, len(n.Runs))
 }
 
-// PlanSubmissions groups the given runs, which have job scripts, into submissions. Runs that need
-// the same resources become one job array of at most size tasks (0 means defaultArraySize), even if
-// other runs are between them.
+// PlanSubmissions groups the given runs into submissions; each run must have a job script. Runs
+// that need the same resources become one job array of at most size tasks, even if other runs are
+// between them. A size of 0 means defaultArraySize.
 func (b *JobSet) PlanSubmissions(given []*Run, size int) (Submissions, error) {
 	size = cmp.Or(size, defaultArraySize)
 	var all Submissions
@@ -126,8 +127,8 @@ func (b *JobSet) PlanSubmissions(given []*Run, size int) (Submissions, error) {
 	return all, nil
 }
 
-// makeArray turns n into a job array. number is the number of the array in the sweep, and j the job
-// of its runs without the fields that differ.
+// makeArray turns n into a job array. number counts the arrays of the sweep. j is the job of n's
+// runs, without the fields in which they differ.
 func (b *JobSet) makeArray(n *Submission, number int, j site.Job) (err error) {
 	folder := filepath.Join(b.Dir, queue.RecordsFolder)
 	name := filepath.Join(folder, fmt.Sprintf("%s-%s%d", b.ID, arrayPrefix, number))
@@ -138,8 +139,8 @@ func (b *JobSet) makeArray(n *Submission, number int, j site.Job) (err error) {
 	return err
 }
 
-// PlanOneJob returns the submission of one job that executes the given runs, which have job
-// scripts, one after another. j is the job, with the resources of the largest run.
+// PlanOneJob returns the submission of a single job that executes the given runs one after another.
+// Each run must have a job script. j is a job with the resources of the largest run.
 func (b *JobSet) PlanOneJob(given []*Run, j site.Job) (Submissions, error) {
 	if len(given) == 0 {
 		return nil, nil
@@ -192,8 +193,8 @@ func (b *JobSet) submitOne(ctx context.Context, client slurm.Client, n Submissio
 	return nil
 }
 
-// Withdraw cancels the jobs of all, and removes the files of writeSubmissionFiles, so that a job that the
-// controller accepts later does nothing.
+// Withdraw cancels the jobs of all and removes the files that describe them. A job that the
+// controller accepts afterwards then does nothing; see withdrawalCheck.
 func (b *JobSet) Withdraw(ctx context.Context, client slurm.Client, all Submissions) error {
 	var ids []string
 	var errs []error

@@ -79,7 +79,8 @@ type mpiOutput struct {
 	over    *sync.WaitGroup // of that goroutine
 }
 
-// Write receives lines for people, and the reports of ranks that failed.
+// Write receives output of mpirun. It stores the reports of ranks that failed, and passes on all
+// other lines.
 func (m *mpiOutput) Write(p []byte) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

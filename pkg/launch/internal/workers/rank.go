@@ -32,8 +32,8 @@ import (
 // a RankTask as JSON, and the argv of the worker.
 const rankArgument = "lockstep rank"
 
-// init runs a rank if mpirun has started this process for one, and then ends the process, so that
-// main does not run.
+// init checks whether mpirun has started this process for a rank. If so, it runs the rank and ends
+// the process, so that main does not run.
 func init() {
 	if len(os.Args) > 3 && os.Args[1] == rankArgument {
 		os.Exit(runRank(os.Args[2], os.Args[3:]))
@@ -48,7 +48,8 @@ type RankTask struct {
 	Threads int           `json:"threads"`
 	Foreign bool          `json:"foreign,omitempty"` // whether it is a program other than lockstep
 	Grace   time.Duration `json:"grace"`
-	// TFAddresses are the addresses of all processes in TF_CONFIG, for a program that needs it; else nil.
+	// TFAddresses lists the addresses of all processes for TF_CONFIG. It is nil if the program does
+	// not need TF_CONFIG.
 	TFAddresses []string `json:"tf_addresses,omitempty"`
 	Disturbed   string   `json:"disturbed,omitempty"` // as in runs.Binding
 }
@@ -90,11 +91,12 @@ func (t RankTask) Command(argv []string) ([]string, error) {
 	return append([]string{self, rankArgument, string(text)}, argv...), nil
 }
 
-// runRank runs the worker of a rank and returns the exit code of this process. text is a RankTask.
+// runRank runs the worker of a rank and returns the exit code for this process. text is a RankTask
+// as JSON.
 //
-// If the worker fails, the launcher asks all ranks to end once it has the report. This process
-// waits for that, because mpirun of Open MPI kills the other ranks soon after one has ended with an
-// error, and mpirun of MPICH does not end them.
+// If the worker fails, this process reports that and waits until the launcher asks all ranks to
+// end. If it ended at once, mpirun of Open MPI would kill the other ranks soon, and mpirun of MPICH
+// would not end them at all.
 func runRank(text string, argv []string) (code int) {
 	// The worker is killed if the thread that starts it ends.
 	runtime.LockOSThread()
@@ -126,12 +128,13 @@ func runRank(text string, argv []string) (code int) {
 	return 1
 }
 
-// reportTimeout limits how long a rank that has failed waits until the launcher asks it to end,
-// which takes less time.
+// reportTimeout limits how long a failed rank waits until the launcher asks it to end. The launcher
+// normally needs less time.
 const reportTimeout = settleTime + 5*time.Second
 
-// run starts the worker, waits for its end, and ends it when ctx is canceled. The error is a *Exit if
-// the worker failed before that. number counts the processes of the run from 0; it is -1 if unknown.
+// run starts the worker and waits until it has ended. When ctx is canceled, it ends the worker. err
+// is a *WorkerExit if the worker failed before that. number is the number of this process in the
+// run, from 0, or -1 if it is unknown.
 func (t RankTask) run(ctx context.Context, argv []string) (number int, err error) {
 	env, err := rendezvous.FromEnv(os.Getenv)
 	if err != nil {

@@ -33,13 +33,13 @@ func (r Run) linePrefix(process string) string {
 	return "[" + strings.TrimSpace(r.Label+" "+process) + "] "
 }
 
-// NewTail returns a Tail for the log of the process whose first rank is rank, if that process
-// writes the log itself.
+// NewTail returns a Tail for the log of the process whose first rank is rank. It is for a process
+// that writes its log itself.
 func (r Run) NewTail(rank int) *output.Tail {
 	return output.NewTail(r.logPath(rank), r.linePrefix(nameRanks(rank, r.Ranks)), r.Output)
 }
 
-// nameRanks returns the name of n ranks of which rank is the first, such as "rank 0" or "ranks 2-3".
+// nameRanks returns a name for n ranks that start with rank, such as "rank 0" or "ranks 2-3".
 func nameRanks(rank, n int) string {
 	if n > 1 {
 		return "ranks " + strconv.Itoa(rank) + "-" + strconv.Itoa(rank+n-1)
@@ -47,15 +47,16 @@ func nameRanks(rank, n int) string {
 	return "rank " + strconv.Itoa(rank)
 }
 
-// ThreadVariables returns the environment variables that set the number of threads of a program
-// other than lockstep, and that make Python write each line at once.
+// ThreadVariables returns environment variables that set the number of threads of a program other
+// than lockstep. They also make Python flush its output after every line.
 func ThreadVariables(threads int) []string {
 	t := strconv.Itoa(threads)
 	return []string{"OMP_NUM_THREADS=" + t, "OPENBLAS_NUM_THREADS=" + t, "MKL_NUM_THREADS=" + t, "GOMAXPROCS=" + t, "PYTHONUNBUFFERED=1"}
 }
 
-// ProgramEnvironment returns this process's environment with the variables of a worker added or replaced,
-// for a program other than lockstep. srun or mpirun has started this process for the rank in env.
+// ProgramEnvironment returns the environment for a program other than lockstep: this process's
+// environment, with the variables of a worker added or replaced. env describes the rank for which
+// srun or mpirun has started this process.
 func ProgramEnvironment(env rendezvous.Env, threads int) []string {
 	set := append([]string{
 		"RANK=" + strconv.Itoa(env.Rank), "WORLD_SIZE=" + strconv.Itoa(env.World),

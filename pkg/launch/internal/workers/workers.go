@@ -81,10 +81,10 @@ func jobControlSignals() []os.Signal {
 	return []os.Signal{unix.SIGTSTP, unix.SIGCONT}
 }
 
-// Start starts the process whose first rank is rank with the arguments argv and the environment
-// env, and returns its output. A program other than lockstep gets a guard. The caller's goroutine
-// must stay locked to its thread while the process runs: the operating system kills a worker when
-// the thread that started it ends.
+// Start starts a process with the arguments argv and the environment env, and returns its output.
+// rank is its first rank. A program other than lockstep gets a guard. While the process runs, the
+// caller's goroutine must stay locked to its thread, because the operating system kills a worker
+// when the thread that started it ends.
 func (c *Group) Start(rank int, argv, env []string) (*output.Writer, error) {
 	mode := os.O_TRUNC
 	if c.run.Resume {
@@ -277,7 +277,7 @@ func appendLastLines(reason, lines string) string {
 	return reason + "; " + output.LastLinesIntro + lines
 }
 
-// Error is String, so that an *Exit is an error.
+// Error implements error.
 func (e *WorkerExit) Error() string { return e.String() }
 
 func (e WorkerExit) reason() string {
