@@ -76,8 +76,8 @@ func (o AblationOptions) ablations() []ablation {
 	return slices.DeleteFunc(all, func(a ablation) bool { return !strings.Contains(a.name, o.Only) })
 }
 
-// MeasureAblation measures the gain of each optimization in engine.Options: it runs the engine with all
-// optimizations and without one of them, alternating, in separate processes.
+// MeasureAblation measures the gain of each optimization in engine.Options. It alternates between two
+// sides in separate processes, one with all optimizations and one without the optimization to measure.
 func MeasureAblation(ctx context.Context, o AblationOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -102,7 +102,8 @@ func MeasureAblation(ctx context.Context, o AblationOptions) ([]Record, error) {
 	return records, nil
 }
 
-// runComparison measures training steps of a's two variants alternately. It returns r with the values.
+// runComparison alternates training steps of the two variants of a, and returns r with the measured
+// values filled in.
 func (o AblationOptions) runComparison(ctx context.Context, command []string, a ablation, r Record) (Record, error) {
 	var here, there []string
 	if a.set != nil {

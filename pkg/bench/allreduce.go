@@ -27,19 +27,20 @@ type AllReduceOptions struct {
 	Output     io.Writer
 }
 
-// Each repeat consists of as many all-reduces as reduce about repeatBytes bytes, within the limits: enough
-// to time small buffers, without minutes for large ones.
+// A repeat consists of several all-reduces that together reduce about repeatBytes bytes, but at
+// least minReduces and at most maxReduces. That is enough to time small buffers, and takes no
+// minutes for large ones.
 const (
 	repeatBytes = 100_000_000
 	minReduces  = 2
 	maxReduces  = 500
 )
 
-// The peers of MeasureAllReduce.
+// Programs with which MeasureAllReduce compares Lockstep.
 const (
 	peerOpenMPI = "openmpi"
 	peerGloo    = "gloo"
-	peerStream  = "stream" // see stream
+	peerStream  = "stream" // see tcpStream
 )
 
 // AllReducePeers returns the names of the programs that all-reduces are compared with.
@@ -52,7 +53,7 @@ func AllReduceTransports() []string { return append(ScheduledTransports(), trans
 // ScheduledTransports returns the transports for the algorithms of package schedule. MPI has its own.
 func ScheduledTransports() []string { return []string{transportShared, "unix", transportTCP} }
 
-// AllReduceAlgorithms returns Lockstep's algorithms of all-reduce. "direct" needs shared memory.
+// AllReduceAlgorithms returns the names of Lockstep's all-reduce algorithms. "direct" needs shared memory.
 func AllReduceAlgorithms() []string { return collective.Algorithms() }
 
 type lockstepSide struct{ transport, algorithm string }
@@ -88,7 +89,7 @@ const (
 	transportMPI    = "mpi"
 )
 
-// key returns the transport and, if it is not the transport's default, the algorithm.
+// key identifies the side by its transport and, unless it is the transport's default, its algorithm.
 func (s lockstepSide) key() string {
 	switch {
 	case s.algorithm == "", s.transport == transportShared && s.algorithm == collective.AlgorithmDirect,
@@ -111,7 +112,7 @@ func BufferSizes(low, high, factor int) ([]int, error) {
 	return sizes, nil
 }
 
-// maxBufferBytes limits a buffer, of which each process of each side keeps one.
+// maxBufferBytes limits the size of a buffer. Each process of each side allocates one.
 const maxBufferBytes = 4_000_000_000
 
 // Validate returns an error for the first invalid option.
@@ -145,8 +146,8 @@ func (o AllReduceOptions) Validate() error {
 	return checkNames("bench allreduce", "peer", o.Beside, AllReducePeers())
 }
 
-// checkNames returns an error for the first of names that is not in known. In the message, operation says what
-// failed, and what says what is named, such as "transport".
+// checkNames returns an error for the first of names that is not in known. For the message,
+// operation is the operation that failed, and what is the kind of name, such as "transport".
 func checkNames(operation, what string, names, known []string) error {
 	for _, n := range names {
 		if !slices.Contains(known, n) {
@@ -156,9 +157,10 @@ func checkNames(operation, what string, names, known []string) error {
 	return nil
 }
 
-// MeasureAllReduce measures the all-reduces of Lockstep (over each transport, by each algorithm), of Open MPI and
-// of PyTorch's backend gloo, and 2 processes that exchange as many bytes by TCP, in turns. Open MPI and PyTorch
-// are skipped if they are not installed, unless o asks for them; the result names what was skipped.
+// MeasureAllReduce measures in turns the all-reduces of Lockstep (with each transport and each
+// algorithm), of Open MPI and of PyTorch's backend gloo, and two processes that exchange as many
+// bytes by TCP. If Open MPI or PyTorch is not installed, it is skipped and named in the result,
+// unless o asks for it.
 func MeasureAllReduce(ctx context.Context, o AllReduceOptions) (*AllReduces, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -239,8 +241,9 @@ func (o AllReduceOptions) measuresTCP() bool {
 	return o.Transports == nil || slices.Contains(o.Transports, transportTCP)
 }
 
-// planCPUs returns the CPUs that lockstep launch binds each rank to, or nil if it binds none, as with
-// more ranks than cores. It must be called before other sides start, whose processes may be bound too.
+// planCPUs returns the CPUs to which lockstep launch would bind each rank, or nil if it would bind
+// none, for example if there are more ranks than cores. It must be called before other sides start,
+// because they may be bound too.
 func planCPUs(ranks int) ([][]int, error) {
 	b, err := launch.Sweep{}.PlanBinding(ranks)
 	if err != nil {
@@ -249,8 +252,8 @@ func planCPUs(ranks int) ([][]int, error) {
 	return parseCPUs(b)
 }
 
-// startLockstepSide starts one of Lockstep's sides, bound to cpus. Ranks that exchange by MPI are started and bound
-// by one mpirun, which passes the requests to rank 0.
+// startLockstepSide starts one of Lockstep's sides, bound to cpus. With the transport MPI, one
+// mpirun starts and binds the ranks instead, and passes the requests to rank 0.
 func startLockstepSide(ctx context.Context, own lockstepSide, command []string, ranks int, cpus [][]int) (*comparison.Side, error) {
 	p := comparison.Program{
 		Argv:    append(slices.Clone(command), "--task", taskAllReduce),
@@ -268,8 +271,8 @@ func startLockstepSide(ctx context.Context, own lockstepSide, command []string, 
 	return comparison.Start(ctx, p)
 }
 
-// startPeer starts a peer. One mpirun starts and binds Open MPI's ranks. The ranks of other peers are
-// separate processes, of which only the stream's are bound to cpus.
+// startPeer starts a peer. The ranks of Open MPI are started and bound by one mpirun. The ranks of
+// other peers are separate processes; only those of the TCP stream are bound to cpus.
 func (o AllReduceOptions) startPeer(ctx context.Context, name string, command []string, ranks int, cpus [][]int) (*comparison.Side, error) {
 	if name == peerOpenMPI {
 		argv, err := comparison.OpenMPICommand(ctx, ranks)
@@ -289,8 +292,8 @@ func (o AllReduceOptions) startPeer(ctx context.Context, name string, command []
 	return comparison.StartPeer(ctx, comparison.Program{Argv: append(torch, "--task", taskAllReduce, "--threads", "1"), Workers: ranks})
 }
 
-// measureBufferSize measures one size in bytes on all sides in turns, and checks each side's result before and
-// after.
+// measureBufferSize measures all-reduces of size bytes on all sides in turns. It checks the result
+// of each side before and after.
 func (o AllReduceOptions) measureBufferSize(sides []allReduceSide, ranks, size int) ([]AllReduceRow, error) {
 	wrong := make([]int, len(sides))
 	check := func() error {

@@ -34,8 +34,8 @@ func parseReduceRequest(words []string) (r reduceRequest, err error) {
 	return r, err
 }
 
-// answer answers r on one rank. reduce adds up b over all ranks; barrier waits for all ranks. Every side
-// fills its buffer before the clock starts, so that none pays for new pages of memory.
+// answer answers r on one rank. reduce sums b over all ranks, and barrier waits for all ranks. Every side
+// fills its buffer before the clock starts, so that no side's time includes the allocation of memory pages.
 func (r reduceRequest) answer(b []float32, rank, ranks int, barrier, reduce func() error) (comparison.Answer, error) {
 	if r.count == 0 {
 		return checkAllReduce(b, rank, ranks, reduce)
@@ -53,8 +53,8 @@ func (r reduceRequest) answer(b []float32, rank, ranks int, barrier, reduce func
 	return comparison.Answer{Seconds: time.Since(begin).Seconds()}, nil
 }
 
-// combineAnswers returns the answer for all ranks, given each rank's answer a: the longest time, and the
-// sum of wrong elements. reduce adds up its argument over all ranks.
+// combineAnswers combines the answers of all ranks to the longest time and the total number of wrong
+// elements. a is this rank's answer, and reduce sums its argument over all ranks.
 func combineAnswers(a comparison.Answer, rank, ranks int, reduce func([]float64) error) (comparison.Answer, error) {
 	all := make([]float64, ranks+1) // the time of each rank, and the number of wrong elements
 	all[rank] = a.Seconds
@@ -71,7 +71,7 @@ func combineAnswers(a comparison.Answer, rank, ranks int, reduce func([]float64)
 	return a, nil
 }
 
-// shareRequest replaces r by rank 0's request, which has size 0 at the end.
+// shareRequest replaces r by rank 0's request. Its size is 0 if there are no more requests.
 func (w *worker) shareRequest(r *reduceRequest) error {
 	b := device.Buffer{F64: []float64{float64(r.size), float64(r.count)}}
 	err := w.group.Broadcast(w.ctx, b, 0)
@@ -91,7 +91,8 @@ func (w *worker) followRequests() error {
 	}
 }
 
-// answerReduceRequest answers r with the group, or with the stream.
+// answerReduceRequest answers r by all-reduces of the group or, in the task stream, by exchanges
+// through the stream.
 func (w *worker) answerReduceRequest(r reduceRequest) (comparison.Answer, error) {
 	if n := r.size / 4; w.sum.Len() != n {
 		w.sum = device.Buffer{F32: make([]float32, n)}
@@ -109,8 +110,8 @@ func (w *worker) answerReduceRequest(r reduceRequest) (comparison.Answer, error)
 	})
 }
 
-// checkPatternPeriod is the length of checkAllReduce's pattern. It is prime, so that a part of the buffer that was
-// added at a wrong place gives wrong numbers.
+// checkPatternPeriod is the length of checkAllReduce's pattern. It is prime, so that the sums are
+// wrong if a part of the buffer was added at the wrong offset.
 const checkPatternPeriod = 97
 
 // checkAllReduce fills b with i modulo checkPatternPeriod plus the rank, adds up b over all ranks and counts the wrong

@@ -18,7 +18,7 @@ type AllReduces struct {
 	Rows    []AllReduceRow `json:"rows"`    // by ranks, size and side
 }
 
-// AllReduceRow is a row in the form of nccl-tests: one program's all-reduces of one size.
+// AllReduceRow contains the columns of a row of nccl-tests: one program's all-reduces of one size.
 type AllReduceRow struct {
 	Ranks int    `json:"ranks"`
 	Side  string `json:"side"` // program and transport
@@ -27,20 +27,21 @@ type AllReduceRow struct {
 	Type  string `json:"type"`
 	// Microseconds is the time of one all-reduce, the median over the repeats.
 	Microseconds float64 `json:"time_us"`
-	// AlgorithmGBs is the size divided by the time. BusGBs is 2(n−1)/n times as much for n ranks: the data
-	// that each rank must send at least, as nccl-tests define it.
+	// AlgorithmGBs is the size divided by the time, in GB/s. For n ranks, BusGBs is 2(n−1)/n times
+	// as much: the bandwidth at which each rank must at least send, as nccl-tests define it.
 	AlgorithmGBs float64 `json:"algbw_gb_per_second"`
 	BusGBs       float64 `json:"busbw_gb_per_second"`
 	Wrong        int     `json:"wrong"` // wrong elements on all ranks, in the checks before and after the repeats
 	Repeats      int     `json:"repeats"`
-	// Comparisons compares one of Lockstep's transports with each peer.
+	// Comparisons compares this row, if it is one of Lockstep's, with each peer.
 	Comparisons []Record `json:"comparisons,omitempty"`
 
 	key        string    // see lockstepSide.key, or name of the peer
 	bandwidths []float64 // AlgorithmGBs of each repeat
 }
 
-// newAllReduceRow returns the row of side s. seconds has the time of count all-reduces in each repeat.
+// newAllReduceRow returns the row of side s for buffers of size bytes. seconds contains the time of
+// count all-reduces in each repeat.
 func newAllReduceRow(s allReduceSide, ranks, size, count int, seconds []float64, wrong int) AllReduceRow {
 	r := AllReduceRow{Ranks: ranks, Side: s.About.Name, key: s.key, Bytes: size, Count: size / 4, Type: "float", Wrong: wrong, Repeats: len(seconds)}
 	r.bandwidths = comparison.PerSecond(float64(size)*float64(count)/1e9, seconds)
@@ -69,8 +70,9 @@ func (a *AllReduces) add(rows []AllReduceRow) {
 
 func (r *AllReduceRow) isPeer() bool { return slices.Contains(AllReducePeers(), r.key) }
 
-// allReduceTarget returns the least ratio required of Lockstep's row ours to a peer, on an idle machine
-// with one core per rank, or 0. Two workers have targets: over shared memory, and over TCP beside a stream.
+// allReduceTarget returns the smallest required ratio of Lockstep's row ours to a peer, on an idle
+// machine with one core per rank. It is 0 if there is no target. Only two workers have targets: over
+// shared memory, and over TCP in comparison with a stream.
 func allReduceTarget(ours *AllReduceRow, peer string) float64 {
 	switch {
 	case peer == peerStream && ours.Bytes >= 8_000_000:
@@ -87,7 +89,7 @@ func allReduceTarget(ours *AllReduceRow, peer string) float64 {
 	return 2
 }
 
-// noteSkipped notes once that a program is missing.
+// noteSkipped adds reason, which says that a program is missing, unless it was added before.
 func (a *AllReduces) noteSkipped(reason string) {
 	if !slices.Contains(a.Skipped, reason) {
 		a.Skipped = append(a.Skipped, reason)

@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// Target ratios of Lockstep to PyTorch at DefaultShape; see Shape.targets.
+// Target ratios of Lockstep to PyTorch at DefaultShape; see Shape.targetRatios.
 const (
 	plainGoTarget = 0.1     // plain Go kernels, for processors without assembly, on one thread
 	memoryTarget  = 1 / 0.6 // at most 0.6 times PyTorch's
@@ -26,11 +26,11 @@ type EngineOptions struct {
 	Threads []int // numbers of threads of one worker; each is measured separately
 	Workers int   // number of processes that exchange gradients, each with one thread; 0: not measured
 	Repeats int   // measured steps of each side, alternating
-	// PlainRepeats is the number of measured steps of the plain Go kernels on one thread, which are many
-	// times slower. 0: not measured.
+	// PlainRepeats is the number of measured steps of the plain Go kernels on one thread, which are
+	// many times slower. 0 skips this measurement.
 	PlainRepeats int
-	// Precision is "fp32", or "bf16", for which PyTorch uses autocast; "": "fp32". The plain Go kernels are
-	// not measured in bf16, which they would emulate.
+	// Precision is "fp32" or "bf16"; "" means "fp32". In bf16, PyTorch uses autocast, and the plain
+	// Go kernels are not measured, because they would emulate it.
 	Precision string
 	Peer      PeerOptions
 	Output    io.Writer // progress messages; nil: none
@@ -77,9 +77,9 @@ func (s workerSetting) String() string {
 	return fmt.Sprintf("%d workers × %s", s.workers, threads)
 }
 
-// MeasureEngine measures training steps (forward, backward, Adam; each on new images) of Lockstep and of
-// PyTorch, alternating, in separate processes. The first step is not counted. PyTorch uses the faster of its
-// memory formats. If PyTorch is not installed, the error wraps ErrPeerMissing.
+// MeasureEngine measures training steps of Lockstep and of PyTorch, alternating, in separate processes.
+// A step consists of forward, backward and Adam, on new images. The first step does not count. PyTorch
+// uses the faster of its memory formats. If PyTorch is not installed, the error wraps ErrPeerMissing.
 func MeasureEngine(ctx context.Context, o EngineOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -118,7 +118,8 @@ type engineBench struct {
 	record      Record // fields that all records share
 }
 
-// recordName returns the name of a record, with the network unless it is the default.
+// recordName formats the name of a record for setting s, and adds the network and the precision
+// unless they are the defaults.
 func (b engineBench) recordName(format string, s workerSetting) string {
 	name := fmt.Sprintf(format, s)
 	if b.Shape.Model != "" && b.Shape.Model != modelUNet2D {
@@ -132,8 +133,8 @@ func (b engineBench) recordName(format string, s workerSetting) string {
 
 func (b engineBench) logf(format string, a ...any) { comparison.Logf(b.Output, format, a...) }
 
-// compareSetting compares Lockstep with PyTorch in one setting. It returns records of the throughput, the
-// peak memory and, if requested and s is one thread, the throughput of the plain Go kernels.
+// compareSetting compares Lockstep with PyTorch in setting s. It returns records of the throughput and the
+// peak memory. If requested and s has one thread, it also returns the throughput of the plain Go kernels.
 func (b engineBench) compareSetting(ctx context.Context, s workerSetting) ([]Record, error) {
 	peer, err := startFastestTorch(ctx, b.torch, b.Shape, s, b.engineOptions().Precision, b.logf)
 	if err != nil {
@@ -180,8 +181,8 @@ func (b engineBench) compareSetting(ctx context.Context, s workerSetting) ([]Rec
 	return append(records, slow), nil
 }
 
-// startAndCheckLockstep starts Lockstep and runs the first step. It returns an error if PyTorch trains
-// another network or uses another number of threads.
+// startAndCheckLockstep starts Lockstep and runs the first step. It returns an error if the networks
+// or the numbers of threads of Lockstep and PyTorch differ.
 func (b engineBench) startAndCheckLockstep(ctx context.Context, s workerSetting, peer *comparison.Side, env ...string) (*comparison.Side, error) {
 	ours, err := startLockstep(ctx, b.ours, b.Shape, s, b.engineOptions(), env...)
 	if err != nil {
@@ -217,8 +218,8 @@ func measureAlternately(ours, peer *comparison.Side, request string, repeats int
 	return seconds[0], seconds[1], nil
 }
 
-// measureInTurns sends a request repeatedly to all sides, one at a time, in an order that each repeat
-// reverses. It returns the seconds by side and repeat.
+// measureInTurns sends a request repeatedly to all sides, one at a time. Each repeat reverses the
+// order of the sides. It returns the seconds by side and repeat.
 func measureInTurns(sides []*comparison.Side, request string, repeats int) ([][]float64, error) {
 	seconds := make([][]float64, len(sides))
 	for repeat := range repeats {

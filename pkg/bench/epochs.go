@@ -21,10 +21,10 @@ import (
 	"lockstep/pkg/train"
 )
 
-// taskEpochs makes a worker train an epoch for each request.
+// taskEpochs is the task of a worker that trains one epoch per request.
 const taskEpochs = "epochs"
 
-// endlessEpochs is used when the training ends with the worker's input.
+// endlessEpochs is the number of epochs of a training that ends when the worker's input ends.
 const endlessEpochs = 1_000_000
 
 var errInputEnded = errors.New("the input has ended")
@@ -61,14 +61,14 @@ func answerEpochRequests(ctx context.Context, w train.Worker, in io.Reader, out 
 	return err
 }
 
-// measuredTraining describes trainings whose epochs are measured.
+// measuredTraining describes one or several simultaneous trainings whose epochs are measured.
 type measuredTraining struct {
 	config  string
 	workers int
 	threads int // per worker; 0: 1
 	copies  int // simultaneous trainings that exchange nothing; 0: 1
 
-	binding runs.Binding // of the workers, from bind
+	binding runs.Binding // of the workers, from bindTrainings
 	folder  string       // of the run folders
 }
 
@@ -98,7 +98,7 @@ func bindTrainings(all []measuredTraining) error {
 	return nil
 }
 
-// parseCPUs returns the CPUs of each process of b, or nil if none is bound.
+// parseCPUs returns the CPUs to which b binds each process, or nil if b binds none.
 func parseCPUs(b runs.Binding) ([][]int, error) {
 	var all [][]int
 	for _, text := range b.CPUs {
@@ -111,7 +111,7 @@ func parseCPUs(b runs.Binding) ([][]int, error) {
 	return all, nil
 }
 
-// runningTraining is a started training, of which each copy is a side.
+// runningTraining is a training that has started. Each of its copies is a Side.
 type runningTraining struct {
 	copies []*comparison.Side
 }

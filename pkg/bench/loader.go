@@ -44,13 +44,14 @@ func (o LoaderOptions) Validate() error {
 
 const picturesScript = "pictures.py"
 
-// MeasureLoader compares how fast samples are read, decoded and converted to float32 planes of 0 to 1: by
-// Lockstep, and by Pillow (images) or by h5py and NumPy (crops), alternating, with one thread each. Both last
-// samples must have about the same mean absolute value. Then it compares the loader's speed with its stages in
-// other orders to the default order, in the second epoch.
+// MeasureLoader compares the speed of reading, decoding and converting samples to float32 planes
+// from 0 to 1. Lockstep is compared with Pillow (images), and with h5py and NumPy (crops),
+// alternating, with one thread each. The last samples of both sides must have about the same mean
+// absolute value. Then MeasureLoader compares Lockstep's loader in other orders of its stages with
+// the default order, in the second epoch.
 //
-// The data are generated from a seed in the folder for temporary files. If a peer is not installed, the error
-// wraps ErrPeerMissing.
+// The data are generated from a seed in the folder for temporary files. If a peer is not installed,
+// the error wraps ErrPeerMissing.
 func MeasureLoader(ctx context.Context, o LoaderOptions) (records []Record, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -88,8 +89,8 @@ type loaderBench struct {
 	record Record // fields that all records share
 }
 
-// compareReading compares how fast Lockstep reads n samples of ds and the peer as many, for which request
-// asks it.
+// compareReading compares how fast Lockstep and the peer each read n samples. Lockstep reads them
+// from ds; request asks the peer.
 func (b loaderBench) compareReading(ctx context.Context, name, unit string, ds data.Dataset, n int, request string) (Record, error) {
 	var ours, peers []float64
 	for range b.Repeats {

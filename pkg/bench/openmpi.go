@@ -32,7 +32,7 @@ type openMPIRank struct {
 // processor time from the measured side.
 const requestPollInterval = time.Millisecond
 
-// answerWithOpenMPI is the worker of task openmpi.
+// answerWithOpenMPI runs a worker with the task openmpi.
 func answerWithOpenMPI(in io.Reader, out io.Writer) (err error) {
 	runtime.LockOSThread() // for good: MPI is used by one thread
 	if mpi.DetectImplementation(os.Getenv) != clib.OpenMPI {
@@ -138,8 +138,8 @@ func (s *openMPIRank) answer(r reduceRequest) (comparison.Answer, error) {
 	})
 }
 
-// barrier waits until all ranks have called it: no rank can complete an all-reduce before every rank has
-// contributed.
+// barrier waits until all ranks have called it. It is an all-reduce, which no rank can complete
+// before every rank has contributed.
 func (s *openMPIRank) barrier() error {
 	one := new(float64)
 	return s.lib.AllReduce(unsafe.Pointer(one), 1, mpi.Float64)

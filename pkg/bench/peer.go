@@ -9,7 +9,7 @@ import (
 
 const torchScript = "torch_cpu.py"
 
-// stepsPerFormat is the number of timed steps by which the memory format is chosen.
+// stepsPerFormat is the number of timed steps in each memory format, before the faster format is chosen.
 const stepsPerFormat = 2
 
 // startFastestTorch measures some steps of PyTorch in each memory format, and leaves the faster one running.

@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/bench/internal/comparison"
 )
 
-// Targets for reading, which one core of any machine must reach.
+// Required speeds and memory for reading, which one core of any machine must reach.
 const (
 	textRate     = 150  // MB/s of uncompressed text, for each kind of text
 	eventsRate   = 1500 // MB/s, for event files with images
@@ -27,8 +27,8 @@ type ReadOptions struct {
 	Lines     int // lines of the log that Lockstep and pandas parse and draw
 	Runs      int // number of runs in the folder whose first figure is drawn; 0: not measured
 	Megabytes int // size of each file whose reading is timed; 0: not measured
-	// LongMegabytes is the size of the files for measuring peak memory, which are written to the system's
-	// folder for temporary files. 0: not measured.
+	// LongMegabytes is the size of the files with which peak memory is measured. They are written to
+	// the system's folder for temporary files. 0 skips this measurement.
 	LongMegabytes int
 	Repeats       int
 	Peer          PeerOptions
@@ -99,8 +99,8 @@ type comparedLog struct {
 	name  string
 	file  string
 	write func(path string, lines int) (bytes float64, err error)
-	// requests has one request per method of parsing: first the peer's fastest, which it also uses to draw,
-	// then others that its users often choose.
+	// requests contains one request per method of parsing. The first uses the peer's fastest method,
+	// with which the peer also draws. The others use methods that its users often choose.
 	requests []string
 }
 
@@ -113,8 +113,8 @@ func comparedLogs() []comparedLog {
 	}
 }
 
-// compareWithPandas compares the speed of parsing in warm processes, and the time from the start of a
-// process to the image on disk.
+// compareWithPandas compares two times: of parsing, in processes that are warm, and from the start
+// of a process to the image on disk.
 func (b readBench) compareWithPandas(ctx context.Context) (records []Record, err error) {
 	for _, l := range comparedLogs() {
 		path := filepath.Join(b.dir, "beside", l.file)
@@ -190,8 +190,8 @@ func (b readBench) compareDrawing(ctx context.Context, path string) (ours, peers
 	return ours, peers, peer, nil
 }
 
-// timeProcess returns the time from a process's start to the answer to its only request, whose last word is
-// the path of the image to write.
+// timeProcess starts a process with one request, whose last word is the path of the image to write.
+// It returns the time from the start to the answer, and the name in the process's greeting.
 func timeProcess(ctx context.Context, argv []string, request ...string) (seconds float64, name string, err error) {
 	picture := request[len(request)-1]
 	begin := time.Now()
@@ -211,8 +211,8 @@ func timeProcess(ctx context.Context, argv []string, request ...string) (seconds
 	return seconds, s.About.Name, os.Remove(picture)
 }
 
-// compareWithRequirement fills in r from the measured values and the required value. smallerIsBetter is true
-// for times and memory.
+// compareWithRequirement returns r with the measured values and the required value filled in.
+// smallerIsBetter is true for times and memory.
 func (b readBench) compareWithRequirement(r Record, values []float64, required float64, smallerIsBetter bool) Record {
 	must := make([]float64, len(values))
 	for i := range must {

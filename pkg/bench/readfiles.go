@@ -39,7 +39,7 @@ func (k fileKind) parseRequest(path string) string {
 	return request
 }
 
-// speedFileKinds returns the kinds of files whose reading must reach a speed.
+// speedFileKinds returns the kinds of files with a required reading speed.
 func speedFileKinds() []fileKind {
 	kinds := []fileKind{
 		{name: "study CSV", file: "log_4.csv", piece: appendStudyRow},
@@ -68,7 +68,7 @@ func speedFileKinds() []fileKind {
 	)
 }
 
-// srunLine returns the pattern of a line of one rank, labeled by srun -l.
+// srunLine returns a pattern for newPatternAppender: one line of a rank, labeled by srun -l.
 func srunLine(rank string) string {
 	return rank + ": 2018-10-07 20:36:08,348 INFO Train samples 32768 time 1424.70s rate 23.0000 samples/s\n"
 }
@@ -122,13 +122,14 @@ func writePieces(path string, piece pieceAppender, end string, more func(n int, 
 	return size + int64(len(end)), errors.Join(err, w.Flush(), finish())
 }
 
-// writeSC21Log writes the lines per epoch of a log of the SC21 study, and returns its size in bytes.
+// writeSC21Log writes the given number of lines per epoch of a log of the SC21 study, and returns
+// its size in bytes.
 func writeSC21Log(path string, lines int) (float64, error) {
 	size, err := writePieces(path, newSC21Appender(0), "", func(n int, _ int64) bool { return 4*n < lines })
 	return float64(size), err
 }
 
-// appendStudyRow appends the header (n = 0) or a row.
+// appendStudyRow appends the header if n is 0, else a row.
 func appendStudyRow(b []byte, rng *rand.Rand, n int) []byte {
 	if n == 0 {
 		return append(b, ",time_per_epoch,loss,val_loss,lr,training_time,test_time,iou\n"...)
@@ -166,7 +167,7 @@ func newSC21Appender(linesBetween int) pieceAppender {
 	}
 }
 
-// appendLightningRow appends the header (n = 0) or a row of PyTorch Lightning's metrics.
+// appendLightningRow appends the header if n is 0, else a row of PyTorch Lightning's metrics.
 func appendLightningRow(b []byte, rng *rand.Rand, n int) []byte {
 	switch {
 	case n == 0:

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// patternFileKinds returns kinds of text files whose pieces, one line or the lines of one epoch, differ only in
-// a few numbers.
+// patternFileKinds returns kinds of text files that repeat one line, or the lines of one epoch, with
+// other numbers.
 func patternFileKinds() []fileKind {
 	const stamp, micro, brackets = "2024-05-04 10:00:00,123 - root - INFO - ", "2023-05-04 10:00:06.000200: ", "[2023-05-04 10:00:20,000] [INFO] "
 	const mlflowRun = "4GPU/mlruns/0/0123456789abcdef0123456789abcdef/metrics/loss"

@@ -28,7 +28,7 @@ const (
 	requestFirst   = "first"   // first FOLDER IMAGE: draw the epoch times of all runs in FOLDER
 )
 
-// The size of the image of the request panels, on both sides.
+// Size of the image that the request panels draws, on both sides.
 const (
 	panelsWidth, panelsHeight = 1200, 800 // pixels
 	panelsDPI                 = 100
@@ -87,8 +87,8 @@ func answerReadRequest(ctx context.Context, words []string) (comparison.Answer, 
 	return comparison.Answer{}, fmt.Errorf("unknown request %q for a worker with the task %s", words, TaskRead)
 }
 
-// drawPanels draws four figures into one PNG: the losses by epoch and by time, and by workers the epoch time
-// and the throughput or else the IoU.
+// drawPanels draws four figures into one PNG: the loss by epoch, the loss by time, the epoch time by
+// workers, and the throughput by workers. Without a throughput it draws the IoU.
 func drawPanels(path, picture string) error {
 	study, err := scaling.Read(path)
 	if err != nil {

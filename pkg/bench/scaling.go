@@ -78,8 +78,8 @@ func MeasureScaling(ctx context.Context, o ScalingOptions) ([]Record, error) {
 	return records, nil
 }
 
-// describeInstructionSet returns a suffix for a row's name, such as ", avx2": the vector instruction set of
-// workers on the CPU, which LOCKSTEP_CPU can change, or "" if they use none.
+// describeInstructionSet returns a suffix for a row's name that names the vector instruction set of
+// workers on the CPU, such as ", avx2". LOCKSTEP_CPU can change that. It returns "" if they use none.
 func describeInstructionSet() string {
 	sets, err := engine.InstructionSets("fp32")
 	if err != nil || len(sets) == 0 {

@@ -20,9 +20,10 @@ const (
 // Models returns the names of the networks that the engine's benchmark trains, the default first.
 func Models() []string { return []string{modelUNet2D, modelResNet50V2, modelUNet3D, modelUNet3DK3} }
 
-// Shape selects a network and its size: a 2-D U-Net with batch norm for images of one channel, Keras'
-// ResNet50V2 with 10 classes for images of three, the 3-D U-Net of strided convolutions that maps 4 fields
-// to 5, or the 3-D U-Net of 3×3×3 convolutions with batch norm (see newCicekUNet).
+// Shape selects a network and its size. Model is one of four networks: a 2-D U-Net with batch norm
+// for images with one channel; Keras' ResNet50V2 with 10 classes for images with three channels; a
+// 3-D U-Net of strided convolutions that maps 4 fields to 5; or a 3-D U-Net of 3×3×3 convolutions
+// with batch norm (see newCicekUNet).
 type Shape struct {
 	Model  string // one of Models; empty: the 2-D U-Net
 	Base   int    // channels of the first level
@@ -32,11 +33,12 @@ type Shape struct {
 	Batch  int    // samples per worker and step
 	Biases bool   // whether convolutions of the 2-D U-Net before a batch norm have biases, as in the U-Net study
 
-	// Network is one of model.Names(), in its published size, and replaces Model. Only Batch applies to it.
+	// Network is one of model.Names(), in its published size. If it is set, it replaces Model, and
+	// of the other fields only Batch applies.
 	Network string
 }
 
-// DefaultShape returns the 2-D U-Net with 7,762,465 parameters, which has targets.
+// DefaultShape returns the shape of the 2-D U-Net with 7,762,465 parameters, for which there are targets.
 func DefaultShape() Shape { return Shape{Base: 32, Depth: 4, Size: 128, Batch: 8} }
 
 const resNetClasses = 10
@@ -129,9 +131,9 @@ func (s Shape) String() string {
 	return fmt.Sprintf("U-Net base %d, depth %d, %d×%d×1, batch %d", s.Base, s.Depth, s.Size, s.imageWidth(), s.Batch)
 }
 
-// targetRatios returns the required ratios of Lockstep to PyTorch: of the throughput in each setting, and of the
-// peak memory, where 0 is no target. avx512 reports whether both sides use AVX-512. A shape other than ShapeOf's
-// has no targets.
+// targetRatios returns the required ratios of Lockstep to PyTorch: throughput by setting, and peak
+// memory, where 0 means no target. avx512 says whether both sides use AVX-512. Only the shapes of
+// ShapeOf have targets.
 func (s Shape) targetRatios(avx512 bool) (throughput map[workerSetting]float64, memory float64) {
 	if own, err := ShapeOf(s.Model); err != nil || s != own {
 		return nil, 0

@@ -60,7 +60,7 @@ func connectStream(ctx context.Context, group collective.Group) (_ *tcpStream, e
 	return &tcpStream{file: file}, nil
 }
 
-// exchange sends b to the other rank and receives as many numbers, which it adds to b if add is true.
+// exchange sends b to the other rank and receives as many numbers. If add is true, it adds them to b.
 func (s *tcpStream) exchange(b []float32, add bool) error {
 	if len(s.got) != len(b) {
 		s.got = make([]float32, len(b))

@@ -56,8 +56,9 @@ func (o RecordOptions) Validate() error {
 
 const maxRecordedWorkers = 64
 
-// RecordAllReduce starts processes on this machine, which add up a buffer, and returns who sent which chunk to
-// whom, and when. It records the second of two all-reduces, since the first one also allocates memory.
+// RecordAllReduce runs an all-reduce in several processes on this machine, and returns a recording
+// of each transfer: which chunk, from which rank to which, and when. It records the second of two
+// all-reduces, because the first one also allocates memory.
 func RecordAllReduce(ctx context.Context, o RecordOptions) (*transfers.Recording, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

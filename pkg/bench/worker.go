@@ -328,8 +328,8 @@ func (w *worker) trainStep() error {
 	return err
 }
 
-// readPeakBytes returns a process's peak resident memory from the file status in /proc. getrusage is of no use: its
-// maximum also covers the program that started the process.
+// readPeakBytes returns the peak resident memory of a process from its file status in /proc.
+// getrusage does not suffice, because its maximum also covers the program that started the process.
 func readPeakBytes(status string) (int64, error) {
 	text, err := os.ReadFile(status)
 	if err != nil {

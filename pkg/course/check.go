@@ -12,12 +12,12 @@ import (
 	"lockstep/pkg/notebook"
 )
 
-// TasksVariable is the environment variable with a folder of task files, which add to the shipped
-// tasks or replace them; see ReadTasks. Without it, task files beside notebooks in the working
-// directory do the same.
+// TasksVariable is an environment variable that names a folder of task files. They add to the
+// shipped tasks or replace them; see ReadTasks. If it is not set, Lockstep uses task files beside
+// notebooks in the working directory in the same way.
 const TasksVariable = "LOCKSTEP_COURSE_TASKS"
 
-// Answer is a right answer. As the last value of a cell, it is shown and becomes part of the
+// Answer is a right answer. If it is the last value of a cell, it is displayed and stored in the
 // notebook, where lockstep course grade finds it.
 type Answer struct {
 	Task     string
@@ -27,7 +27,7 @@ type Answer struct {
 	Notes    []string // remarks about the runs, such as disturbed ones
 }
 
-// The package's only state, because a check must be one call in a cell.
+// attempts is the package's only state. It is global because a check must be one call in a cell.
 var attempts struct {
 	sync.Mutex
 	of map[string]int
@@ -129,8 +129,8 @@ func (t *Task) hintAdvice(n int) string {
 	return fmt.Sprintf("course.Hint(%q, %d) shows a hint", t.ID, n+1)
 }
 
-// currentTasks returns the shipped tasks and the tasks in the folder that TasksVariable names, or else in
-// the working directory.
+// currentTasks returns the shipped tasks and the tasks in the folder that TasksVariable names. If
+// the variable is not set, it uses the working directory.
 func currentTasks() (Tasks, error) {
 	if dir := os.Getenv(TasksVariable); dir != "" {
 		return ReadTasks(dir)
@@ -161,7 +161,7 @@ func (a *Answer) HTML() string {
 	return b.String()
 }
 
-// JSON returns the part of the cell's output that lockstep course grade reads.
+// JSON returns the data that lockstep course grade reads from the cell's output.
 func (a *Answer) JSON() map[string]any {
 	references := make([]any, len(a.Runs))
 	for i, r := range a.Runs {

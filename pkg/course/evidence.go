@@ -19,13 +19,13 @@ import (
 	"lockstep/pkg/train"
 )
 
-// evidence contains the student's runs by which an answer is judged, by config.
+// evidence contains, by config, the runs with which an answer is compared.
 type evidence struct {
 	task *Task
 	runs map[string][]runs.Run
 }
 
-// ownRuns returns the runs that the student trained, without published tables.
+// ownRuns returns the runs that the student trained. It omits published tables.
 func (e *evidence) ownRuns() []runs.Run {
 	var own []runs.Run
 	for _, r := range e.task.Runs {
@@ -36,7 +36,8 @@ func (e *evidence) ownRuns() []runs.Run {
 	return own
 }
 
-// disturbedNote names the runs that were slowed by other load on the machine. It may return "".
+// disturbedNote returns a note that names the runs that other load on the machine slowed down, or ""
+// if there are none.
 func (e *evidence) disturbedNote() string {
 	var names []string
 	for _, r := range e.ownRuns() {
@@ -70,8 +71,8 @@ func readRuns(ctx context.Context, studies []string) ([]runs.Run, error) {
 	return all, nil
 }
 
-// collectEvidence selects the runs that the task needs from all runs of the student. It returns an error if
-// one is missing, is not finished, or was trained by someone else.
+// collectEvidence selects from all, the student's runs, those that the task needs. It returns an
+// error if a run is missing, is not finished, or was trained by someone else.
 func (t *Task) collectEvidence(ctx context.Context, all []runs.Run) (*evidence, error) {
 	e := &evidence{task: t, runs: map[string][]runs.Run{}}
 	for _, need := range t.Runs {
@@ -152,7 +153,7 @@ func matchesConfig(info runs.Info, config string) (same bool, name string) {
 	return true, name
 }
 
-// RunReference identifies a run of an answer, wherever its folder is.
+// RunReference identifies a run that an answer uses, independently of where its folder is.
 type RunReference struct {
 	Run    string `json:"run"`    // STUDY/RUN
 	SHA256 string `json:"sha256"` // of epochs.csv
@@ -170,8 +171,8 @@ func newRunReference(dir string) (RunReference, error) {
 	}, nil
 }
 
-// describeForeignSource describes the origin of a run that is published or recorded, even if run.json does not
-// name it. It returns "" for the student's own run.
+// describeForeignSource describes where a published or recorded run comes from, even if run.json
+// does not say so. It returns "" for a run that the student trained.
 func describeForeignSource(r runs.Run) string {
 	if r.Info.Source != "" {
 		return "its numbers are " + r.Info.Source
@@ -179,7 +180,8 @@ func describeForeignSource(r runs.Run) string {
 	return knownEpochTimes()[epochTimesKey(r)]
 }
 
-// epochTimesKey returns a key that only copies of the run share: the times of its epochs.
+// epochTimesKey returns a key made of the times of the run's epochs. Only copies of the run have the
+// same key.
 func epochTimesKey(r runs.Run) string {
 	var b strings.Builder
 	for _, e := range r.Epochs {

@@ -41,7 +41,7 @@ func (f *Function) checkCases(answer map[string]any) error {
 	return nil
 }
 
-// callFunction calls function. A panic in it is an error.
+// callFunction calls function with the arguments. If function panics, it returns an error.
 func callFunction(function reflect.Value, arguments []reflect.Value) (result reflect.Value, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -75,7 +75,7 @@ func convertArguments(function reflect.Type, in []any) ([]reflect.Value, error) 
 	return all, nil
 }
 
-// convertTo converts v, a number, text, bool or list of a task file, to typ.
+// convertTo converts v to typ. v is a number, text, bool or list from a task file.
 func convertTo(typ reflect.Type, v any) (reflect.Value, error) {
 	value := reflect.ValueOf(v)
 	list, isList := v.([]any)
@@ -100,11 +100,12 @@ func isNumber(k reflect.Kind) bool {
 	return k >= reflect.Int && k <= reflect.Float64 && k != reflect.Uintptr
 }
 
-// floatTolerance is the largest relative difference between equal results, which may add up numbers in
-// different orders.
+// floatTolerance is the largest relative difference between results that count as equal. They may
+// differ because numbers were added in a different order.
 const floatTolerance = 1e-6
 
-// almostEqual compares two values of the same type, numbers with the tolerance sameFraction.
+// almostEqual reports whether two values of the same type are equal, where floats may differ by
+// floatTolerance.
 func almostEqual(a, b reflect.Value) bool {
 	switch {
 	case a.Kind() == reflect.Slice:
@@ -135,7 +136,7 @@ func formatArguments(arguments []reflect.Value) string {
 	return strings.Join(texts, ", ")
 }
 
-// elementType returns the type of a number in the argument, int or float64.
+// elementType returns the type of the numbers in the argument, "int" or "float64".
 func (a Argument) elementType() (string, error) {
 	element := strings.TrimLeft(a.Type, "[]")
 	switch {
@@ -168,7 +169,8 @@ func (f *Function) randomCall(random *rand.Rand) (string, error) {
 	return f.Name + "(" + strings.Join(texts, ", ") + ")", nil
 }
 
-// literal returns Go source for a random value of type typ with numbers of type element.
+// literal returns Go source for a random value of type typ. element is the type of its numbers, and
+// lengths and letters determine the lengths of slices.
 func (a Argument) literal(random *rand.Rand, typ, element string, lengths []string, letters map[string]int) string {
 	if len(lengths) == 0 {
 		v := a.Min + random.Float64()*(a.Max-a.Min)
@@ -191,7 +193,8 @@ func (a Argument) literal(random *rand.Rand, typ, element string, lengths []stri
 	return typ + "{" + strings.Join(items, ", ") + "}"
 }
 
-// compareResults compares two results, as a kernel prints them; their numbers may differ by rounding.
+// compareResults returns an error if two results differ by more than rounding. got and want are
+// printed by kernels.
 func compareResults(got, want string) error {
 	fields := func(text string) []string {
 		return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune("[](){}, \n\t", r) })

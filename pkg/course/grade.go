@@ -28,8 +28,8 @@ type Grade struct {
 
 // GradeOptions are the options of Grades.
 type GradeOptions struct {
-	// Release is the folder of the released notebooks. Cells of a submission that the student must
-	// not edit are taken from there.
+	// Release is the folder of the released notebooks. Grading takes from it the cells that students
+	// must not edit, whatever a submission contains.
 	Release string
 	// Tests is a folder of task files that add to the shipped ones or replace them, with the answers
 	// and references that the release does not contain. It may be empty.
@@ -40,9 +40,9 @@ type GradeOptions struct {
 	CellTimeout time.Duration
 }
 
-// Grades grades submissions. It judges numbers and choices from the notebook's outputs and the submitted
-// runs, and executes no cell for them. The cell of a function runs in a fresh kernel, where its results
-// are compared with those of the task's reference. An unreadable submission has one Grade without a task.
+// Grades grades submissions. For numbers and choices, it judges the notebook's stored outputs and the
+// submitted runs, without executing cells. For functions, it runs the cell in a fresh kernel and compares
+// the results with those of the task's reference. An unreadable submission has one Grade without a task.
 func Grades(ctx context.Context, submissions []string, o GradeOptions) ([]Grade, error) {
 	tasks, err := ReadTasks(o.Tests)
 	if err != nil {
@@ -134,7 +134,7 @@ func (g *grader) grade(ctx context.Context, path string) error {
 	return nil
 }
 
-// gradeTask grades one task. An error is the reason for 0 points.
+// gradeTask grades one task. If it returns an error, the task gets 0 points, and the error is the reason.
 func (g *grader) gradeTask(ctx context.Context, t *Task, grade *Grade, nb, release *ipynb.Notebook, locate func(RunReference) (string, error)) error {
 	switch t.Kind {
 	case KindText:
@@ -165,7 +165,8 @@ func (g *grader) gradeTask(ctx context.Context, t *Task, grade *Grade, nb, relea
 	return nil
 }
 
-// describeEditedCell describes how a cell that students must not edit differs from the release. It may return "".
+// describeEditedCell describes how a cell that students must not edit differs from the release, or
+// returns "" if it does not differ.
 func describeEditedCell(nb, release *ipynb.Notebook, id string) string {
 	want, got := cellsByGradeID(release, id), cellsByGradeID(nb, id)
 	switch {
@@ -179,7 +180,8 @@ func describeEditedCell(nb, release *ipynb.Notebook, id string) string {
 	return ""
 }
 
-// reportSharedRuns appends to the reason of each grade which of its runs another student submitted too.
+// reportSharedRuns finds runs that several students submitted, and appends them to the reasons of
+// the grades.
 func (g *grader) reportSharedRuns() {
 	students := map[string][]string{} // by the hash of a run
 	for _, u := range g.used {

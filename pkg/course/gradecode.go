@@ -16,7 +16,8 @@ import (
 
 const randomCallCount = 20
 
-// functionCalls contains random calls of a function, as Go source, and the reference's results.
+// functionCalls contains random calls of a function, as Go source, and the results of the reference
+// function.
 type functionCalls struct {
 	sources []string
 	results []string
@@ -44,7 +45,7 @@ func (g *grader) gradeFunction(ctx context.Context, t *Task, nb, release *ipynb.
 	return nil
 }
 
-// startAnswerKernel starts a kernel, and runs the student's answer after the cells that it needs.
+// startAnswerKernel starts a kernel, runs the cells that the student's answer needs, and then the answer.
 func (g *grader) startAnswerKernel(ctx context.Context, t *Task, release, nb *ipynb.Notebook) (*functionKernel, error) {
 	cells := cellsByGradeID(nb, t.answerID())
 	if len(cells) != 1 {
@@ -61,7 +62,8 @@ func (g *grader) startAnswerKernel(ctx context.Context, t *Task, release, nb *ip
 	return k, nil
 }
 
-// checkRunsAlone runs the answer to a task of kind code without the notebook's other cells, as a grader does.
+// checkRunsAlone runs the answer to a task of KindCode without the notebook's other cells, as
+// grading does, and returns an error if that fails.
 func (t *Task) checkRunsAlone(ctx context.Context, nb *ipynb.Notebook, kernel string) error {
 	g := &grader{options: GradeOptions{Kernel: kernel, CellTimeout: time.Minute}}
 	k, err := g.startAnswerKernel(ctx, t, nb, nb)
@@ -115,9 +117,9 @@ type functionKernel struct {
 	timeout time.Duration // of each cell
 }
 
-// neededCells returns the cells with the given grade_id that run before a function. Answers to other
-// tasks come from the student's notebook nb (own is true), because the function may call them. All other
-// cells, and all if nb is nil, come from the release.
+// neededCells returns the cells with the grade_id id, which run before a function. If they are
+// answers to another task, they come from the student's notebook nb (own is true), because the
+// function may call them. Other cells come from the release. If nb is nil, all cells do.
 func neededCells(id string, release, nb *ipynb.Notebook) (cells []*ipynb.Cell, own bool) {
 	cells = cellsByGradeID(release, id)
 	if nb == nil || !slices.ContainsFunc(cells, func(c *ipynb.Cell) bool { return c.Grading.Solution }) {

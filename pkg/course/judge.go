@@ -23,7 +23,8 @@ import (
 	"lockstep/pkg/tune"
 )
 
-// judge returns an error, without the right value, if an answer is wrong or cannot be judged.
+// judge returns an error if an answer is wrong or cannot be judged. The error does not contain the
+// right value.
 func (e *evidence) judge(ctx context.Context, answer map[string]any) error {
 	t := e.task
 	switch t.Kind {
@@ -48,8 +49,8 @@ func (e *evidence) judge(ctx context.Context, answer map[string]any) error {
 // errNotAnswered is the error of an answer that still has its initial value.
 var errNotAnswered = errors.New("write your answer in the cell above, and run both cells")
 
-// judgeParts judges every part of an answer. Its error names all that is wrong, because one part is often
-// computed from another.
+// judgeParts calls judge for every part of an answer. Its error lists all wrong parts, because one
+// part is often computed from another.
 func judgeParts[T any](parts map[string]T, judge func(key string, part T) error) error {
 	var missing []string
 	var wrong []error
@@ -131,8 +132,9 @@ func isWithinTolerance(v float64, right []float64, tolerance float64) bool {
 	return slices.ContainsFunc(right, func(r float64) bool { return math.Abs(v-r) <= tolerance*math.Abs(r) })
 }
 
-// rightValues returns the right values of a number: by mean and by median, over the counted epochs (of their
-// seconds or of their rates) and over repeated runs. counted says which epochs count.
+// rightValues returns all values that are right for the number n: with the mean or the median over
+// the counted epochs (of their seconds or of their rates), and over repeated runs. counted describes
+// which epochs count.
 func (e *evidence) rightValues(n Number, rule scaling.Rule) (values []float64, counted string, err error) {
 	study, err := scaling.FromRuns(e.runs[n.Config])
 	if err != nil {
@@ -163,7 +165,7 @@ func (e *evidence) rightValues(n Number, rule scaling.Rule) (values []float64, c
 	return values, counted, nil
 }
 
-// explainValue explains the number's value in its series or, without a series, in the whole study.
+// explainValue explains the number's value in n.Series or, if that is empty, in the whole study.
 func (n Number) explainValue(s *scaling.Study) (*scaling.Explanation, error) {
 	if n.Series == "" {
 		return s.Explain(n.Metric, n.Workers)
@@ -218,8 +220,8 @@ func describeCountedEpochs(inputs []scaling.Input) string {
 	return fmt.Sprintf("epochs %d to %d count, by their mean or median", epochs[0], epochs[len(epochs)-1])
 }
 
-// judgeLargestBatch searches the largest batch again. tolerance is relative, because the memory that a batch
-// needs differs a little between processors.
+// judgeLargestBatch determines the largest batch on this machine and compares v with it. tolerance
+// is relative. It is needed because the memory of a batch differs a little between processors.
 func judgeLargestBatch(ctx context.Context, key string, n Number, v, tolerance float64) error {
 	bytes, err := humanize.ParseBytes(n.Memory)
 	if err != nil {
@@ -280,8 +282,9 @@ func (e *evidence) judgeChoice(key string, c Choice, answer any) error {
 	return fmt.Errorf("%s: your choice %q (%s) is not right", key, chosen, c.Options[chosen])
 }
 
-// judgeLargestChoice returns an error if another config's number is larger than the chosen config's by more than
-// the tolerance. Closer numbers count as equal, and each choice is right.
+// judgeLargestChoice returns an error if the number of another config is larger than the number of
+// the chosen config by more than the tolerance. Numbers within the tolerance count as equal, so that
+// several choices may be right.
 func (e *evidence) judgeLargestChoice(key string, c Choice, chosen string, options []string) error {
 	largest := map[string]float64{}
 	for _, option := range options {

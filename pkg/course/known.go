@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// knownEpochTimes maps the epochTimesKey of each shipped run to its origin, a published table or a recorded
-// sweep, so that a copy is recognized although its run.json names no source.
+// knownEpochTimes maps the epochTimesKey of each shipped run to its source, a published table or a
+// recorded sweep. So a copy of the run is recognized even if its run.json names no source.
 var knownEpochTimes = sync.OnceValue(func() map[string]string {
 	known := map[string]string{}
 	for _, name := range runs.ShippedLogs() {

@@ -32,8 +32,8 @@ import (
 //go:embed page.html
 var pageTemplate string
 
-// Page is a page with a notebook's answers for the hand-in. It uses no network and no scripts, and shows
-// outputs as text and images only, because a teacher may open it.
+// Page is an HTML or PDF page with a notebook's answers, for the hand-in. It uses neither network
+// nor scripts, and shows outputs only as text and images, so that a teacher can open it safely.
 type Page struct {
 	Title, Subtitle string
 	Style           template.CSS
@@ -50,7 +50,7 @@ type pageTask struct {
 	Logs     []pageLog
 }
 
-// pagePart is a cell of the answer.
+// pagePart is the content of one cell of an answer.
 type pagePart struct {
 	Text    template.HTML
 	Code    string
@@ -63,7 +63,7 @@ type pageImage struct {
 	Source template.URL
 }
 
-// pageNumber is a number of an answer and its derivation.
+// pageNumber is a number of an answer, with its formula and the places of its inputs.
 type pageNumber struct {
 	Key, Value, Formula string
 	Where               []string
@@ -80,8 +80,8 @@ const (
 	mostWhere    = 12   // places of one number
 )
 
-// NewPage reads the notebook at path with its outputs, and the runs that its answers name. student may
-// be empty.
+// NewPage makes a page from the notebook at path, with its outputs, and from the runs that its
+// answers name. student is the name on the page and may be empty.
 func NewPage(ctx context.Context, path, student string, all Tasks) (*Page, error) {
 	nb, err := ipynb.Read(path)
 	if err != nil {
@@ -134,8 +134,8 @@ func notebookTitle(nb *ipynb.Notebook, path string) string {
 	return notebookName(path)
 }
 
-// findCells returns the cells of the task, from index start up to its last one. next is the index after them,
-// or start if the task has no cell.
+// findCells returns the task's cells, from index start to the last cell of the task. next is the
+// index after them, or start if the task has no cell.
 func (t *Task) findCells(nb *ipynb.Notebook, start int) (cells []*ipynb.Cell, next int) {
 	last := -1
 	for i, c := range nb.Cells {
@@ -156,8 +156,8 @@ func startsSection(c *ipynb.Cell) bool {
 	return c.Grading != nil || c.Type == ipynb.Markdown && strings.HasPrefix(c.Source, "#")
 }
 
-// newPagePart returns what the page shows of a cell: the student's text and code, printed text, and images. ok
-// is false if there is nothing to show.
+// newPagePart returns the part of a cell that the page shows: the student's text and code, printed
+// text, and images. ok is false if there is nothing to show.
 func (t *Task) newPagePart(c *ipynb.Cell) (part pagePart, ok bool) {
 	own := c.Grading != nil && c.Grading.Solution
 	switch {
@@ -194,7 +194,8 @@ func (t *Task) newPagePart(c *ipynb.Cell) (part pagePart, ok bool) {
 
 var inlineImage = regexp.MustCompile(`<img [^>]*src="data:(image/(?:png|svg\+xml));base64,([A-Za-z0-9+/=]+)"`)
 
-// newImage returns an image of base64 data. Inside an img element, an SVG cannot run scripts.
+// newImage returns an image from base64 data. An SVG is safe, because it cannot run scripts inside
+// an img element.
 func newImage(mime, data string) pageImage {
 	data = strings.Map(func(r rune) rune {
 		if strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=", r) {
@@ -291,10 +292,11 @@ func shortPath(path string) string {
 	return strings.Join(elements[max(0, len(elements)-3):], "/")
 }
 
-// isRelevantLogLine matches the lines of a log that the page shows: configuration, epoch times, end.
+// isRelevantLogLine reports whether the page shows a line of a log: configuration, epoch times, the
+// end, or errors.
 var isRelevantLogLine = regexp.MustCompile(`Configuration name|global_batch_size|parameters,|Time taken for epoch|DONE|done in|[Ee]rror|out of memory`).MatchString
 
-// readLogExcerpts reads the relevant lines of a run's log, and the files of its job's errors.
+// readLogExcerpts reads the relevant lines of a run's log and of the error files of its job.
 func readLogExcerpts(dir, name string) ([]pageLog, error) {
 	var logs []pageLog
 	paths := []string{filepath.Join(dir, "out.log")}
@@ -322,8 +324,8 @@ func readLogExcerpts(dir, name string) ([]pageLog, error) {
 	return logs, nil
 }
 
-// renderMarkdown converts Markdown to HTML. HTML in it becomes text, so that nothing of an answer such as
-// "<at most>" is lost.
+// renderMarkdown converts Markdown to HTML. HTML in the Markdown is escaped, so that an answer such
+// as "<at most>" remains visible.
 func renderMarkdown(text string) template.HTML {
 	var b bytes.Buffer
 	markdown := goldmark.New(goldmark.WithExtensions(extension.GFM), goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(htmlEscaper{}, 1))))
@@ -333,7 +335,7 @@ func renderMarkdown(text string) template.HTML {
 	return template.HTML(b.String()) //nolint:gosec // goldmark escapes raw HTML
 }
 
-// htmlEscaper renders HTML in Markdown as text.
+// htmlEscaper renders HTML inside Markdown as escaped text.
 type htmlEscaper struct{}
 
 // RegisterFuncs implements renderer.NodeRenderer.

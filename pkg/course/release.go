@@ -18,7 +18,7 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// What a release contains in place of a solution.
+// Text that replaces a solution in a release.
 const (
 	codeStub = "// YOUR CODE HERE"
 	textStub = "YOUR ANSWER HERE"
@@ -171,7 +171,7 @@ func removeSolutions(nb *ipynb.Notebook) error {
 	return nil
 }
 
-// The lines around what a release removes.
+// Lines that begin and end the regions removed in a release.
 const (
 	beginSolution = "// BEGIN SOLUTION"
 	endSolution   = "// END SOLUTION"
@@ -179,8 +179,8 @@ const (
 	endHidden     = "// END HIDDEN TESTS"
 )
 
-// replaceRegions replaces the lines from begin to end by stub, indented like the first of them, or
-// deletes them if stub is "".
+// replaceRegions replaces each region of source, from a begin line to an end line, by stub, with the
+// indentation of the begin line. If stub is "", it deletes the regions.
 func replaceRegions(source, begin, end, stub string) (string, error) {
 	var out []string
 	inside := false
@@ -207,8 +207,8 @@ func replaceRegions(source, begin, end, stub string) (string, error) {
 	return strings.TrimRight(strings.Join(out, "\n"), "\n"), nil
 }
 
-// nbgraderChecksum is nbgrader's, by which it notices an edited cell: MD5 over source, type and metadata, as in
-// nbgrader.utils.compute_checksum of version 0.9.
+// nbgraderChecksum returns the checksum by which nbgrader detects an edited cell: MD5 over source,
+// type and metadata, as in nbgrader.utils.compute_checksum of version 0.9.
 func nbgraderChecksum(c *ipynb.Cell) string {
 	g := c.Grading
 	text := c.Source + c.Type + formatPythonBool(g.Grade) + formatPythonBool(g.Solution) + formatPythonBool(g.Locked) + g.ID
@@ -226,7 +226,7 @@ func formatPythonBool(b bool) string {
 	return "False"
 }
 
-// formatPythonFloat formats the points of a cell as Python's str does: 2.0, 0.5.
+// formatPythonFloat formats v as Python's str does, for example 2.0 or 0.5.
 func formatPythonFloat(v float64) string {
 	text := fmt.Sprintf("%g", v)
 	if !strings.ContainsAny(text, ".e") {
@@ -235,8 +235,8 @@ func formatPythonFloat(v float64) string {
 	return text
 }
 
-// writeReleasedTasks writes the students' version of a notebook's task file, without references of functions
-// and with hashes of the right options, and returns its path.
+// writeReleasedTasks writes the students' version of a notebook's task file, and returns its path.
+// It omits the references of functions, and replaces right options by hashes.
 func (all Tasks) writeReleasedTasks(dir string) (string, error) {
 	if len(all) == 0 {
 		return "", errors.New("the notebook has no tasks: write NOTEBOOK.yaml, and pass its folder with --tasks")

@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// findStoredAnswer is the output of a check in a notebook, see Answer.JSON.
+// storedAnswer is the output of a check, as stored in a notebook; see Answer.JSON.
 type storedAnswer struct {
 	Version json.Number    `json:"lockstep_answer"`
 	Task    string         `json:"task"`
@@ -23,7 +23,8 @@ type storedAnswer struct {
 	Runs    []RunReference `json:"runs"`
 }
 
-// cellsByGradeID returns the cells of a notebook with a grade_id. A copied cell has the same id.
+// cellsByGradeID returns the cells of a notebook with the given grade_id. A copied cell has the same
+// ID as its original.
 func cellsByGradeID(nb *ipynb.Notebook, id string) []*ipynb.Cell {
 	var found []*ipynb.Cell
 	for _, c := range nb.Cells {

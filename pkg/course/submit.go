@@ -22,7 +22,7 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// submissionManifest is the file submission.json of a submission.
+// submissionManifest is the content of submission.json in a submission.
 type submissionManifest struct {
 	Version  int       `json:"lockstep_submission"`
 	Student  string    `json:"student"`
@@ -32,8 +32,8 @@ type submissionManifest struct {
 
 const manifestFile = "submission.json"
 
-// isSubmittedFile matches the files of a run folder that a submission contains. Checkpoints, events and
-// steps are large, and no answer needs them.
+// isSubmittedFile reports whether a submission contains the file of a run folder with this name.
+// Checkpoints, events and steps are omitted, because they are large and no answer needs them.
 var isSubmittedFile = regexp.MustCompile(`^(run\.json|epochs\.csv|classes\.csv|images\.csv|out\.log|load\.csv|usage-.*\.csv)$`).MatchString
 
 var studentNamePattern = regexp.MustCompile(`^[\p{L}\p{N}][\p{L}\p{N}._@-]*$`)
@@ -146,7 +146,7 @@ func addFile(z *zip.Writer, name, file string) error {
 	return err
 }
 
-// Limits of a submission, so that a damaged or hostile one cannot fill the disk.
+// Limits of a submission. They keep a damaged or hostile one from filling the disk.
 const (
 	largestSubmitted = 64 << 20
 	mostSubmitted    = 10000
@@ -186,7 +186,7 @@ func unpack(file, dir string) (submissionManifest, error) {
 	return m, nil
 }
 
-// unpackFile writes one file, of at most most bytes, and returns its size.
+// unpackFile writes f to path and returns its size. It is an error if f has more than most bytes.
 func unpackFile(f *zip.File, path string, most int64) (int64, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return 0, err

@@ -57,13 +57,13 @@ type Task struct {
 
 // RequiredRuns are runs of a config, one or more for each worker count.
 type RequiredRuns struct {
-	// Config is a shipped config, or a published table such as published/resnet50-booster.csv, which the
-	// student need not hand in.
+	// Config is a shipped config, or a published table such as published/resnet50-booster.csv. A
+	// published table need not be handed in.
 	Config  string `yaml:"config,omitempty"`
 	Workers []int  `yaml:"workers,omitempty"`
 }
 
-// Number describes how a number of an answer is computed again.
+// Number describes how to recompute a number of an answer.
 type Number struct {
 	// Metric is a column of scaling.Study.Table, or largest_batch for the largest batch per
 	// worker with which Config fits into Memory.
@@ -74,14 +74,15 @@ type Number struct {
 	Memory  string `yaml:"memory,omitempty"` // such as 128MiB; only for largest_batch
 }
 
-// Choice is a question with options. Either Answer or Larger determines the right options.
+// Choice is a question with options. The right options are given either by Answer or by Larger.
 type Choice struct {
 	Question string            `yaml:"question,omitempty"`
 	Options  map[string]string `yaml:"options,omitempty"`
 	Answer   []string          `yaml:"answer,omitempty"` // every option in it is right
 	// Hashes replaces Answer in the files of a release, see hashOption.
 	Hashes []string `yaml:"hashes,omitempty"`
-	// Larger compares one number of several configs. The options are the configs.
+	// Larger is a number to compare between configs. The options are the configs, and the config
+	// with the largest number is right.
 	Larger *Number `yaml:"larger,omitempty"`
 }
 
@@ -90,8 +91,8 @@ type Function struct {
 	Name  string   `yaml:"name,omitempty"`
 	Cases []Case   `yaml:"cases,omitempty"`
 	Needs []string `yaml:"needs,omitempty"` // grade_ids of cells that run before, such as imports or earlier answers
-	// Reference is the Go source of a right function with the same name, absent from a release. Grading calls
-	// both with random Arguments.
+	// Reference is the Go source of a correct function with the same name. Grading calls both
+	// functions with random Arguments. A release does not contain it.
 	Reference string     `yaml:"reference,omitempty"`
 	Arguments []Argument `yaml:"arguments,omitempty"`
 }
@@ -102,7 +103,7 @@ type Case struct {
 	Out any   `yaml:"out,omitempty"`
 }
 
-// Argument describes random values of an argument.
+// Argument describes how to choose random values for an argument.
 type Argument struct {
 	Type string `yaml:"type,omitempty"` // int, float64, or slices of them
 	// Lengths contains the length of each level of slices: a number, or a letter for a random
@@ -139,8 +140,8 @@ const (
 
 var taskIDPattern = regexp.MustCompile(`^[a-z][a-z0-9-]*/[a-z0-9-]+$`)
 
-// GradeID returns the grade_id of the notebook's cell that checks the task, or that contains
-// the text of the answer.
+// GradeID returns the grade_id of the notebook cell that checks the task. For a text, it is the
+// grade_id of the cell with the answer.
 func (t *Task) GradeID() string { return strings.ReplaceAll(t.ID, "/", "-") }
 
 func (t *Task) answerID() string {

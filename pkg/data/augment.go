@@ -8,31 +8,30 @@ import (
 	"lockstep/pkg/data/internal/window"
 )
 
-// Augment configures random augmentation of training samples. It depends only on the seed, the
-// epoch and the sample's index, never on the rank or the goroutine that loads the sample. The zero
-// value disables it. A mask or field, which has values for each pixel or voxel of the image, is
-// cropped, mirrored and rotated like the image; a class index is not changed.
+// Augment configures random augmentation of training samples. It depends only on the seed, the epoch and
+// the sample's index, never on the rank or the goroutine that loads the sample. The zero value disables
+// it. Masks and fields are cropped, mirrored and rotated like their images; class indices do not change.
 type Augment struct {
 	// Flip mirrors along each spatial axis (rows, columns, a volume's depth) with probability ½.
 	Flip bool `yaml:"flip" json:"flip"`
 	// Rotate rotates a picture by a random multiple of 90° (of 180° if height and width differ),
 	// and a volume by one of the cube's 24 rotations (one of 4 if its sides differ).
 	Rotate bool `yaml:"rotate" json:"rotate"`
-	// Crop is the edge, in pixels, of the square or cube cropped at a random position. 0: none.
+	// Crop is the edge, in pixels, of a square or cube cropped at a random position. 0 disables cropping.
 	Crop int `yaml:"crop" json:"crop"`
-	// Brightness and Contrast change the values of a picture, but not of the target: v becomes
-	// (v − ½)·contrast + ½ + brightness, clamped to [0, 1]. brightness is uniform in ±Brightness
-	// and contrast in 1 ± Contrast.
+	// Brightness and Contrast change the values v of a picture to (v − ½)·contrast + ½ + brightness,
+	// clamped to [0, 1]. brightness is uniform in ±Brightness, and contrast in 1 ± Contrast. Targets
+	// do not change.
 	Brightness float64 `yaml:"brightness,omitempty" json:"brightness,omitempty"`
 	Contrast   float64 `yaml:"contrast,omitempty" json:"contrast,omitempty"` // at most 1
 
 	// The options below are for pictures only, and a GPU cannot apply them.
 
-	// RotateDegrees and Scale rotate a picture about its center by an angle that is uniform in
+	// RotateDegrees and Scale rotate a picture about its center by an angle uniform in
 	// ±RotateDegrees, and enlarge it by a factor between 1/(1+Scale) and 1+Scale whose logarithm is
-	// uniform. They follow Flip, Rotate and Crop. Images are interpolated linearly; masks take the
-	// nearest pixel. Pixels from outside the sample are black, like a convolution's padding. Their
-	// class is Ignored, or in masks without classes (see LoaderOptions.IgnoreOutside) background.
+	// uniform. They are applied after Flip, Rotate and Crop. Images are interpolated linearly; masks
+	// take the nearest pixel. Pixels from outside the sample become black. In the mask they become
+	// Ignored, or background if LoaderOptions.IgnoreOutside is false.
 	RotateDegrees float64 `yaml:"rotate_degrees,omitempty" json:"rotate_degrees,omitempty"` // at most 180
 	Scale         float64 `yaml:"scale,omitempty" json:"scale,omitempty"`                   // at most 1
 	// Gamma changes the values of a picture, after Brightness and Contrast: v becomes v^gamma.
@@ -103,7 +102,7 @@ func (a Augment) checkShapes(image, target []int) error {
 	return nil
 }
 
-// outputShape returns the shape after augmentation of a sample of the given shape.
+// outputShape returns the shape of a sample after augmentation, given its shape before.
 func (a Augment) outputShape(shape []int) []int {
 	out := slices.Clone(shape)
 	if a.Crop > 0 {

@@ -7,7 +7,8 @@ import (
 	"lockstep/pkg/data/internal/window"
 )
 
-// byteImageDataset are images and masks in memory at one byte per value. Get divides the bytes of an image by 255.
+// byteImageDataset contains images and masks in memory at one byte per value. Get divides the bytes
+// of an image by 255.
 type byteImageDataset struct {
 	names    []string
 	images   [][]uint8 // [sample][(channel·height+y)·width+x]
@@ -56,8 +57,8 @@ func (s *byteImageDataset) getWindow(_ context.Context, i int, w window.Window, 
 	return nil
 }
 
-// sizedDataset is a data set whose samples may have different sizes. ImageShape and TargetShape are
-// the first sample's, and Tiles makes samples of one size.
+// sizedDataset is a data set whose samples may have different sizes. ImageShape and TargetShape
+// return the shapes of the first sample. Tiles cuts the samples to one size.
 type sizedDataset interface {
 	Dataset
 	sampleSize(i int) (height, width int)

@@ -13,16 +13,16 @@ import (
 	"lockstep/pkg/data/internal/window"
 )
 
-// Bytes contains all samples of a loader at one byte per value, so that a GPU can keep them in its
-// memory and augment them there as the loader would.
+// Bytes contains all samples of a loader at one byte per value. A GPU can keep them in its memory
+// and augment them there with the same result as the loader.
 type Bytes struct {
 	// Image and Target contain the samples before augmentation, one after the other, in row-major order.
 	// An image value is the byte divided by 255, a target value is the byte divided by TargetDivisor.
 	Image, Target           []byte
 	ImageShape, TargetShape []int
 	TargetDivisor           float64
-	// Values contains targets that augmentation does not change (such as class indices). Target is
-	// then empty.
+	// Values contains the targets if augmentation does not change them, as with class indices.
+	// Target is then empty.
 	Values []float32
 	// Stored maps a sample's index in the data set to its number in Image and Target. Samples
 	// repeated by Repeat are stored once.
@@ -31,11 +31,11 @@ type Bytes struct {
 	Seed    int64 // seed of augmentation
 }
 
-// Size returns the memory of b in bytes.
+// Size returns the number of bytes of memory that the samples of b occupy.
 func (b Bytes) Size() int64 { return int64(len(b.Image)+len(b.Target)) + 4*int64(len(b.Values)) }
 
-// BatchIndices returns the sample indices of each batch of an epoch (from 0), in the order of
-// Epoch's iterator.
+// BatchIndices returns the sample indices of each batch of an epoch (from 0), in the order in which
+// Epoch returns the batches.
 func (l *Loader) BatchIndices(epoch int) [][]int { return l.sampler.Epoch(epoch) }
 
 // Bytes reads all samples of the loader. It returns an error if they need more than limit bytes, if

@@ -20,7 +20,7 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// A Check says what the images and masks of a folder are, and which config reads them.
+// A Check describes the images and masks of a folder, and a config that reads them.
 type Check struct {
 	Dir       string         `json:"dir"`
 	Pairs     int            `json:"pairs"`
@@ -30,18 +30,19 @@ type Check struct {
 	Max       int            `json:"max"`
 	Mean      float64        `json:"mean"` // of all values of the images, as they are in the files
 	Deviation float64        `json:"deviation"`
-	// Levels are the values of the masks (of a palette: the indices), in ascending order.
+	// Levels contains the values of the masks in ascending order. For masks with a palette, these
+	// are the palette's indices.
 	Levels []LevelShare `json:"levels"`
 	// EmptyMasks are the masks that have only one value.
 	EmptyMasks []string `json:"empty_masks"`
-	// EqualFiles lists images with the same bytes, of which one may be held out and another used
-	// for training.
+	// EqualFiles lists groups of images with the same bytes. One of a group may be held out for
+	// tests while another is used for training.
 	EqualFiles [][]string `json:"equal_files"`
 	Notes      []string   `json:"notes"`  // what a user should know or mend
 	Config     []string   `json:"config"` // lines of a config that reads the folder
 }
 
-// LevelShare is a value of masks.
+// LevelShare counts the pixels of all masks that have one value.
 type LevelShare struct {
 	Value  int     `json:"value"`
 	Pixels int     `json:"pixels"`
@@ -49,8 +50,8 @@ type LevelShare struct {
 	Masks  int     `json:"masks"` // number of masks that have it
 }
 
-// CheckPairs reads the images and masks in dir, as OpenPairs does. survey.FindPairs describes
-// suffix, which CheckPairs finds itself if images and masks are in two folders.
+// CheckPairs reads the images and masks in dir, as OpenPairs does. suffix ends the names of masks;
+// see survey.FindPairs. CheckPairs detects the suffix itself if images and masks are in two folders.
 func CheckPairs(ctx context.Context, dir, suffix string) (*Check, error) {
 	list, err := survey.FindPairs(dir, suffix)
 	if e := (&survey.SuffixError{}); errors.As(err, &e) {
@@ -74,7 +75,7 @@ func CheckPairs(ctx context.Context, dir, suffix string) (*Check, error) {
 	return k, nil
 }
 
-// addImages sets the facts of the images.
+// addImages sets the fields of k that describe the images.
 func (k *Check) addImages(images []survey.Facts) {
 	values, sum, squares := 0.0, 0.0, 0.0
 	for _, f := range images {
@@ -146,7 +147,6 @@ func (k *Check) addEqualFiles(ctx context.Context, list []survey.Pair) error {
 	return nil
 }
 
-// proposeConfig sets Config and Notes.
 func (k *Check) proposeConfig(list []survey.Pair, s survey.Survey, suffix string) {
 	c := Config{Kind: KindPairs, Path: k.Dir, MaskSuffix: suffix, TestImages: max(1, k.Pairs/5)}
 	lines := []string{"data:", "  kind: pairs", "  path: " + k.Dir, fmt.Sprintf("  test_images: %d", c.TestImages)}
@@ -197,8 +197,8 @@ func (k *Check) proposeConfig(list []survey.Pair, s survey.Survey, suffix string
 	k.Config = lines
 }
 
-// proposeClasses returns a Config.MaskValues for masks with classes, or nil if masks are a
-// background and a foreground by brightness.
+// proposeClasses proposes a Config.MaskValues. It returns nil if the masks have only a dark and a
+// bright value, for background and foreground, or too many values for classes.
 func (k *Check) proposeClasses(masks []survey.Facts) map[int]string {
 	levels := reading.AllLevels(masks)
 	palette := slices.ContainsFunc(masks, func(f survey.Facts) bool { return f.Palette && f.Vivid })
@@ -210,7 +210,7 @@ func (k *Check) proposeClasses(masks []survey.Facts) map[int]string {
 	return reading.ProposeValues(levels)
 }
 
-// String returns a table, the notes and the config.
+// String formats the check as a table, followed by the notes and the config.
 func (k *Check) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

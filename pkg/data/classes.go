@@ -13,8 +13,9 @@ import (
 
 // ClassOptions configures the reading of pictures for classification.
 type ClassOptions struct {
-	// Resize is the edge, in pixels, to which every picture is scaled by bilinear interpolation,
-	// without keeping its aspect ratio. 0: pictures are not scaled and must have equal sizes.
+	// Resize is the edge, in pixels, of the square to which every picture is scaled by bilinear
+	// interpolation, without keeping its aspect ratio. If it is 0, pictures are not scaled and must
+	// have equal sizes.
 	Resize int `yaml:"resize" json:"resize"`
 }
 
@@ -42,8 +43,8 @@ type pictureSource interface {
 	picture(ctx context.Context, i int) (image.Image, error)
 }
 
-// planarSource keeps pictures in memory as bytes. planes returns the red plane of picture i, then
-// the green and the blue one.
+// planarSource keeps pictures in memory as bytes. planes returns the red, green and blue planes of
+// picture i, one after the other.
 type planarSource interface{ planes(i int) []uint8 }
 
 func newClasses(source pictureSource, names []string, labels []int32, height, width int, o ClassOptions) *Classes {
@@ -66,14 +67,14 @@ func (c *Classes) ClassNames() []string { return c.names }
 // Class returns the class index of sample i.
 func (c *Classes) Class(i int) int { return int(c.labels[i]) }
 
-// ImageShape returns [3,H,W].
+// ImageShape returns the shape [3,H,W] of every picture.
 func (c *Classes) ImageShape() []int { return []int{3, c.size[0], c.size[1]} }
 
 // TargetShape returns [1]: a target is the index of a class.
 func (c *Classes) TargetShape() []int { return []int{1} }
 
-// SampleName returns the path of picture i, and its index in the file if that contains several.
-// Generated pictures are named by seed and index.
+// SampleName returns the path of picture i. If the file contains several pictures, it adds the index
+// in the file. Generated pictures are named by seed and index.
 func (c *Classes) SampleName(i int) string { return c.source.name(i) }
 
 // Get copies picture i to image and its class index to target.
@@ -117,15 +118,15 @@ type CIFAROptions struct {
 }
 
 // OpenCIFAR10 reads the training batches or the test batch of CIFAR-10 into memory (3 kB per
-// picture), in the binary or the Python version; the latter's pickles are parsed without running
-// code. dir is the unpacked folder or its parent, which contains cifar-10-batches-bin or
-// cifar-10-batches-py. There may be fewer than five training batches, and fewer than the original
-// 10,000 pictures per batch, but the same number in each.
+// picture). dir is the folder cifar-10-batches-bin (binary version) or cifar-10-batches-py (Python
+// version), or its parent. Pickles of the Python version are parsed without running code. There may
+// be fewer than five training batches, and fewer than the original 10,000 pictures per batch, but
+// all batches must have the same number.
 func OpenCIFAR10(ctx context.Context, dir string, o CIFAROptions) (*Classes, error) {
 	return openCIFAR10(ctx, dir, o, false)
 }
 
-// openCIFAR10 implements OpenCIFAR10. With outline, it reads only the first batch.
+// openCIFAR10 implements OpenCIFAR10. If outline is true, it reads only the first batch.
 func openCIFAR10(ctx context.Context, dir string, o CIFAROptions, outline bool) (_ *Classes, err error) {
 	defer addOperation(&err, "open CIFAR-10")
 	if err := o.Validate(); err != nil {

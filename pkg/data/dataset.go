@@ -56,14 +56,14 @@ type Dataset interface {
 	SampleName(i int) string
 }
 
-// addOperation begins *err with the operation that failed, if *err is not nil.
+// addOperation prefixes *err with the operation that failed, unless *err is nil.
 func addOperation(err *error, operation string) {
 	if *err != nil {
 		*err = fmt.Errorf("%s: %w", operation, *err)
 	}
 }
 
-// asDataset returns v as a Dataset, which is nil, not an interface with a nil pointer, after an error.
+// asDataset converts v to a Dataset. After an error it returns a nil interface, not one with a nil pointer.
 func asDataset[T Dataset](v T, err error) (Dataset, error) {
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func asDataset[T Dataset](v T, err error) (Dataset, error) {
 	return v, nil
 }
 
-// NewBuffers returns buffers for Get and one sample of ds.
+// NewBuffers allocates the two buffers that ds.Get fills with one sample.
 func NewBuffers(ds Dataset) (image, target []float32) {
 	return make([]float32, window.Count(ds.ImageShape())), make([]float32, window.Count(ds.TargetShape()))
 }
@@ -88,7 +88,7 @@ type sampleReader interface {
 	getSample(ctx context.Context, i int, image, target []float32) error
 }
 
-// readSample copies sample i of ds. It can be canceled only if ds is a sampleReader.
+// readSample copies sample i of ds to image and target. Only a sampleReader can be canceled.
 func readSample(ctx context.Context, ds Dataset, i int, image, target []float32) error {
 	if d, ok := ds.(sampleReader); ok {
 		return d.getSample(ctx, i, image, target)
@@ -96,7 +96,8 @@ func readSample(ctx context.Context, ds Dataset, i int, image, target []float32)
 	return ds.Get(i, image, target)
 }
 
-// readWindow copies window w of sample i. It reads the complete sample if ds is no windowReader.
+// readWindow copies window w of sample i to image and target. If ds is not a windowReader, it reads
+// the complete sample.
 func readWindow(ctx context.Context, ds Dataset, i int, w window.Window, image, target []float32) error {
 	if d, ok := ds.(windowReader); ok {
 		return d.getWindow(ctx, i, w, image, target)

@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/data/internal/window"
 )
 
-// fillBatch loads the samples with the given indices into b, or copies a cached batch.
+// fillBatch loads the samples with the given indices into b, or copies the batch from the cache.
 func (l *Loader) fillBatch(ctx context.Context, b *batchBuffer, epoch int, indices []int) error {
 	if l.p.cache == cacheBatches || l.c.Kind == LoaderSynthetic {
 		// The first sample identifies a batch, because only the batches of epoch 0 are cached.
@@ -50,7 +50,7 @@ func (l *Loader) fillUncachedBatch(ctx context.Context, b *batchBuffer, epoch in
 	return errors.Join(errs...)
 }
 
-// fillSample loads sample i into position k of batch b, or copies the cached augmented sample.
+// fillSample loads sample i, or copies it from the cache of augmented samples, to position k of batch b.
 func (l *Loader) fillSample(ctx context.Context, b *batchBuffer, s *sampleScratch, epoch, k, i int) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -112,7 +112,8 @@ func (l *Loader) loadSample(ctx context.Context, s *sampleScratch, epoch, i int,
 	return nil
 }
 
-// loaderCache caches augmented samples or batches for a stage "cache" after "map" or "batch".
+// loaderCache caches augmented samples, or whole batches, for a stage "cache" after "map" or
+// "batch". The key is the sample's index, or the index of the batch's first sample.
 type loaderCache struct {
 	mu      sync.Mutex
 	entries map[int]cachedValues
@@ -120,8 +121,8 @@ type loaderCache struct {
 
 type cachedValues struct{ image, target []float32 }
 
-// getOrLoad copies the values of key from the cache to image and target. If the cache lacks them, load
-// must write image and target, which are then cached.
+// getOrLoad copies the cached values of key to image and target. If key is not cached, it calls
+// load, which must fill image and target, and caches them.
 func (s *loaderCache) getOrLoad(key int, image, target []float32, load func() error) error {
 	s.mu.Lock()
 	v, ok := s.entries[key]

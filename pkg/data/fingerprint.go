@@ -18,9 +18,9 @@ import (
 	"lockstep/pkg/data/internal/window"
 )
 
-// Fingerprint identifies the content of training and test data. Fingerprints are equal if the
-// samples are made from files of the same names and contents by the same settings, wherever the
-// files are, or by a generator with the same settings.
+// Fingerprint identifies the content of training and test data. Two fingerprints are equal if the
+// samples come from files with the same names and contents, in any folder, or from the same
+// generator, and the settings are the same.
 type Fingerprint struct {
 	// Hash is a version, a colon, and a SHA-256 in hexadecimal form, as in "v1:9f86…". The version
 	// is "v1-sampled" if the hash covers only a part of the contents.
@@ -37,7 +37,7 @@ const (
 	fingerprintVersionSampled = "v1-sampled:"
 )
 
-// formatFingerprintHash returns a Fingerprint.Hash with the digest of h.
+// formatFingerprintHash returns a Fingerprint.Hash: the version, and the digest of h.
 func formatFingerprintHash(h hash.Hash, sampled bool) string {
 	version := fingerprintVersion
 	if sampled {
@@ -46,16 +46,16 @@ func formatFingerprintHash(h hash.Hash, sampled bool) string {
 	return version + hex.EncodeToString(h.Sum(nil))
 }
 
-// IsSampled reports whether the fingerprint covers only a part of large contents: a change of some
-// bytes may leave it equal.
+// IsSampled reports whether the fingerprint covers only part of large contents, so that it may miss
+// a change of some bytes.
 func (f Fingerprint) IsSampled() bool { return strings.HasPrefix(f.Hash, fingerprintVersionSampled) }
 
 // Fingerprint returns the fingerprint of o, which was opened with the config c, or with the config of a
 // staged copy of c's files. It ignores later changes of o.Train and o.Test; FingerprintSamples does not.
 //
-// It hashes all bytes of the files that the samples are made from. Of more than 2 GiB together, it
-// hashes names, sizes and 256 MiB of contents. It keeps the result in the user's cache folder, by
-// the sizes and times of the files, so that unchanged files are not read again.
+// It hashes all bytes of the files that contain the samples. If they are larger than 2 GiB together,
+// it hashes their names and sizes and 256 MiB of their contents. It caches the result in the user's
+// cache folder, and reads the files again only if their sizes or times have changed.
 //
 // If ctx is canceled, Fingerprint returns the cause.
 func (o OpenedData) Fingerprint(ctx context.Context, c Config) (Fingerprint, error) {
@@ -86,8 +86,8 @@ func (o OpenedData) fingerprint(ctx context.Context, c Config, hasher filehash.H
 	return Fingerprint{Hash: formatFingerprintHash(h, sum.Sampled), Names: sum.Names, Files: len(files), Bytes: sum.Bytes}, nil
 }
 
-// ChangedSince returns the paths of the files of o that were written or renamed after t, or nil if
-// all were, as after copying. o and c are as for Fingerprint.
+// ChangedSince returns the paths of the data files that were written or renamed after t. It returns
+// nil if all of them were, because then they were probably copied. o and c are as for Fingerprint.
 func (o OpenedData) ChangedSince(c Config, t time.Time) []string {
 	files := o.filesToHash(c)
 	changed := filehash.ChangedSince(files, t)
@@ -97,13 +97,13 @@ func (o OpenedData) ChangedSince(c Config, t time.Time) []string {
 	return changed
 }
 
-// filesToHash returns the files of o for hashing. o and c are as for Fingerprint.
+// filesToHash returns the files with the training and test data. o and c are as for Fingerprint.
 func (o OpenedData) filesToHash(c Config) []filehash.File {
 	return append(toHashFiles("train", c.Path, o.trainFiles), toHashFiles("test", c.testPath(), o.testFiles)...)
 }
 
-// sampleSettings returns the settings of c, with defaults, that determine the samples of o before
-// augmentation, except paths and settings that do not apply to c.Kind, and the names of o's classes.
+// sampleSettings returns the settings of c that determine the samples of o before augmentation, including
+// defaults, and the names of o's classes. It omits paths, and settings that do not apply to c.Kind.
 func (o OpenedData) sampleSettings(c Config) map[string]any {
 	s := map[string]any{"kind": c.Kind, "class_names": o.ClassNames}
 	switch c.Kind {
@@ -155,7 +155,7 @@ type dataFile struct {
 	path string // relative to the path of the data set, or absolute
 }
 
-// filesToHash returns the files of the data set at root for hashing. part is "train" or "test".
+// toHashFiles converts the files of the data set at root for hashing. part is "train" or "test".
 func toHashFiles(part, root string, files []dataFile) []filehash.File {
 	var all []filehash.File
 	for _, f := range files {
@@ -170,8 +170,8 @@ func toHashFiles(part, root string, files []dataFile) []filehash.File {
 	return all
 }
 
-// listFiles returns the files of ds, which was opened from root, in the order of the samples, or
-// nil for generated data.
+// listFiles returns the files that contain the samples of ds, in the order of the samples. root is
+// the path from which ds was opened. For generated data it returns nil.
 func listFiles(ds Dataset, root string) ([]dataFile, error) {
 	var paths []string
 	byBase := false // whether the name of a file is without its folder
@@ -205,7 +205,8 @@ func listFiles(ds Dataset, root string) ([]dataFile, error) {
 	return files, nil
 }
 
-// listFiles returns the files of the pictures, whose classes are labels, with class names.
+// listFiles returns the pictures' files, and appends to each name the name of the picture's class.
+// labels contains the class index of each picture.
 func (s *pictureFiles) listFiles(names []string, labels []int32) []dataFile {
 	files := make([]dataFile, len(s.paths))
 	for i, path := range s.paths {
@@ -218,8 +219,8 @@ func (s *pictureFiles) listFiles(names []string, labels []int32) []dataFile {
 	return files
 }
 
-// relativeOrBase returns the absolute path relative to the folder root, or its last element if it
-// is not below root.
+// relativeOrBase returns path, which is absolute, relative to root. If path is not below root, it
+// returns the last element of path.
 func relativeOrBase(root, path string) string {
 	if folder, err := filepath.Abs(root); err == nil {
 		if rel, err := filepath.Rel(folder, path); err == nil && filepath.IsLocal(rel) {
@@ -229,8 +230,8 @@ func relativeOrBase(root, path string) string {
 	return filepath.Base(path)
 }
 
-// maxFingerprintBytes is how much of the values FingerprintSamples reads. It is smaller than the
-// limit for files, because the values are read again for each run.
+// maxFingerprintBytes limits the bytes that FingerprintSamples hashes. It is smaller than the limit
+// for files, because the samples are read again in each run.
 const maxFingerprintBytes = 256 << 20
 
 // FingerprintSamples returns the fingerprint of the samples of sets, such as data that a program

@@ -62,10 +62,10 @@ func openFolders(ctx context.Context, dir string, o ClassOptions) (_ *Classes, e
 
 const classLayout = "one subfolder per class with " + picture.FormatNames + " files"
 
-// OpenImageNet opens the pictures that dir/train_data.pkl lists, a pickled dict from the path of
-// each picture (relative to dir) to its class: a number from 0, or a name; names are numbered in
-// sorted order. The pickle is parsed without running code. Get reads a picture from its file each
-// time; InMemory keeps pictures in memory.
+// OpenImageNet opens the pictures listed in dir/train_data.pkl, a pickled dict. Its keys are the
+// paths of the pictures, relative to dir. Its values are the classes: either numbers from 0, or
+// names, which are numbered in sorted order. The pickle is parsed without running code. Get reads a
+// picture from its file each time; InMemory keeps pictures in memory.
 func OpenImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, error) {
 	return openImageNet(ctx, dir, o)
 }
@@ -131,7 +131,7 @@ func (s *pictureFiles) picture(ctx context.Context, i int) (image.Image, error) 
 	return m, nil
 }
 
-// newDataset returns the data set of these files. It reads the first picture to determine the size of all.
+// newDataset returns a data set of these files. The first picture determines the size of all.
 func (s *pictureFiles) newDataset(ctx context.Context, names []string, labels []int32, o ClassOptions) (*Classes, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

@@ -52,7 +52,7 @@ func Cells(ctx context.Context, c CellsOptions) (Dataset, error) {
 	return openCells(ctx, c, false)
 }
 
-// openCells implements Cells. With outline, it draws nothing.
+// openCells implements Cells. If outline is true, it draws no images.
 func openCells(ctx context.Context, c CellsOptions, outline bool) (Dataset, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -81,8 +81,8 @@ func openCells(ctx context.Context, c CellsOptions, outline bool) (Dataset, erro
 	return s, nil
 }
 
-// forEachInParallel calls f for 0 to n−1 on as many goroutines as there are processors, until a call
-// fails or ctx is canceled, and returns the error.
+// forEachInParallel calls f(0) to f(n−1) on as many goroutines as there are processors. It stops at
+// the first error, or if ctx is canceled, and returns the error.
 func forEachInParallel(ctx context.Context, n int, f func(i int) error) error {
 	g, running := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
@@ -118,9 +118,9 @@ func WriteCells(ctx context.Context, dir string, c CellsOptions) error {
 type CellClassesOptions struct {
 	Count int      // images
 	Sizes [][2]int // height and width in pixels; image i has size i mod len(Sizes)
-	// Classes is the number of levels in the masks, 2 to 4: background (0), cell (1), nucleus (2),
-	// bacterium (3). With fewer, nuclei are part of the cells, and bacteria of the background. 0:
-	// 2, in black and white.
+	// Classes is the number of classes in the masks, 2 to 4, in this order: background (0), cell
+	// (1), nucleus (2), bacterium (3). If it is less than 3, nuclei count as cell; if less than 4,
+	// bacteria count as background. 0 means 2 classes, as black and white.
 	Classes int
 	RGB     bool // in color; false: in gray
 	Seed    int64
@@ -142,8 +142,8 @@ func (c CellClassesOptions) Validate() error {
 	return nil
 }
 
-// MaskValues returns the names of the masks' levels for Config.MaskValues, or nil if the masks are
-// black and white.
+// MaskValues returns the class names of the masks' values, for Config.MaskValues. It returns nil if
+// the masks are black and white.
 func (c CellClassesOptions) MaskValues() map[int]string {
 	if c.Classes == 0 {
 		return nil
@@ -232,7 +232,7 @@ func Shapes(ctx context.Context, c ShapesOptions) (*Classes, error) {
 	return openShapes(ctx, c, false)
 }
 
-// openShapes implements Shapes. With outline, it draws nothing.
+// openShapes implements Shapes. If outline is true, it draws no pictures.
 func openShapes(ctx context.Context, c ShapesOptions, outline bool) (*Classes, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -271,7 +271,7 @@ func (s *generatedShapes) picture(_ context.Context, i int) (image.Image, error)
 	return picture.Interleave(s.images[i], s.edge, s.edge), nil
 }
 
-// FieldsOptions configures generated pairs of fields.
+// FieldsOptions configures the boxes that Fields generates.
 type FieldsOptions struct {
 	Count int   `yaml:"count" json:"count"` // number of boxes
 	Edge  int   `yaml:"edge" json:"edge"`   // edge of a box, in cells
@@ -302,7 +302,7 @@ func Fields(ctx context.Context, c FieldsOptions) (Dataset, error) {
 	return openFields(ctx, c, false)
 }
 
-// openFields implements Fields. With outline, it generates nothing.
+// openFields implements Fields. If outline is true, it computes no fields.
 func openFields(ctx context.Context, c FieldsOptions, outline bool) (Dataset, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err

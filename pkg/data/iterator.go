@@ -46,7 +46,7 @@ type preparedBatch struct {
 	err  error
 }
 
-// startGoroutines allocates the buffers, too. The caller holds the loader's lock.
+// startGoroutines allocates the buffers and starts the goroutines. The caller must hold the loader's lock.
 func (it *Iterator) startGoroutines() {
 	workers := min(it.loader.goroutinesPerIterator(), len(it.batches))
 	// One buffer is used by the caller of Next while the others are filled.

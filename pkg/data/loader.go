@@ -42,12 +42,12 @@ type LoaderOptions struct {
 	Order   []string `yaml:"order,omitempty" json:"order,omitempty"`
 	Augment Augment  `yaml:"augment" json:"augment"`
 	Seed    int64    `yaml:"seed" json:"seed"` // seed of augmentation
-	// IgnoreOutside gives pixels from outside a rotated or scaled sample the target Ignored, for
-	// networks with several classes; false: 0, which is background.
+	// IgnoreOutside sets the target of pixels from outside a rotated or scaled sample to Ignored,
+	// for networks with several classes. If it is false, the target is 0, which is background.
 	IgnoreOutside bool `yaml:"ignore_outside,omitempty" json:"ignore_outside,omitempty"`
 }
 
-// outsideTarget is the target of pixels from outside a rotated or scaled sample.
+// outsideTarget returns the target of pixels from outside a rotated or scaled sample.
 func (c LoaderOptions) outsideTarget() float32 {
 	if c.IgnoreOutside {
 		return Ignored
@@ -83,8 +83,8 @@ type Batch struct {
 // ValidCount returns the number of samples before the padding at the end of the batch.
 func (b Batch) ValidCount() int { return len(b.Indices) - b.Padding }
 
-// batchSampler determines the sample indices of one rank's batches: *Sampler for training,
-// *evaluationShard for evaluation.
+// batchSampler determines the sample indices of one rank's batches. It is a *Sampler for training,
+// and an *evaluationShard for evaluation.
 type batchSampler interface {
 	Steps() int               // batches per epoch
 	Epoch(e int) [][]int      // sample indices of each batch
@@ -108,8 +108,8 @@ type Loader struct {
 	spare  []*batchBuffer
 }
 
-// NewLoader returns a loader of training batches. A c.Order overrides the sampler's options
-// ShuffleBatches and ShardFirst, and without the stage shuffle disables Shuffle.
+// NewLoader returns a loader of training batches. If c.Order is not empty, it overrides the
+// sampler's options ShuffleBatches and ShardFirst, and Shuffle if the order has no stage shuffle.
 func NewLoader(ds Dataset, sampler *Sampler, c LoaderOptions) (*Loader, error) {
 	sc := sampler.Config()
 	if sc.Samples != ds.Len() {
@@ -182,8 +182,8 @@ func (l *Loader) TargetShape() []int {
 // Epoch starts to load epoch e (from 0). The caller must close the iterator or read it to its end.
 func (l *Loader) Epoch(ctx context.Context, e int) *Iterator { return l.EpochFrom(ctx, e, 0) }
 
-// EpochFrom is like Epoch, but skips the first step batches (0 to Steps()). The others are the same
-// as in the complete epoch, so a checkpoint needs only the epoch and the step to resume.
+// EpochFrom is like Epoch, but skips the given number of steps (0 to Steps()). The remaining batches
+// equal those of the complete epoch, so a checkpoint needs only the epoch and the step to resume.
 func (l *Loader) EpochFrom(ctx context.Context, e, step int) *Iterator {
 	ctx, cancel := context.WithCancel(ctx)
 	batches := l.sampler.Epoch(e)
@@ -252,8 +252,8 @@ func (l *Loader) acquireBuffer() *batchBuffer {
 	return b
 }
 
-// goroutinesPerIterator returns how many goroutines of an iterator prepare a batch each. If it is
-// 0, Next loads the batches.
+// goroutinesPerIterator returns the number of goroutines of an iterator that prepare batches, each a
+// different one. If it is 0, Next loads the batches.
 func (l *Loader) goroutinesPerIterator() int {
 	switch {
 	case l.p.bySample && l.c.Prefetch > 0 && l.c.Workers > 0:

@@ -10,11 +10,12 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// Ignored is the value of a target's pixel that counts neither in the loss nor in the scores: one
-// that the mask ignores, one outside a rotated image, and in evaluation one that another tile counts.
+// Ignored is the target of a pixel that counts neither in the loss nor in the scores: a pixel that
+// the mask ignores, a pixel from outside a rotated image, or in evaluation a pixel that already
+// counts in another tile.
 const Ignored = 255
 
-// Names in Config.MaskValues that have a meaning.
+// Class names with a special meaning in Config.MaskValues.
 const (
 	ClassBackground = "background" // class 0
 	ClassIgnore     = "ignore"     // no class: the pixels are ignored
@@ -23,7 +24,7 @@ const (
 // MaskValues maps the values of masks to the names of their classes; see Config.MaskValues.
 type MaskValues map[int]string
 
-// UnmarshalYAML replaces all values, so that none of a base config's remain.
+// UnmarshalYAML replaces all values, so that no value of a base config remains.
 func (m *MaskValues) UnmarshalYAML(n *yaml.Node) error {
 	var values map[int]string
 	if err := n.Decode(&values); err != nil {
@@ -43,12 +44,13 @@ func (c Config) rules() reading.Rules {
 // returns nil if MaskValues is empty.
 func (c Config) MaskClasses() []string { return c.rules().MaskClasses() }
 
-// MaskLevels returns each class's value in masks of c, by class index; without classes, the
-// background's and the foreground's. Of several values with one name, it is the smallest.
+// MaskLevels returns the mask value of each class, by class index. If several values have the class's
+// name, it returns the smallest. Without MaskValues, it returns the values of background and foreground.
 func (c Config) MaskLevels() []uint8 { return c.rules().MaskLevels() }
 
-// NetworkClasses returns a network's number of logits per pixel for masks with classes. It is 0 if there
-// are no classes, or two and nothing is ignored: the network then has one logit, the foreground's.
+// NetworkClasses returns the number of logits per pixel that a network needs for masks with classes.
+// It returns 0 if a single logit, for the foreground, suffices: without classes, or with two classes
+// and no ignored pixels.
 func (c Config) NetworkClasses() int {
 	n := len(c.MaskClasses())
 	if n == 2 && !c.rules().IgnoresPixels() {
@@ -94,8 +96,8 @@ func (c Config) validatePairs() error {
 	return c.rules().ValidateMaskValues()
 }
 
-// checkHeldOutClasses returns an error if a class is in a held-out mask but in none for training. train
-// and heldOut are indices of samples.
+// checkHeldOutClasses returns an error if a class occurs in a held-out mask but in no training mask.
+// train and heldOut contain sample indices.
 func (p *Pairs) checkHeldOutClasses(train, heldOut []int) error {
 	if p.occurs == nil {
 		return nil

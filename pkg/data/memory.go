@@ -10,10 +10,11 @@ import (
 	"lockstep/pkg/data/internal/window"
 )
 
-// InMemory returns ds with each sample kept in memory after it was first read: at one byte per
-// value if all values of the sample are integers divided by 255 (as in 8-bit pictures), otherwise
-// at four bytes. If ds selects, cuts or repeats samples of another data set (Subset, Tiles, Crops,
-// Repeat), that data set's samples are kept, once each. A data set in memory is returned unchanged.
+// InMemory returns a data set that keeps each sample of ds in memory after it was first read. A
+// sample takes one byte per value if all its values are integers divided by 255 (as in 8-bit
+// pictures), otherwise four. If ds selects, cuts or repeats samples of another data set (Subset,
+// Tiles, Crops, Repeat), the samples of that data set are kept, once each. A data set that is
+// already in memory is returned unchanged.
 func InMemory(ds Dataset) Dataset {
 	switch d := ds.(type) {
 	case *subsetDataset:
@@ -46,8 +47,8 @@ type memoryDataset struct {
 	wideErr       error     // set if samples of 4 bytes per value do not fit into memory
 }
 
-// checkFitsInMemory returns an error if ds was made by InMemory and n of its samples do not fit
-// into memory at one byte, the minimum, per value of an image.
+// checkFitsInMemory returns an error if ds was made by InMemory and n of its samples do not fit into
+// memory. It assumes one byte per value of an image, which is the minimum.
 func checkFitsInMemory(ds Dataset, n int) error {
 	switch d := ds.(type) {
 	case *subsetDataset:
@@ -160,7 +161,7 @@ func (s *memoryDataset) getWindow(ctx context.Context, i int, w window.Window, i
 	return nil
 }
 
-// copyWindowBytes is window.Copy for bytes (value times 255).
+// copyWindowBytes is like window.Copy, but src contains each value times 255 as a byte.
 func copyWindowBytes(dst []float32, src []uint8, shape []int, w window.Window) {
 	size, _ := window.SpatialSize(shape)
 	for c := range shape[0] {

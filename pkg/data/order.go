@@ -18,7 +18,8 @@ const (
 	StagePrefetch = "prefetch" // prepares batches in advance
 )
 
-// DefaultOrder returns the stages if LoaderOptions.Order is empty, without the stage cache.
+// DefaultOrder returns the order of the stages if LoaderOptions.Order is empty. It does not contain
+// the stage cache.
 func DefaultOrder() []string {
 	return []string{StageShuffle, StageShard, StageBatch, StageMap, StagePrefetch}
 }
@@ -40,7 +41,7 @@ const (
 	cacheBatches = "batches" // batches of epoch 0
 )
 
-// parseOrder parses and validates an order of stages; none means DefaultOrder.
+// parseOrder parses and validates an order of stages. If order is empty, it parses DefaultOrder.
 func parseOrder(order []string) (pipeline, error) {
 	if len(order) == 0 {
 		order = DefaultOrder()

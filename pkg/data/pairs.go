@@ -34,8 +34,8 @@ func (p *Pairs) Dir() string { return p.dir }
 // were rounded to black or white. It is 0 if the masks have classes.
 func (p *Pairs) GreyMaskPixels() int { return p.grey }
 
-// ForegroundFraction returns the fraction of mask pixels that are not background, from 0 to 1,
-// without ignored pixels.
+// ForegroundFraction returns the fraction of mask pixels, from 0 to 1, that are not background.
+// Ignored pixels do not count.
 func (p *Pairs) ForegroundFraction() float64 {
 	all := p.countMaskPixels()
 	return float64(all-p.counts[0]) / float64(max(1, all))
@@ -49,8 +49,8 @@ func (p *Pairs) countMaskPixels() int {
 	return n
 }
 
-// CheckMasks returns an error if nothing can be learned because no pixel of the masks, or every
-// pixel, is background.
+// CheckMasks returns an error if either all or none of the masks' pixels are background, because
+// then nothing can be learned.
 func (p *Pairs) CheckMasks() error {
 	const advice = "draw the foreground in white (255) and the background in black (0), or set data.foreground to black if it is the other way round; if the masks have class numbers (0, 1, …), name them in data.mask_values, such as {0: background, 1: cell}"
 	classes := p.config.MaskClasses()
@@ -126,7 +126,7 @@ func OpenPairs(ctx context.Context, dir string, c Config) (*Pairs, error) {
 	return openPairs(ctx, dir, c, false)
 }
 
-// openPairs implements OpenPairs. With outline, it reads only headers.
+// openPairs implements OpenPairs. If outline is true, it reads only the headers of the files.
 func openPairs(ctx context.Context, dir string, c Config, outline bool) (_ *Pairs, err error) {
 	defer addOperation(&err, "open pairs")
 	list, err := survey.FindPairs(dir, c.MaskSuffix)
@@ -178,7 +178,8 @@ func openPairs(ctx context.Context, dir string, c Config, outline bool) (_ *Pair
 	return p, nil
 }
 
-// setSizes sets the sizes of p from s. It returns an error if they do not fit together, or into memory.
+// setSizes sets the sizes of p from the facts in s. It returns an error if the sizes are
+// inconsistent, or if the images do not fit into memory.
 func (p *Pairs) setSizes(list []survey.Pair, s survey.Survey) error {
 	bytes := 0.0
 	for i, img := range s.Images {
@@ -215,7 +216,8 @@ func smallestSide(images []survey.Facts) int {
 	return side
 }
 
-// readFiles reads the files by the rules of ReadingValues, and replaces the headers in s by all facts.
+// readFiles reads the files by the rules of ReadingValues, and replaces s, which was made from
+// headers, by the complete facts.
 func (p *Pairs) readFiles(ctx context.Context, list []survey.Pair, s *survey.Survey) error {
 	c := p.config
 	if len(c.MaskValues) > 0 {
@@ -247,7 +249,7 @@ func (p *Pairs) readFiles(ctx context.Context, list []survey.Pair, s *survey.Sur
 	return nil
 }
 
-// addMask stores the classes of mask i and counts them.
+// addMask stores the class indices of mask i, and counts the pixels of each class.
 func (p *Pairs) addMask(i int, classes []uint8) {
 	p.masks[i] = classes
 	var counts [256]int

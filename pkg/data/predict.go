@@ -22,11 +22,12 @@ func ReadPicture(ctx context.Context, path string) (image.Image, error) {
 	return picture.Decode(ctx, text)
 }
 
-// ErrColors is the error that NetworkInput wraps if a picture has colors that the network does not read.
+// ErrColors is wrapped by the error of NetworkInput if a picture has colors but the network reads
+// gray images.
 var ErrColors = errors.New("the image has colors, but the network was trained on gray images")
 
-// NetworkInput converts a picture, as Open does for the images of c, to the values and the shape
-// [C,H,W] of a network's input. It returns an error if c has no pictures.
+// NetworkInput converts a picture to a network's input in the same way as Open converts the images
+// of c. The values have the shape [C,H,W]. It returns an error if c has no pictures.
 func (c Config) NetworkInput(ctx context.Context, m image.Image) (values []float32, shape []int, err error) {
 	size := m.Bounds().Size()
 	if size.X < 1 || size.Y < 1 {
@@ -77,8 +78,9 @@ func (c Config) NetworkInput(ctx context.Context, m image.Image) (values []float
 	return scale.ToUnits(c.rules().ImageBytes(r)[:n]), []int{channels, r.Height, r.Width}, nil
 }
 
-// ReadMask reads the mask at path, as Open does for the masks of c. The values, row by row, are
-// class indices or Ignored; without classes, 1 for the foreground and 0 for the background.
+// ReadMask reads the mask at path in the same way as Open reads the masks of c. values contains a
+// class index or Ignored for each pixel, row by row. Without classes, it contains 1 for the
+// foreground and 0 for the background.
 func (c Config) ReadMask(ctx context.Context, path string) (values []float32, height, width int, err error) {
 	m, err := ReadPicture(ctx, path)
 	if err != nil {

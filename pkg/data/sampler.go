@@ -16,9 +16,9 @@ type SamplerOptions struct {
 	Seed           int64 `yaml:"seed" json:"seed"`
 	Shuffle        bool  `yaml:"shuffle" json:"shuffle"`     // permute the samples, differently in each epoch; false: ascending order
 	DropLast       bool  `yaml:"drop_last" json:"drop_last"` // omit an incomplete last global batch instead of padding it
-	// ShardFirst assigns the samples Rank, Rank+World, Rank+2·World, … to each rank for all epochs,
-	// and each rank shuffles its own. The batches of N workers then differ from those of one worker
-	// with an N times larger batch. false: all samples are permuted, then distributed.
+	// ShardFirst assigns the samples Rank, Rank+World, Rank+2·World, … to each rank for all epochs. Each
+	// rank then shuffles its own samples, so that the batches of N workers differ from those of one worker
+	// with an N times larger batch. If it is false, all samples are permuted first and then distributed.
 	ShardFirst bool `yaml:"shard_first,omitempty" json:"shard_first,omitempty"`
 	// ShuffleBatches uses the same batches in all epochs and shuffles only their order.
 	ShuffleBatches bool `yaml:"shuffle_batches,omitempty" json:"shuffle_batches,omitempty"`
@@ -81,7 +81,8 @@ func (s *Sampler) Steps() int { return s.steps }
 // Padding returns how many samples, over all ranks, are repeated in an epoch to fill the last global batch.
 func (s *Sampler) Padding() int { return s.padding }
 
-// Epoch returns this rank's Steps() batches of epoch e (from 0), each with BatchPerWorker sample indices.
+// Epoch returns the Steps() batches of this rank in epoch e (from 0). Each consists of
+// BatchPerWorker sample indices.
 func (s *Sampler) Epoch(e int) [][]int {
 	if s.c.ShuffleBatches {
 		return s.shuffledBatches(e)
@@ -119,8 +120,8 @@ func (s *Sampler) shuffledBatches(e int) [][]int {
 	return batches
 }
 
-// batchStart returns the index in the permutation of the first sample of this rank's batch. Indices
-// beyond the end are padding.
+// batchStart returns the index, in the permutation, of the first sample of this rank's batch in the
+// given step. Indices beyond the end of the permutation are padding.
 func (s *Sampler) batchStart(step int) int {
 	if s.c.ShardFirst {
 		return step * s.c.BatchPerWorker
@@ -134,7 +135,7 @@ func (s *Sampler) stepPadding(step int) int {
 	return min(max(beyond, 0), s.c.BatchPerWorker)
 }
 
-// permutationLength returns the number of all samples, or of this rank's if ShardFirst is set.
+// permutationLength returns the number of all samples or, if ShardFirst is set, of this rank's samples.
 func (s *Sampler) permutationLength() int {
 	if s.c.ShardFirst {
 		return (s.c.Samples - s.c.Rank + s.c.World - 1) / s.c.World
@@ -142,7 +143,7 @@ func (s *Sampler) permutationLength() int {
 	return s.c.Samples
 }
 
-// permutation returns all sample indices, or this rank's if ShardFirst is set, in the order of epoch e.
+// permutation returns all sample indices or, if ShardFirst is set, this rank's, in the order of epoch e.
 func (s *Sampler) permutation(e int) []int {
 	if s.c.ShardFirst {
 		own := make([]int, s.permutationLength())
@@ -160,7 +161,8 @@ func (s *Sampler) permutation(e int) []int {
 	return integersBelow(s.c.Samples)
 }
 
-// EvaluationOptions configures a rank's part of a data set, and how its samples are loaded.
+// EvaluationOptions selects the part of a data set that a rank evaluates, and configures how its
+// samples are loaded.
 type EvaluationOptions struct {
 	World    int `yaml:"world" json:"world"` // workers
 	Rank     int `yaml:"rank" json:"rank"`   // this worker, from 0
@@ -182,10 +184,11 @@ func (c EvaluationOptions) Validate() error {
 	return nil
 }
 
-// NewEvaluationLoader returns a loader of rank c.Rank's part of ds, in ascending order and without
-// augmentation. All ranks together load every sample exactly once. The last sample of a rank is repeated
-// Batch.Padding times to fill its last batch: evaluate only the first Batch.ValidCount() samples. If
-// there are fewer samples than ranks, some ranks have no batch. All epochs have the same batches.
+// NewEvaluationLoader returns a loader of the part of ds that rank c.Rank evaluates, in ascending
+// order and without augmentation. All ranks together load every sample exactly once. If a rank's
+// last batch is incomplete, it is filled by repeating its last sample Batch.Padding times: evaluate
+// only the first Batch.ValidCount() samples. If there are fewer samples than ranks, some ranks have
+// no batch. All epochs have the same batches.
 func NewEvaluationLoader(ds Dataset, c EvaluationOptions) (*Loader, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ const (
 	KindVolumes  = "volumes"  // volumes in HDF5 or .npy files
 )
 
-// Kinds returns all kinds of data, in the order in which documents list them.
+// Kinds returns all kinds of data, in the order of the documentation.
 func Kinds() []string {
 	return []string{KindCells, KindPairs, KindStacks, KindShapes, KindCIFAR10, KindFolders, KindImageNet, KindFields, KindVolumes}
 }
@@ -59,8 +59,8 @@ type Config struct {
 	TestSamples int    `yaml:"test_samples,omitempty" json:"test_samples,omitempty"`
 	Input       string `yaml:"input,omitempty" json:"input,omitempty"`   // for volumes: name of the input's data; empty: Nbody
 	Target      string `yaml:"target,omitempty" json:"target,omitempty"` // for volumes: name of the target's data; empty: Hydro
-	// InputChannels and TargetChannels are the channels that volumes must have; 0: any number. For
-	// pairs, InputChannels is 1 (gray), 3 (RGB), or 0: what the files have.
+	// InputChannels and TargetChannels are the numbers of channels that volumes must have; 0 allows any
+	// number. For pairs, InputChannels is 1 (gray) or 3 (RGB), and 0 means the number in the files.
 	InputChannels  int `yaml:"input_channels,omitempty" json:"input_channels,omitempty"`
 	TargetChannels int `yaml:"target_channels,omitempty" json:"target_channels,omitempty"`
 
@@ -69,32 +69,33 @@ type Config struct {
 	// epoch, and OpenedData.Final has the TestImages images, which are scored once, at the end.
 	ValidationImages int `yaml:"validation_images,omitempty" json:"validation_images,omitempty"`
 
-	// The fields below are for pairs.
+	// The fields from Reading to Group are for pairs.
 	//
-	// Reading selects the rules by which files become values: ReadingGray, or ReadingValues (also
-	// when 0). Runs record it, so that they can be resumed and verified with the same values.
+	// Reading selects the rules by which files are converted to values: ReadingGray or
+	// ReadingValues; 0 means ReadingValues. Runs record it, so that they can be resumed and verified
+	// with the same values.
 	Reading int       `yaml:"reading,omitempty" json:"reading,omitempty"`
 	ToGray  bool      `yaml:"to_gray,omitempty" json:"to_gray,omitempty"` // convert colors to gray
 	Range   []float64 `yaml:"range,omitempty" json:"range,omitempty"`     // of 16-bit images: the values that become 0 and 255
-	// MaskValues names the classes of a mask's values (gray levels, or indices of a palette).
-	// Pixels of the class ClassIgnore count neither in the loss nor in the scores. Empty: masks
-	// have a foreground and a background, see Foreground.
+	// MaskValues names the classes of a mask's values (gray levels, or indices of a palette). Pixels
+	// of the class ClassIgnore count neither in the loss nor in the scores. If MaskValues is empty,
+	// masks have a foreground and a background; see Foreground.
 	MaskValues MaskValues `yaml:"mask_values,omitempty" json:"mask_values,omitempty"`
 	MaskSuffix string     `yaml:"mask_suffix,omitempty" json:"mask_suffix,omitempty"` // added to an image's name in the name of its mask, such as _mask
-	// Group is a regular expression for the names of images. Images for which its first group (or
-	// the whole expression) matches the same text, such as a patient's number, are all used for
-	// training or all for tests.
+	// Group is a regular expression for the names of images. Images belong together if its first
+	// group (or the whole expression, if it has no group) matches the same text, such as a patient's
+	// number. Open never divides them between training and tests.
 	Group string `yaml:"group,omitempty" json:"group,omitempty"`
 
-	// SideMultiple is what height and width of the network's images must be multiples of; 0:
-	// unknown. It is not a user's setting: with it, Open can propose a size of tiles.
+	// SideMultiple is a number that the height and width of the network's images must be multiples
+	// of; 0 if unknown. It is not set by users: Open uses it to propose a tile size.
 	SideMultiple int `yaml:"-" json:"-"`
 
 	Augment  Augment `yaml:"augment" json:"augment"`
 	DropLast bool    `yaml:"drop_last" json:"drop_last"`
-	// Stage is a folder on each node, such as /dev/shm or $TMPDIR, into which the files of Path and
-	// TestPath are copied before the training, once per node; the copy is removed after it. Empty:
-	// files are read from Path and TestPath.
+	// Stage is a folder on each node, such as /dev/shm or $TMPDIR. The files of Path and TestPath
+	// are copied there once per node before training, and removed after it. If Stage is empty, files
+	// are read from Path and TestPath.
 	Stage string `yaml:"stage,omitempty" json:"stage,omitempty"`
 }
 
@@ -106,7 +107,7 @@ const (
 	ReadingValues = 2
 )
 
-// Recorded returns c as run.json records it: with the default values of Reading and Foreground.
+// Recorded returns c as recorded in run.json, with the default values of Reading and Foreground filled in.
 func (c Config) Recorded() Config {
 	if c.Kind == KindPairs && c.Reading == 0 {
 		c.Reading = ReadingValues
@@ -117,7 +118,7 @@ func (c Config) Recorded() Config {
 	return c
 }
 
-// Task returns the task that the data are meant for.
+// Task returns the task that a network can learn from the data.
 func (c Config) Task() string {
 	switch c.Kind {
 	case KindShapes, KindCIFAR10, KindFolders, KindImageNet:
@@ -132,8 +133,7 @@ func (c Config) hasVolumes() bool {
 	return c.Kind == KindStacks || c.Kind == KindFields || c.Kind == KindVolumes
 }
 
-// hasTestData reports whether there are separate test data, so that all images of Path are used for
-// training.
+// hasTestData reports whether there are separate test data. All images of Path are then used for training.
 func (c Config) hasTestData() bool {
 	return c.TestPath != "" || (c.Kind == KindCIFAR10 && c.TestImages == 0)
 }
@@ -196,7 +196,8 @@ func (c Config) Validate() error {
 	return c.Augment.Validate()
 }
 
-// requiredFiles describes in error messages what Config.Path must be, by kind of data in files.
+// requiredFiles contains, for each kind of data in files, a description of the files that
+// Config.Path must name. Error messages use it.
 var requiredFiles = map[string]string{
 	KindPairs: "a folder with image/ and label/", KindStacks: "a folder with image/ and label/ of TIFF stacks",
 	KindCIFAR10: "the folder of CIFAR-10's batches", KindFolders: classLayout,
@@ -221,8 +222,8 @@ type OpenedData struct {
 	Train, Test Dataset
 	// TestImages contains the names of Test's images, before they are cut into tiles or crops.
 	TestImages []string
-	// Final contains the complete images, whose sizes may differ, that are scored once, after the
-	// training; nil unless Config.ValidationImages is set.
+	// Final contains complete images, possibly of different sizes, that are scored once, after
+	// training. It is nil unless Config.ValidationImages is set.
 	Final Dataset
 	// ClassNames contains the class names of pictures or pixels by index; nil without classes.
 	ClassNames []string
@@ -237,10 +238,10 @@ type OpenedData struct {
 // Open returns ctx's error before the next sample or file.
 func Open(ctx context.Context, c Config) (OpenedData, error) { return openData(ctx, c, false) }
 
-// Outline returns quickly what Open returns: it generates nothing, and of data in memory it reads
-// only the size of the first sample, the headers of pairs, or one file. The data sets have the
-// numbers, shapes and names of Open's, but their samples must not be read. Files that are not read
-// may be damaged, or of another size than the first; only Open notices that.
+// Outline returns the same data sets as Open, but quickly and without samples: only their lengths,
+// shapes and names may be used. It generates nothing. Of data that Open reads into memory, it reads
+// only the size of the first sample, the headers of pairs, or one file. Files that it does not read
+// may be damaged or have another size; only Open notices that.
 func Outline(ctx context.Context, c Config) (OpenedData, error) { return openData(ctx, c, true) }
 
 func openData(ctx context.Context, c Config, outline bool) (OpenedData, error) {
@@ -300,8 +301,8 @@ func openData(ctx context.Context, c Config, outline bool) (OpenedData, error) {
 	return o, o.cutSamples(c)
 }
 
-// fewImages is the number of training images below which OpenedData.Notes says that they are few.
-// The 24 to 30 training images of the ISBI 2012 challenge are not few in this sense.
+// fewImages is the number of training images below which OpenedData.Notes contains a warning. It
+// allows the 24 to 30 training images of the ISBI 2012 challenge.
 const fewImages = 20
 
 // checkSameChannels returns an error if training and test data have different numbers of channels.
@@ -325,8 +326,8 @@ func (c Config) testPath() string {
 	return c.Path
 }
 
-// openDataset opens the data set at path before splitting and cutting, and sets o.ClassNames and
-// o.Notes. test selects CIFAR-10's test batch.
+// openDataset opens the data set at path, without splitting or cutting it, and sets o.ClassNames and
+// o.Notes. If test is true, it opens CIFAR-10's test batch.
 func (o *OpenedData) openDataset(ctx context.Context, c Config, path string, test, outline bool) (Dataset, error) {
 	classes := func(set *Classes, err error) (Dataset, error) {
 		if err != nil {

@@ -20,8 +20,8 @@ func (c Config) groupPattern() (*regexp.Regexp, error) {
 	return r, nil
 }
 
-// groupNames returns the group of each sample of ds: what the first parenthesis of Group matches in its
-// name, or what Group matches if it has none.
+// groupNames returns the name of each sample's group: the text that the first parenthesis of Group
+// matches in the sample's name, or without parenthesis the text that Group matches.
 func (c Config) groupNames(ds Dataset) ([]string, error) {
 	pattern, err := c.groupPattern()
 	if err != nil {
@@ -38,8 +38,8 @@ func (c Config) groupNames(ds Dataset) ([]string, error) {
 	return names, nil
 }
 
-// splitSamples returns the indices of ds's samples for training, for validation after each epoch, and for
-// the test at the end, in ascending order, and notes about them.
+// splitSamples splits the samples of ds into three lists of indices, each in ascending order: for
+// training, for validation after each epoch, and for the test at the end. notes are remarks for the user.
 func (c Config) splitSamples(ds Dataset) (train, validation, test []int, notes []string, err error) {
 	n := ds.Len()
 	heldOut := c.TestImages + c.ValidationImages
@@ -73,8 +73,8 @@ func selectIndices(list, indices []int) []int {
 	return picked
 }
 
-// splitByGroup is split with each group in one part. A part may have more samples than the config
-// asks for, but not fewer.
+// splitByGroup is like splitSamples, but puts all samples of a group into the same part. validation
+// and test may have more samples than the config asks for, but not fewer.
 func (c Config) splitByGroup(ds Dataset) (train, validation, test []int, notes []string, err error) {
 	names, err := c.groupNames(ds)
 	if err != nil {

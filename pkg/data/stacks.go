@@ -18,7 +18,7 @@ func OpenStacks(ctx context.Context, dir string, c Config) (Dataset, error) {
 	return asDataset(openStacks(ctx, dir, c, false))
 }
 
-// openStacks implements OpenStacks. With outline, it reads only the size of the first pair.
+// openStacks implements OpenStacks. If outline is true, it reads only the size of the first pair.
 func openStacks(ctx context.Context, dir string, c Config, outline bool) (_ *floatDataset, err error) {
 	defer addOperation(&err, "open stacks")
 	pairs, err := survey.FindPairs(dir, "")

@@ -12,7 +12,7 @@ import (
 	"lockstep/pkg/data/internal/picture"
 )
 
-// Staged is a copy of the files of a config in a folder of this machine.
+// Staged is a copy of a config's data files in a folder of this machine.
 type Staged struct {
 	Config Config        // the config, with the paths of the copy
 	Dir    string        // folder of the copy
@@ -23,10 +23,10 @@ type Staged struct {
 	copy *localcopy.Copy
 }
 
-// Stage copies the files of c into the folder c.Stage, or uses the copy of another process on this
-// machine, for which it waits if necessary. The caller must call Staged.Close after use. The last
-// process that closes a copy removes it. If the last users were killed, the next process that
-// stages data in this folder removes it.
+// Stage copies the data files of c into the folder c.Stage. If another process on this machine has
+// made a copy or is making one, Stage waits if necessary and uses that copy. The caller must call
+// Staged.Close after use. The last process that closes a copy removes it. If all its users were
+// killed, the next process that stages data in the same folder removes it.
 func Stage(ctx context.Context, c Config) (*Staged, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (s *Staged) Close() error {
 	return s.copy.Close()
 }
 
-// String describes the copy's folder and size, and how long copying took.
+// String describes the copy: its folder, its size, and how long copying took.
 func (s *Staged) String() string {
 	mib := float64(s.Bytes) / (1 << 20)
 	if s.Copied {

@@ -23,8 +23,8 @@ func Split(n, testCount int, seed int64) (train, test []int) {
 	return train, test
 }
 
-// Subset returns the samples of ds with the given indices, in the given order. If ds has no sample
-// with an index, Get returns an error for it.
+// Subset returns a data set of the samples of ds with the given indices, in the given order. Get
+// returns an error if an index is out of range.
 func Subset(ds Dataset, indices []int) Dataset {
 	return &subsetDataset{ds: ds, indices: append([]int(nil), indices...)}
 }
@@ -62,9 +62,9 @@ func (s *subsetDataset) sampleSize(i int) (height, width int) {
 	return size[1], size[2]
 }
 
-// Tiles cuts every image of ds and its mask into tiles of height×width pixels, row by row. If these do
-// not divide an image's size, the last tile of a row and the last row of tiles are shifted inwards, so
-// that they overlap the tiles before. The images' sizes may differ, but none may be smaller than a tile.
+// Tiles cuts every image of ds and its mask into tiles of height×width pixels, row by row. If the tile
+// size does not divide the image size, the last column and the last row of tiles are shifted inwards
+// and overlap their neighbors. Images may differ in size, but none may be smaller than a tile.
 func Tiles(ds Dataset, height, width int) (Dataset, error) {
 	return asDataset(newTiles(ds, height, width))
 }
@@ -94,8 +94,8 @@ func newTiles(ds Dataset, height, width int) (*tileDataset, error) {
 	return t, nil
 }
 
-// proposeTile returns a size of tiles near wanted (0: any) that is a multiple of step and at most
-// smallest, the smallest side of the images, or 0 if there is none.
+// proposeTile returns a tile size near wanted (if 0, near 256) that is a multiple of step. It is at
+// most smallest, the smallest side of the images. If there is no such size, proposeTile returns 0.
 func proposeTile(wanted, smallest, step int) int {
 	const usual = 256
 	step = max(1, step)
@@ -103,8 +103,8 @@ func proposeTile(wanted, smallest, step int) int {
 	return min(max(step, (wanted+step/2)/step*step), smallest/step*step)
 }
 
-// checkSides returns an error if the network of c cannot have images of the sizes of sets, or of
-// their tiles.
+// checkSides returns an error if c.SideMultiple does not divide the sizes of the images in sets, or
+// of their tiles.
 func (c Config) checkSides(sets ...Dataset) error {
 	if c.SideMultiple <= 1 || c.hasVolumes() {
 		return nil
@@ -147,7 +147,7 @@ type tileDataset struct {
 	countOnce     bool // targets in two tiles of an image are Ignored in the later one
 }
 
-// tile is a tile by its place in the grid of its image's tiles.
+// tile is the position of a tile: the index of its image, and its row and column in that image.
 type tile struct{ image, row, column int }
 
 func (t *tileDataset) Len() int           { return len(t.tiles) }
@@ -184,7 +184,8 @@ func (t *tileDataset) getWindow(ctx context.Context, i int, w window.Window, ima
 	return nil
 }
 
-// ImageOf returns the index of sample i's image before ds was cut into tiles, or i if it was not.
+// ImageOf returns the index of the image from which tile i of ds was cut. If Tiles did not make ds,
+// it returns i.
 func ImageOf(ds Dataset, i int) int {
 	if t, ok := ds.(*tileDataset); ok {
 		return t.tiles[i].image
@@ -192,7 +193,7 @@ func ImageOf(ds Dataset, i int) int {
 	return i
 }
 
-// Images returns the data set from which Tiles made ds, or ds.
+// Images returns the data set from which Tiles made ds. If Tiles did not make ds, it returns ds.
 func Images(ds Dataset) Dataset {
 	if t, ok := ds.(*tileDataset); ok {
 		return t.ds

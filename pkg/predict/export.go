@@ -18,14 +18,15 @@ import (
 	"lockstep/pkg/train"
 )
 
-// Formats of Export.
+// Export formats.
 const (
 	formatPyTorch = "pytorch"
 	formatONNX    = "onnx"
 )
 
-// ExportFormats returns the values of ExportOptions.To. With pytorch, the output is a folder with the
-// weights and a Python file with the module and functions that read and predict images; with onnx, a file.
+// ExportFormats returns the values of ExportOptions.To. The output for pytorch is a folder with the
+// weights and a Python file, which contains the module and functions that read and predict images.
+// The output for onnx is one file.
 func ExportFormats() []string { return []string{formatPyTorch, formatONNX} }
 
 // ExportOptions configures Export.
@@ -40,9 +41,9 @@ type Exported struct {
 	About []string // the network, the checkpoint, and its scores
 }
 
-// Export writes the network of a run, which it finds as Open does, to out, for use without
-// Lockstep: the checkpoint to which the scores in run.json belong, or the newest one. It needs no
-// data of the run. A layer that the format lacks is an error.
+// Export writes the network of a run to out, for use without Lockstep. It finds the run as Open
+// does. It uses the checkpoint to which the scores in run.json belong, or else the newest one. It
+// needs no data of the run. It returns an error if the format does not support a layer.
 func Export(ctx context.Context, run, out string, o ExportOptions) (e Exported, err error) {
 	e.Files = []string{out}
 	switch o.To {
@@ -117,8 +118,8 @@ func exportTrained(ctx context.Context, t *train.Trained, out string, o ExportOp
 	return about, onnx.Write(out, net, tensors, strings.Join(slices.Concat(about, describeImageAndLogits(net.Task(), d, outputs)), "\n"))
 }
 
-// describeImageAndLogits describes a network's image and logits in lines. outputs is the number of logits
-// of an image or pixel.
+// describeImageAndLogits describes the image and the logits of a network, in lines. outputs is the
+// number of logits per image or per pixel.
 func describeImageAndLogits(task model.Task, d pytorch.Description, outputs int) []string {
 	switch {
 	case task == model.Classification:

@@ -19,20 +19,20 @@ import (
 	"lockstep/pkg/train"
 )
 
-// Formats returns the formats of masks and probabilities: pictures (png, tif), and arrays of
-// float32 values (npy).
+// Formats returns the formats of masks and probabilities: png and tif are pictures, npy is an array
+// of float32 values.
 func Formats() []string { return []string{"png", "tif", "npy"} }
 
 // FileOptions configures Predictor.Files.
 type FileOptions struct {
-	// Out is the folder of the results; empty: none are written. For an image name.png it has
-	// masks/name.png, probabilities/name.png (0 to 65535; with more than two classes,
-	// probabilities/class/name.png of each) and overlays/name.png, and for all images objects.csv,
-	// or probabilities.csv if the run learned classification.
+	// Out is the folder of the results. If it is empty, no files are written. For an image name.png,
+	// the files are masks/name.png, overlays/name.png and probabilities/name.png (0 to 65535; with
+	// more than two classes, probabilities/class/name.png for each class). For all images together
+	// there is objects.csv, or probabilities.csv if the run learned classification.
 	Out     string
 	Formats []string // of masks and probabilities, of Formats(); nil: png
 	Labels  string   // folder of masks with which the predictions are compared; empty: none
-	// Progress is called before each image, and after each of its windows; nil: not.
+	// Progress, if not nil, is called before each image and after each window of it.
 	Progress func(image, window, windows int)
 }
 
@@ -206,7 +206,8 @@ func (p *Predictor) tableName() string {
 	return "objects.csv"
 }
 
-// tableHeader returns the table's first row. The number of classes is known only after the rows were made.
+// tableHeader returns the first row of the table. It must be called after tableRows, because the
+// number of classes is unknown before.
 func (p *Predictor) tableHeader() []string {
 	if p.classes != nil {
 		return append([]string{"image", "class"}, p.classes...)
@@ -214,7 +215,7 @@ func (p *Predictor) tableHeader() []string {
 	return []string{"image", "class", "object", "area_pixels", "center_x", "center_y"}
 }
 
-// tableRows returns an image's rows of the table.
+// tableRows returns the rows of the table for one image.
 func (r *Prediction) tableRows(image string) [][]string {
 	number := func(v float64, bits int) string { return strconv.FormatFloat(v, 'g', -1, bits) }
 	if r.classes != nil {

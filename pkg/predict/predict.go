@@ -28,10 +28,10 @@ type Predictor struct {
 	// Flips averages the logits over the image and its mirror images (left to right, top to bottom,
 	// both), which takes four times as long.
 	Flips bool
-	// MemoryBytes limits the memory of the network's values, beside the image and its logits. An
-	// image that needs more is cut into windows. 0: DefaultMemoryBytes.
+	// MemoryBytes limits the memory of the network's intermediate values, without the image and its
+	// logits. An image that needs more is cut into windows. 0 means DefaultMemoryBytes.
 	MemoryBytes int64
-	// Progress is called after each window of an image; nil: not.
+	// Progress, if not nil, is called after each window of an image.
 	Progress func(done, total int)
 
 	trained *train.Trained
@@ -64,8 +64,9 @@ func newNetwork(t *train.Trained) inference.Network {
 
 func (p *Predictor) isClassifier() bool { return p.config.Task() == data.TaskClassification }
 
-// setPredictionOptions changes the options of training to all cores, and to convolutions that give a
-// pixel the same bits wherever its window begins. (Winograd's algorithm and TF32 round.)
+// setPredictionOptions changes the options of training for prediction. The engine uses all cores,
+// and convolutions that compute the same bits for a pixel wherever its window begins. (Winograd's
+// algorithm and TF32 do not.)
 func setPredictionOptions(o *engine.Options) {
 	o.Threads = min(runtime.GOMAXPROCS(0), engine.MaxThreads)
 	o.TF32 = false
@@ -74,7 +75,8 @@ func setPredictionOptions(o *engine.Options) {
 	}
 }
 
-// classNames returns the classes' names by index, or their numbers if the run's data are not available.
+// classNames returns the names of the classes by index. If the run's data are not available, the
+// names are numbers.
 func classNames(ctx context.Context, c data.Config, classes int) []string {
 	outline, err := data.Outline(ctx, c)
 	if err == nil && len(outline.ClassNames) == classes {
@@ -92,7 +94,7 @@ func (p *Predictor) Close() error {
 	return errors.Join(p.network.Close(), p.trained.Close())
 }
 
-// File applies the network to the PNG, JPEG or TIFF file at path; see Image.
+// File applies the network to the PNG, JPEG or TIFF file at path, as Image does.
 func (p *Predictor) File(ctx context.Context, path string) (*Prediction, error) {
 	m, err := data.ReadPicture(ctx, path)
 	if err == nil {

@@ -16,8 +16,9 @@ import (
 type Prediction struct {
 	Name          string // path of the file; empty if the image is not from a file
 	Height, Width int    // of the image, in pixels
-	// Logits has the logit of the foreground at each pixel, row by row; with more than two classes
-	// in the masks, the logits [classes,H,W]; after classification, each class's logit.
+	// Logits contains, depending on the task, the logit of the foreground at each pixel, row by row;
+	// for masks with more than two classes, the logits [classes,H,W]; for classification, the logit
+	// of each class.
 	Logits []float32
 
 	image   []float32 // [C,H,W]
@@ -25,7 +26,8 @@ type Prediction struct {
 	classes []string // nil unless the task is classification
 }
 
-// ClassNames returns the names of the classes: of the pixels, or of the image after classification.
+// ClassNames returns the names of the classes by index. For segmentation, these are classes of
+// pixels; for classification, classes of images.
 func (r *Prediction) ClassNames() []string {
 	if r.classes != nil {
 		return r.classes
@@ -42,8 +44,7 @@ func maskClassNames(c data.Config) []string {
 
 func (r *Prediction) planeCount() int { return len(r.Logits) / (r.Height * r.Width) }
 
-// Probabilities returns the probabilities (0 to 1) that belong to Logits: of the foreground at each
-// pixel, of each class at each pixel [classes,H,W], or of each class.
+// Probabilities returns the probabilities (0 to 1) for the values in Logits, in the same shape.
 func (r *Prediction) Probabilities() []float32 {
 	v := make([]float32, len(r.Logits))
 	if r.classes == nil && r.planeCount() == 1 {
@@ -100,9 +101,9 @@ func (r *Prediction) Class() int {
 	return best
 }
 
-// Mask returns the predicted mask with the values of the run's masks (data.mask_values); without
-// such values, 255 where the foreground's probability is above one half, else 0, or the other way
-// round with data.foreground black.
+// Mask returns the predicted mask in the values of the run's masks (data.mask_values). Without such
+// values, it is 255 where the foreground's probability is above one half, else 0; if data.foreground
+// is black, it is the other way round.
 func (r *Prediction) Mask() *image.Gray {
 	m := image.NewGray(image.Rect(0, 0, r.Width, r.Height))
 	levels := r.config.MaskLevels()
@@ -134,7 +135,8 @@ func (r *Prediction) Overlay() *image.RGBA {
 	return m
 }
 
-// probabilityImages returns each pixel's probability as 0 to 65535: of the foreground, or of each class.
+// probabilityImages returns an image of the probabilities, as 0 to 65535, for the foreground or for
+// each class.
 func (r *Prediction) probabilityImages() []*image.Gray16 {
 	var list []*image.Gray16
 	for plane := range slices.Chunk(r.Probabilities(), r.Height*r.Width) {
@@ -147,8 +149,9 @@ func (r *Prediction) probabilityImages() []*image.Gray16 {
 	return list
 }
 
-// Picture draws the image, the predicted classes on it and their probability side by side: of the
-// foreground, or of the most probable class. A cell displays it. The task must be segmentation.
+// Picture draws two pictures side by side, for a notebook's cell: the image with the predicted
+// classes on it, and the probability of the foreground or, with several classes, of the predicted
+// class. The task must be segmentation.
 func (r *Prediction) Picture() (image.Image, error) {
 	if r.classes != nil {
 		return nil, errors.New("draw prediction: the network learned classification, want segmentation")

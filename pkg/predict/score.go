@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/train"
 )
 
-// ClassNames returns the names of the network's logits at a pixel, or nil if there is one, or after
-// classification.
+// ClassNames returns the names of the network's logits at a pixel. It returns nil if there is only
+// one logit, and for classification.
 func (p *Predictor) ClassNames() []string {
 	if p.config.NetworkClasses() == 0 {
 		return nil
@@ -20,7 +20,7 @@ func (p *Predictor) ClassNames() []string {
 
 func (p *Predictor) newScores() train.Scores { return train.NewImageScores(len(p.ClassNames())) }
 
-// addLabelScores adds the scores of r against the mask in the file label to s.
+// addLabelScores compares r with the mask in the file label, and adds the scores to s.
 func addLabelScores(ctx context.Context, s *train.Scores, r *Prediction, label string) error {
 	mask, height, width, err := r.config.ReadMask(ctx, label)
 	if err != nil {
@@ -32,7 +32,7 @@ func addLabelScores(ctx context.Context, s *train.Scores, r *Prediction, label s
 	return s.AddImage(r.Logits, mask)
 }
 
-// HeldOutScores are the scores of the held-out images of a run.
+// HeldOutScores contains the scores of a run's held-out images.
 type HeldOutScores struct {
 	AsTrained train.Scores // of the tiles that training cuts, without overlap, as in run.json
 	Tile      int          // edge of the tiles in pixels; 0: training does not cut the images

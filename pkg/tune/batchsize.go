@@ -149,7 +149,7 @@ func FindLargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*B
 }
 
 // findLargest returns the largest number from least to most for which fits returns true, or 0 if
-// there is none. It doubles the number, starting with least, until it does not fit, and then bisects.
+// there is none. It starts with least and doubles the number until it does not fit. Then it bisects.
 func findLargest(least, most int, fits func(int) (bool, error)) (int, error) {
 	good, bad := 0, most+1
 	for b := least; b <= most; b *= 2 {
@@ -184,11 +184,11 @@ type measuredBatch struct {
 	bytes int64
 }
 
-// searchByLoading returns the largest batch, up to most, for which loads returns true, or 0 if
-// there is none. loads also returns the bytes that the batch needs. The search starts with the
-// batch size estimated. memory is the limit in bytes. Each next batch size is extrapolated linearly
-// from the two loaded batches whose memory is closest to this limit, because over a wider range an
-// engine's memory is not linear in the batch. least is a small batch with its estimated memory.
+// searchByLoading returns the largest batch, up to most, for which loads returns true, or 0 if there
+// is none. loads also returns the number of bytes that the batch needs; memory is the limit. least
+// is a small batch with its estimated memory. The search starts with the batch size estimated. Each
+// next batch size is extrapolated linearly from the two loaded batches whose memory is closest to
+// the limit, because over a wider range an engine's memory is not linear in the batch.
 func searchByLoading(estimated, most int, memory int64, least measuredBatch, loads func(batch int) (int64, bool, error)) (int, error) {
 	good, bad := measuredBatch{batch: least.batch - 1}, measuredBatch{batch: most + 1} // bytes are 0 until loaded
 	below := least
@@ -313,8 +313,8 @@ func (w *memoryTester) measureMemory(batch int) (n int64, err error) {
 	return n, err
 }
 
-// testByStep tests a batch by an optimizer step on zeros. The batch does not fit if the engine runs
-// out of memory; any other error is returned.
+// testByStep tests a batch by one optimizer step on zeros. If the engine runs out of memory, the
+// batch does not fit. Any other error is returned.
 func (w *memoryTester) testByStep(ctx context.Context, batch int) (BatchTest, error) {
 	t := BatchTest{Batch: batch, How: "one step"}
 	err := w.withLoadedPrograms(batch, func(training, _ engine.Executable, p *plan.Program) error {

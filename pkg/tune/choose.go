@@ -19,9 +19,9 @@ import (
 	"lockstep/pkg/train"
 )
 
-// Ratio compares two rates measured in the same rounds. Value is the geometric mean of the rounds'
-// quotients. Low and High limit its 95 % confidence interval (Student's t of the logarithms). NaN
-// means unknown: Value without rounds, Low and High with fewer than two.
+// Ratio compares two rates measured in the same rounds. Value is the geometric mean over the rounds of
+// one rate divided by the other. Low and High are the limits of its 95 % confidence interval (Student's
+// t of the logarithms). Value is NaN without rounds. Low and High are NaN with fewer than two rounds.
 type Ratio struct {
 	Value, Low, High float64
 	Rounds           int
@@ -50,8 +50,8 @@ func newRatio(a, b []float64) Ratio {
 	return r
 }
 
-// String formats r as "1.25 [1.10, 1.40]": the value and its interval. It omits an unknown
-// interval, and returns "-" for an unknown value.
+// String formats r as "1.25 [1.10, 1.40]": the value and its interval. It omits the interval if it
+// is NaN, and returns "-" if the value is NaN.
 func (r Ratio) String() string {
 	text := func(v float64) string {
 		if v >= 100 {
@@ -68,7 +68,7 @@ func (r Ratio) String() string {
 	return fmt.Sprintf("%s [%s, %s]", text(r.Value), text(r.Low), text(r.High))
 }
 
-// MarshalJSON encodes r as a JSON object, with null for unknown numbers.
+// MarshalJSON encodes r as a JSON object, with null instead of NaN.
 func (r Ratio) MarshalJSON() ([]byte, error) {
 	number := func(v float64) *float64 {
 		if math.IsNaN(v) {
@@ -135,8 +135,9 @@ func (l LoaderTrial) isSmallerThan(other LoaderTrial) bool {
 	return cmp.Or(cmp.Compare(l.Setting.Workers, other.Setting.Workers), cmp.Compare(l.MemoryBytes, other.MemoryBytes)) < 0
 }
 
-// findSufficientSetting returns the index of the smallest setting whose loader alone delivers at least
-// sufficientLoaderRatio times as many samples per second as training, the training's rate, or -1.
+// findSufficientSetting returns the index of the smallest setting whose loader is fast enough that
+// loading is negligible, or -1 if there is none. It must deliver sufficientLoaderRatio times as many
+// samples per second as training, the rate of the training.
 func findSufficientSetting(all []LoaderTrial, training float64) int {
 	found := -1
 	for i, l := range all {
@@ -156,13 +157,13 @@ func (l *LoaderTuning) comparedSettingIndex() int {
 	return l.Smallest
 }
 
-// isAtLeastAsFast reports whether r's numerator is as fast as its denominator, within noise.
+// isAtLeastAsFast reports whether the first rate of r is at least as high as the second, within noise.
 func (r Ratio) isAtLeastAsFast() bool {
 	return r.Rounds >= minRounds && (r.Value >= 1-negligibleSpeedDifference || r.High >= 1 && r.Value >= 1-decisiveSpeedDifference)
 }
 
-// measureTraining measures for res how much loading slows the training down, with the config's own
-// setting and with the best one.
+// measureTraining measures how much loading slows the training down, with the config's setting and
+// with the best one. It stores the results in res.
 func (t *loaderTuner) measureTraining(ctx context.Context, res *LoaderTuning) (err error) {
 	worker, err := train.New(ctx, t.cfg, t.group, train.WorkerOptions{Samples: &t.samples})
 	if err != nil {
@@ -223,7 +224,8 @@ func (t *loaderTuner) measureTraining(ctx context.Context, res *LoaderTuning) (e
 	return nil
 }
 
-// findCandidate returns the candidate with the effect of s, or else the config's own setting.
+// findCandidate returns the candidate whose setting has the same effect as s. If there is none, it
+// returns the candidate with the config's setting.
 func (t *loaderTuner) findCandidate(s train.LoaderConfig) *loaderCandidate {
 	for _, c := range t.all {
 		if effectKey(c.Setting) == effectKey(s) {
@@ -239,8 +241,8 @@ func newTrial(name string, rates []float64) runs.Trial {
 	return runs.Trial{Name: name, Rate: medianRate(rates), Rates: rates, Spread: math.Sqrt(stat.PopVariance(rates, nil))}
 }
 
-// AdvisedSetting returns the setting of Enough or else of Smallest, or the config's own if that
-// trains as fast.
+// AdvisedSetting returns the setting of Enough or, if that is not set, of Smallest. If the config's
+// own setting trains as fast, it returns that.
 func (l *LoaderTuning) AdvisedSetting() train.LoaderConfig {
 	if l.comparedSettingIndex() == l.Now || l.isLoadingFree() || l.Training != nil && !(l.Gain.Low > 1) {
 		return l.Trials[l.Now].Setting
@@ -248,8 +250,8 @@ func (l *LoaderTuning) AdvisedSetting() train.LoaderConfig {
 	return l.Trials[l.comparedSettingIndex()].Setting
 }
 
-// loaderToTrainingRatio returns how many times as fast the config's loader alone is as the training
-// without loading; NaN: no training was measured.
+// loaderToTrainingRatio returns the speed of the config's loader alone, divided by the speed of
+// training without loading. It is NaN if no training was measured.
 func (l *LoaderTuning) loaderToTrainingRatio() float64 {
 	if l.Training == nil {
 		return math.NaN()
@@ -258,7 +260,7 @@ func (l *LoaderTuning) loaderToTrainingRatio() float64 {
 }
 
 // sufficientLoaderRatio is the smallest loaderToTrainingRatio at which loading is negligible: even
-// if no batch is loaded ahead, it takes at most a hundredth of a step.
+// if no batch is loaded ahead, loading takes at most a hundredth of a step.
 const sufficientLoaderRatio = 100
 
 // isLoadingFree reports whether a training was measured that loading does not slow down measurably.

@@ -42,8 +42,8 @@ type LoaderTrial struct {
 type LoaderTuning struct {
 	Batch  int           `json:"batch"`
 	Trials []LoaderTrial `json:"trials"` // fastest first
-	// Now, Fastest and Smallest are indices in Trials. Now is the config's own setting. Smallest has the
-	// fewest workers, then the least memory, of the settings that are as fast as Fastest within noise.
+	// Now, Fastest and Smallest are indices in Trials. Now is the config's own setting. Of the settings
+	// that are as fast as Fastest within noise, Smallest has the fewest workers and then the least memory.
 	Now      int  `json:"now"`
 	Fastest  int  `json:"fastest"`
 	Smallest int  `json:"smallest"`
@@ -52,7 +52,7 @@ type LoaderTuning struct {
 	// the training, so that a faster loader gains nothing; -1 without such a setting or training.
 	Enough int `json:"enough"`
 	// Training contains the trials IO, SYNTHETIC and FULL of the config's own setting, in this
-	// order; nil: no training was measured.
+	// order. It is nil if no training was measured.
 	Training []runs.Trial `json:"training,omitempty"`
 	// Full is the rate of FULL divided by the rate of SYNTHETIC: how much loading slows the
 	// training down. Gain is the rate of FULL with the setting of Enough, or else of Smallest,
@@ -159,8 +159,8 @@ func (t *loaderTuner) addNote(format string, a ...any) {
 	t.notes = append(t.notes, fmt.Sprintf(format, a...))
 }
 
-// measureLoaders measures the kinds and numbers of workers, then the variations of the smallest
-// setting that is as fast as the fastest one.
+// measureLoaders measures all kinds of loaders with several numbers of workers. Then it measures
+// variations of the smallest setting that is as fast as the fastest one.
 func (t *loaderTuner) measureLoaders(ctx context.Context) error {
 	share := 0.4
 	if t.o.LoaderOnly {
@@ -238,8 +238,8 @@ func listVariations(s train.LoaderConfig) []train.LoaderConfig {
 	return all
 }
 
-// effectKey returns equal texts for settings with the same effect. It ignores, for example, the
-// prefetch depth if there are no workers.
+// effectKey returns a key that is equal for settings with the same effect. For example, it ignores
+// the prefetch depth if there are no workers.
 func effectKey(s train.LoaderConfig) string {
 	if len(s.Order) == 0 {
 		s.Order = data.DefaultOrder()
@@ -281,12 +281,12 @@ func (t *loaderTuner) addCandidate(s train.LoaderConfig) (*loaderCandidate, erro
 	return c, nil
 }
 
-// maxMemoryFraction is the largest part of the machine's memory for cached samples.
+// maxMemoryFraction is the largest fraction of the machine's memory that cached samples may use.
 const maxMemoryFraction = 0.7
 
-// cacheSamples reads the training samples into memory for inmem. Unless the config itself uses
-// inmem, it gives up after a third of LoaderOptions.Budget, or if memory does not suffice. It then
-// sets t.kept to nil and adds a note.
+// cacheSamples reads the training samples into memory for the loader kind inmem. It gives up after a
+// third of LoaderOptions.Budget, or if memory does not suffice, unless the config itself uses inmem.
+// It then sets t.kept to nil and adds a note.
 func (t *loaderTuner) cacheSamples(ctx context.Context) error {
 	kept := data.InMemory(t.samples.Train)
 	if _, complete := data.CachedBytes(kept); complete {
@@ -414,8 +414,8 @@ func (c *loaderCandidate) minBatches() int {
 	return 2 * max(c.Setting.Workers, c.Setting.Prefetch)
 }
 
-// cachesProcessedSamples reports whether samples are cached after the map or batch stage, not as
-// they were read.
+// cachesProcessedSamples reports whether the stage cache follows map or batch, so that it caches
+// processed samples, not samples as they were read.
 func (c *loaderCandidate) cachesProcessedSamples() bool {
 	order := c.Setting.Order
 	i := slices.Index(order, data.StageCache)
@@ -424,8 +424,8 @@ func (c *loaderCandidate) cachesProcessedSamples() bool {
 
 func (c *loaderCandidate) isConfigSetting(t *loaderTuner) bool { return c == t.all[0] }
 
-// minRelativeSpeed is a speed relative to the fastest setting's. A setting is dropped if the upper
-// limit of its 95 % interval is below it.
+// minRelativeSpeed is the speed, relative to the fastest setting, below which a setting is dropped.
+// The upper limit of its 95 % interval must be below it.
 const minRelativeSpeed = 0.9
 
 // dropSlowCandidates sets dropped for each candidate that is clearly slower than the fastest one,
@@ -442,8 +442,8 @@ func (t *loaderTuner) dropSlowCandidates(all []*loaderCandidate) {
 	}
 }
 
-// measureBatches measures the time for n batches, after n batches of warm-up, and updates the candidate's
-// seconds per batch and its memory.
+// measureBatches measures the time of n batches, after n batches of warm-up. It updates the
+// candidate's memory and seconds per batch.
 func (c *loaderCandidate) measureBatches(ctx context.Context, n int) error {
 	c.m.o = TrialOptions{Batches: n, Trials: 1, Warmup: 1}
 	seconds, err := c.m.measureTrials(ctx, "IO", c.m.loadBatch)
@@ -471,8 +471,8 @@ func (t *loaderTuner) collectTrials() []LoaderTrial {
 	return trials
 }
 
-// newResult returns the trials, fastest first, and the fastest and the smallest setting of the
-// final rounds. The fields about training are not set.
+// newResult returns the trials, fastest first, and the fastest and the smallest setting of the final
+// rounds. It does not set the fields about training.
 func (t *loaderTuner) newResult() *LoaderTuning {
 	res := &LoaderTuning{Batch: t.cfg.Batch, Notes: t.notes, Enough: -1, Full: newRatio(nil, nil), Gain: newRatio(nil, nil)}
 	res.Trials = slices.DeleteFunc(t.collectTrials(), func(l LoaderTrial) bool { return l.Rate == 0 }) // never measured

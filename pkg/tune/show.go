@@ -26,7 +26,8 @@ func formatSetting(s train.LoaderConfig) string {
 	return text
 }
 
-// formatRate formats samples per second: as an integer from 1000 on, else with four significant digits.
+// formatRate formats a rate in samples per second: as an integer if it is at least 1000, else with
+// four significant digits.
 func formatRate(v float64) string {
 	if v >= 1000 {
 		return fmt.Sprintf("%.0f", v)
@@ -121,7 +122,7 @@ func (l *LoaderTuning) Write(w io.Writer) error {
 	return err
 }
 
-// Flags returns the advised setting as --set flags for the command train or launch.
+// Flags returns the advised setting as --set flags for lockstep train and lockstep launch.
 func (l *LoaderTuning) Flags() string {
 	var flags []string
 	for _, kv := range FormatOverrides(l.AdvisedSetting()) {

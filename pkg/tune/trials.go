@@ -19,8 +19,8 @@ import (
 	"lockstep/pkg/train"
 )
 
-// TrialOptions are the options of RunTrials. Names, defaults and log lines are those of benchy, a
-// profiler for PyTorch's data loaders.
+// TrialOptions are the options of RunTrials. Their names and defaults, and the lines of the log, are
+// those of benchy, a profiler for PyTorch's data loaders.
 type TrialOptions struct {
 	Batches int // batches per trial; 0: 50
 	Trials  int // number of trials of each kind, without warm-up; 0: 3
@@ -37,8 +37,9 @@ type Trials struct {
 	Rates   map[string][][]float64 // rate of each batch of each trial, likewise
 	Results []runs.Trial           // IO, SYNTHETIC and FULL
 
-	// Original contains IO and FULL with the original files if the config stages its data
-	// (data.stage), else nil. Results then are of the staged copy, which Staged describes.
+	// Original contains the trials IO and FULL with the original files if the config stages its data
+	// (data.stage). Results then contains the trials with the staged copy, which Staged describes.
+	// Otherwise, Original is nil.
 	Original []runs.Trial
 	Staged   string
 }
@@ -101,7 +102,7 @@ func RunTrials(ctx context.Context, cfg train.Config, group collective.Group, o 
 	return res, nil
 }
 
-// measureWithoutStaging measures IO and FULL without staging.
+// measureWithoutStaging measures IO and FULL with the original files.
 func (m *trialMeasurer) measureWithoutStaging(ctx context.Context) ([]runs.Trial, error) {
 	samples, err := train.OpenSamples(ctx, m.cfg.Data)
 	if err != nil {
@@ -179,7 +180,7 @@ func (m *trialMeasurer) close() {
 	}
 }
 
-// loadBatch loads the next batch, after the end of an epoch from the next one.
+// loadBatch loads the next batch. At the end of an epoch, it continues with the next epoch.
 func (m *trialMeasurer) loadBatch(ctx context.Context) error {
 	for range 2 {
 		if m.batches == nil {
@@ -197,7 +198,7 @@ func (m *trialMeasurer) loadBatch(ctx context.Context) error {
 	return errors.New("load batch: an epoch has no batch: use more samples or a smaller batch")
 }
 
-// trainOnCachedBatch does one training step on a batch that it has loaded on its first call.
+// trainOnCachedBatch does one training step, always on the same batch, which the first call loads.
 func (m *trialMeasurer) trainOnCachedBatch(ctx context.Context) error {
 	if m.cached.Image == nil {
 		if err := m.loadBatch(ctx); err != nil {
@@ -226,8 +227,8 @@ func (m *trialMeasurer) trainStep(ctx context.Context, b data.Batch) error {
 }
 
 // measureTrials runs the warm-up and the trials of one kind, such as "IO". Each trial calls batch
-// o.Batches times. measure returns the seconds of each trial, without the warm-up, and stores the
-// rates of its batches in m.rates.
+// o.Batches times. It returns the seconds of each trial, without the warm-up, and stores the rates
+// of the batches in m.rates.
 func (m *trialMeasurer) measureTrials(ctx context.Context, name string, batch func(context.Context) error) ([]float64, error) {
 	var seconds []float64
 	m.rates = nil
@@ -272,21 +273,21 @@ func (m *trialMeasurer) synchronize(ctx context.Context) (time.Time, error) {
 	return time.Now(), err
 }
 
-// samplesPerSecond returns the samples per second of all ranks together, if each took the given
-// seconds for its batches.
+// samplesPerSecond returns the samples per second of all ranks together, if each rank loads or
+// trains batches batches in the given seconds.
 func (m *trialMeasurer) samplesPerSecond(batches int, seconds float64) float64 {
 	return float64(m.cfg.Batch*m.group.Size()*batches) / seconds
 }
 
-// logLine passes a line of benchy's log to o.Line on rank 0.
+// logLine passes a line of the log to o.Line. On ranks other than 0, it does nothing.
 func (m *trialMeasurer) logLine(format string, a ...any) {
 	if m.o.Line != nil && m.group.Rank() == 0 {
 		m.o.Line(fmt.Sprintf(format, a...))
 	}
 }
 
-// summarizeTrials logs and returns the mean and the population standard deviation of the rates of
-// trials that took the given seconds.
+// summarizeTrials logs and returns the mean and the population standard deviation of the trials'
+// rates. seconds contains the time of each trial.
 func (m *trialMeasurer) summarizeTrials(name string, seconds []float64) runs.Trial {
 	r := runs.Trial{Name: name}
 	for _, s := range seconds {

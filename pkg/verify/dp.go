@@ -30,20 +30,20 @@ const (
 // DPOptions are the options of DataParallelism.
 type DPOptions struct {
 	Workers int // at least 2
-	// Strategy is the exact strategy to check, with options as strategy.Parse describes. Empty:
-	// ddp, and the other exact strategies in one comparison each.
+	// Strategy is the exact strategy to check, with options as strategy.Parse describes. If it is
+	// empty, ddp is checked completely, and each other exact strategy in one comparison.
 	Strategy string
 	Device   string // "cuda", or "cuda:1" for all workers on that GPU; empty or "cpu": the CPU and the reference engine
 }
 
 // DataParallelism checks the invariant of data parallelism: several workers compute the same
 // parameters as one. It trains the same network twice in this process, by N workers and by one
-// worker with an N-fold batch, and compares the parameters after 20 steps. Then it repeats this
-// with each of four deliberate faults in the N workers, and on the CPU with two faults of the loss
-// in all workers. The check of a fault is OK if the difference exceeds the limit.
+// worker with an N-fold batch, and compares the parameters after 20 steps. Then it repeats this with
+// each of four deliberate faults in the N workers, and on the CPU with two faults of the loss in all
+// workers. The check of a fault is OK if the difference exceeds the limit.
 //
-// The workers of strategy pipeline are stages of one network. They are compared with one worker
-// that has the same batch and the same micro-batches, and have other faults.
+// With the strategy pipeline, the workers are stages of one network. They are compared with one
+// worker that has the same batch and the same micro-batches, and the deliberate faults are different.
 //
 // On a GPU the workers compute in fp32 without TF32. They exchange gradients like the workers of a run:
 // through NCCL if each has a separate GPU, else through the host. Workers with a fault always use the host.
@@ -68,7 +68,8 @@ func DataParallelism(ctx context.Context, o DPOptions) ([]Check, error) {
 	return verifyVariantsAndFaults(ctx, o.Workers, newGPUVariants(o.Device), newGPUSetup(o.Device), train.WorkerOptions{})
 }
 
-// parseStrategy returns an error if N workers with the strategy do not compute what one worker computes.
+// parseStrategy parses o.Strategy. It returns an error if several workers with the strategy do not
+// compute the same as one worker.
 func (o DPOptions) parseStrategy() (strategy.Config, error) {
 	if o.Strategy == "" {
 		return strategy.Config{}, nil
@@ -98,8 +99,8 @@ func (o DPOptions) parseStrategy() (strategy.Config, error) {
 	return c, nil
 }
 
-// verifyVariantsAndFaults checks the invariant for list. Then it checks, with the config that base
-// sets up, that the comparison detects deliberate faults.
+// verifyVariantsAndFaults checks the invariant for each variant in list. Then it checks that the
+// comparison detects deliberate faults, with the config that base sets up.
 func verifyVariantsAndFaults(ctx context.Context, workers int, list []variant, base func(c *train.Config), options train.WorkerOptions) ([]Check, error) {
 	if workers < 2 {
 		return nil, fmt.Errorf("verify data parallelism: invalid number of workers %d: use at least 2", workers)
@@ -177,7 +178,7 @@ func verifyFaults(ctx context.Context, workers int, cfg train.Config, list []fau
 	return checks, nil
 }
 
-// trainOneWorker trains one worker with the fault f and the full batch of the given number of workers.
+// trainOneWorker trains one worker with the batches of all workers combined. f is a fault or nil.
 func trainOneWorker(ctx context.Context, cfg train.Config, workers int, f faultInjector, options train.WorkerOptions) (replicaParameters, error) {
 	cfg.Batch, cfg.Strategy = cfg.Batch*cfg.Strategy.ReplicaCount(workers), strategy.Config{} // the engine's own update
 	one, err := trainReplicas(ctx, cfg, 1, f, options)

@@ -13,17 +13,17 @@ import (
 	"lockstep/pkg/train"
 )
 
-// A fault breaks data parallelism on purpose: it changes a worker's options so that the check of
-// the invariant must fail. nil: no fault.
+// A faultInjector breaks data parallelism on purpose: it changes the options of a worker so that the
+// check of the invariant must fail. nil means no fault.
 type faultInjector func(p *train.WorkerOptions)
 
-// faultCase is a fault with the config in which it must be detected.
+// faultCase is a fault, and the config with which the check must detect it.
 type faultCase struct {
 	name string
 	f    faultInjector
 	cfg  train.Config
-	// everywhere is set if the one worker also has the fault, a computation that depends on how the
-	// workers divide a batch.
+	// everywhere is true if the single worker must have the fault too. Such a fault makes the loss
+	// depend on how the workers divide a batch.
 	everywhere bool
 }
 
@@ -83,7 +83,8 @@ func skipAveraging(p *train.WorkerOptions) {
 	})
 }
 
-// skipBucketReduction makes the exchange skip bucket 0, whose update then uses a single worker's gradients.
+// skipBucketReduction makes the exchange skip bucket 0, so that each worker updates the parameters
+// of that bucket with its own gradients.
 func skipBucketReduction(p *train.WorkerOptions) {
 	replaceGradSync(p, func(sync engine.GradSync, _ int) engine.GradSync { return bucketSkippingSync{faultyGradSync{sync}} })
 }
@@ -93,8 +94,8 @@ func skipStatisticsSync(p *train.WorkerOptions) {
 	replaceGradSync(p, func(sync engine.GradSync, _ int) engine.GradSync { return localStatisticsSync{faultyGradSync{sync}} })
 }
 
-// replaceGradSync makes the strategy pass the result of change for its own GradSync to the
-// executable. GPUs then exchange gradients through the host.
+// replaceGradSync makes the strategy pass change(sync) to the executable instead of its own
+// GradSync, sync. GPUs then exchange gradients through the host.
 func replaceGradSync(p *train.WorkerOptions, change func(sync engine.GradSync, workers int) engine.GradSync) {
 	p.Strategy = func(ctx context.Context, c strategy.Config, _ *engine.Accelerator, group collective.Group) (strategy.Strategy, error) {
 		s, err := strategy.New(ctx, c, nil, group)
@@ -125,8 +126,8 @@ func (x faultyExecutable) Step(ctx context.Context, sync engine.GradSync, update
 	return x.Executable.Step(ctx, x.change(sync), update)
 }
 
-// faultyGradSync is a GradSync whose gradients the engine does not add up itself, which would bypass
-// the fault.
+// faultyGradSync is a GradSync that does not let the engine add up gradients itself, which would
+// bypass the fault.
 type faultyGradSync struct{ engine.GradSync }
 
 func (s faultyGradSync) Capabilities() engine.SyncCapabilities {
@@ -151,7 +152,7 @@ func (s summingGradSync) ReduceBucket(i int, b device.Buffer, stream device.Stre
 	return s.GradSync.ReduceBucket(i, b, stream)
 }
 
-// bucketSkippingSync skips bucket 0.
+// bucketSkippingSync does not reduce bucket 0.
 type bucketSkippingSync struct{ faultyGradSync }
 
 func (s bucketSkippingSync) ReduceBucket(i int, b device.Buffer, stream device.Stream) error {

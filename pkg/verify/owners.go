@@ -8,11 +8,12 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// maxClockSkew is how far the clocks of two machines may differ in a comparison of their records.
+// maxClockSkew is the largest accepted difference between the clocks of two machines whose records
+// are compared.
 const maxClockSkew = time.Minute
 
-// checkOwners checks that at most one process at a time owned the run, if owners are recorded, and
-// returns them.
+// checkOwners checks that at most one process at a time owned the run, and returns the owners. It
+// skips the check if the run recorded no owners.
 func (v *verifier) checkOwners() ([]runs.Owner, error) {
 	owners, problems, err := runs.Owners(v.run.Dir)
 	if err != nil || len(owners)+len(problems) == 0 {

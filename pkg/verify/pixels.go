@@ -8,24 +8,24 @@ import (
 	"lockstep/pkg/train"
 )
 
-// pixelClassCount is the number of classes in the masks of classMasks.
+// pixelClassCount is the number of classes in the masks of classMaskSamples.
 const pixelClassCount = 4
 
-// setPixelClassModel changes c's network to one for classMaskSamples, with class weights and soft Dice.
+// setPixelClassModel sets the network of c to one for classMaskSamples, with class weights and soft Dice.
 func setPixelClassModel(c *train.Config) {
 	c.Model.Classes, c.Model.ClassWeights, c.Model.Dice = pixelClassCount, []float64{0.5, 2, 1, 3}, 0.5
 }
 
-// classMaskSamples has small pictures whose pixels have one of pixelClassCount classes. From none to three
-// quarters of a sample's pixels are ignored, so that losses that depend on this differ between the
-// shards of a batch.
+// classMaskSamples is a data set of small pictures whose pixels have one of pixelClassCount classes.
+// Between none and three quarters of a sample's pixels are ignored, so that the shards of a batch
+// have different numbers of pixels that count.
 type classMaskSamples struct{ count int }
 
 func newClassMaskSamples() *train.Samples {
 	return &train.Samples{OpenedData: data.OpenedData{Train: classMaskSamples{25}, Test: classMaskSamples{1}}}
 }
 
-// classMaskEdge is the height and width of a sample of classMasks.
+// classMaskEdge is the height and width of a sample of classMaskSamples.
 const classMaskEdge = 16
 
 func (m classMaskSamples) Len() int              { return m.count }
@@ -33,7 +33,7 @@ func (classMaskSamples) ImageShape() []int       { return []int{1, classMaskEdge
 func (classMaskSamples) TargetShape() []int      { return []int{1, classMaskEdge, classMaskEdge} }
 func (classMaskSamples) SampleName(i int) string { return fmt.Sprint("mask ", i) }
 
-// Get sets the classes to bands whose position is random, and the image to the class with noise.
+// Get fills target with bands of classes at a random position, and image with the class index plus noise.
 func (classMaskSamples) Get(i int, image, target []float32) error {
 	rng := rand.New(rand.NewPCG(uint64(i), 1))
 	shift := rng.IntN(classMaskEdge)

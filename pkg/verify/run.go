@@ -75,8 +75,8 @@ func (v *verifier) addEqualityCheck(name string, got, want, tolerance float64, d
 	})
 }
 
-// checkProcesses checks that each rank has a step file, that the ranks were in as many processes as
-// run.json says, or else each in a separate one, and that all recorded the same world size.
+// checkProcesses checks that each rank has a step file, that the number of processes is as in
+// run.json (by default one per rank), and that all recorded the same world size.
 func (v *verifier) checkProcesses() {
 	world := v.run.Info.Workers
 	pids, ranks := map[string]bool{}, map[int]bool{}
@@ -163,7 +163,7 @@ func (v *verifier) dropsLastBatch() bool {
 }
 
 // checkScores evaluates the newest checkpoint again, and compares the scores with run.json and
-// epochs.csv. dataPath is the path of the data; empty: the path in the run's config.
+// epochs.csv. dataPath is the path of the data. If it is empty, the path in the run's config is used.
 func (v *verifier) checkScores(ctx context.Context, dataPath string) error {
 	test := v.run.Info.Test
 	if test == nil {
@@ -219,7 +219,7 @@ func (v *verifier) checkScores(ctx context.Context, dataPath string) error {
 	return nil
 }
 
-// checkClassScores compares each class's IoU in s with that of the epoch in classes.csv.
+// checkClassScores compares the IoU of each class in s with the IoU in classes.csv for the epoch.
 func (v *verifier) checkClassScores(s train.Scores, epoch int, tolerance float64) {
 	if s.Classes == nil {
 		return

@@ -11,11 +11,12 @@ import (
 	"lockstep/pkg/train"
 )
 
-// messageChange changes a message between stages of a pipeline in place. previous is a copy of the
-// message before it to the same stage; empty for the first.
+// messageChange changes the message b between two stages of a pipeline in place. from and to are the
+// ranks of the stages. previous is a copy of the message before b to the same stage; it is empty for
+// the first message.
 type messageChange func(b, previous device.Buffer, from, to int)
 
-// zeroGradients zeroes messages to earlier stages.
+// zeroGradients is a messageChange that sets gradients, which go to earlier stages, to zero.
 func zeroGradients(b, _ device.Buffer, from, to int) {
 	if to < from {
 		clear(b.F32)
@@ -23,7 +24,8 @@ func zeroGradients(b, _ device.Buffer, from, to int) {
 	}
 }
 
-// repeatGradients repeats the previous message to earlier stages.
+// repeatGradients is a messageChange that replaces gradients, which go to earlier stages, by those
+// of the previous message.
 func repeatGradients(b, previous device.Buffer, from, to int) {
 	if to < from {
 		copy(b.F32, previous.F32)
@@ -31,7 +33,8 @@ func repeatGradients(b, previous device.Buffer, from, to int) {
 	}
 }
 
-// repeatActivations repeats the previous message to later stages.
+// repeatActivations is a messageChange that replaces activations, which go to later stages, by those
+// of the previous message.
 func repeatActivations(b, previous device.Buffer, from, to int) {
 	if to > from {
 		copy(b.F32, previous.F32)
@@ -48,7 +51,7 @@ func newMessageFault(change messageChange) faultInjector {
 	}
 }
 
-// clipByLocalNorm makes each stage clip its gradients by its own norm.
+// clipByLocalNorm makes each stage clip its gradients by its own norm, instead of the norm of all stages.
 func clipByLocalNorm(p *train.WorkerOptions) {
 	replaceGroup(p, func(g collective.Group) collective.Group { return localSumGroup{g} })
 }
@@ -72,7 +75,7 @@ func (g *messageChangingGroup) Send(ctx context.Context, b device.Buffer, to int
 	return g.Group.Send(ctx, sent, to)
 }
 
-// localSumGroup is a group whose sums have only this rank's values.
+// localSumGroup is a group whose AllReduce does nothing, so that each rank keeps its own values.
 type localSumGroup struct{ collective.Group }
 
 func (localSumGroup) AllReduce(context.Context, device.Buffer) error { return nil }

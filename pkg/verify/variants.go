@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/train"
 )
 
-// newVerifyConfig has a small network without batch norm, for which the invariant holds only if it
-// is synchronized (see addSyncedBatchNorm).
+// newVerifyConfig returns a config with a small network without batch norm. With batch norm, the
+// invariant would hold only if it is synchronized (see addSyncedBatchNorm).
 func newVerifyConfig() train.Config {
 	c := train.DefaultConfig()
 	c.Name = "verify-dp"
@@ -31,7 +31,7 @@ func newVerifyConfig() train.Config {
 type variant struct {
 	name      string
 	tolerance float64               // largest relative difference of a parameter
-	change    func(c *train.Config) // changes the result of verifyConfig
+	change    func(c *train.Config) // changes the result of newVerifyConfig
 	build     model.Builder         // builds the network; nil: the config's network
 	layers    int                   // convolutions and linear layers of the network of build
 }
@@ -110,8 +110,8 @@ func newCPUVariants() []variant {
 	return all
 }
 
-// withStrategy returns list with the strategy c in place of the default, for the given number of
-// workers. If name is empty, it returns list.
+// withStrategy returns list with the strategy c instead of the default, for the given number of
+// workers. It omits variants that do not apply to c. If name is empty, it returns list unchanged.
 func withStrategy(list []variant, name string, c strategy.Config, workers int) []variant {
 	if name == "" {
 		return list
@@ -145,15 +145,15 @@ func withStrategy(list []variant, name string, c strategy.Config, workers int) [
 }
 
 // hasLinearUpdate reports whether change configures an update that is linear in the gradients: SGD
-// without clipping. Nor may the parameters be averaged over the steps.
+// without clipping and without averaging of the parameters over the steps.
 func hasLinearUpdate(change func(c *train.Config)) bool {
 	var c train.Config
 	change(&c)
 	return c.Optimizer.Name == "sgd" && c.Optimizer.ClipNorm == 0 && c.EMA.Decay == 0
 }
 
-// adaptToStages sets several micro-batches, and turns off what a pipeline does not support. Its
-// batch norms use each micro-batch's statistics, as one worker's do.
+// adaptToStages sets several micro-batches, and disables what a pipeline does not support. Batch
+// norms then use the statistics of each micro-batch, as those of one worker do.
 func adaptToStages(c *train.Config) {
 	c.Accumulate = max(c.Accumulate, 3)
 	c.SyncBatchNorm, c.Recompute, c.EMA.Decay = false, false, 0
@@ -163,8 +163,8 @@ func adaptToStages(c *train.Config) {
 // newCPUVariants. prependConvolutions adds layers to smaller networks.
 const maxStages = 4
 
-// prependConvolutions returns a builder that puts n (if negative, 0) more convolutions before the network of
-// build, so that it can be divided among more stages.
+// prependConvolutions returns a builder that puts n more convolutions before the network of build,
+// so that it can be divided into more stages. If n is negative, it adds none.
 func prependConvolutions(build model.Builder, n int) model.Builder {
 	return func(g *nn.Graph, image *gorgonia.Node) *gorgonia.Node {
 		for i := range n {
@@ -174,7 +174,7 @@ func prependConvolutions(build model.Builder, n int) model.Builder {
 	}
 }
 
-// clipNorm is well below the gradients' norm, so that each step clips them.
+// clipNorm is far below the norm of the gradients, so that every step clips them.
 const clipNorm = 0.03
 
 const strategyVariantPrefix = "strategy "

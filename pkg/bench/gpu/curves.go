@@ -30,13 +30,13 @@ type CurvePair struct {
 
 	Loss    []float64 `json:"loss"` // training loss of each epoch
 	CPULoss []float64 `json:"cpu_loss"`
-	// Worst is the largest |Loss/CPULoss − 1|, in epoch WorstEpoch. It may be at most Band.
+	// Worst is the largest |Loss/CPULoss − 1|, which occurs in epoch WorstEpoch. Band is its limit.
 	Worst      float64 `json:"worst"`
 	WorstEpoch int     `json:"worst_epoch"`
 	Band       float64 `json:"band"`
 
-	// IoU is the IoU of the test images after training on the GPU. It may be lower than CPUIoU by at most
-	// IoUBand.
+	// IoU and CPUIoU are the scores of the test images after training on the GPU and on the CPU. IoU
+	// may be lower than CPUIoU by at most IoUBand.
 	IoU     float64 `json:"iou"`
 	CPUIoU  float64 `json:"cpu_iou"`
 	IoUBand float64 `json:"iou_band"`
@@ -59,7 +59,7 @@ func lossTolerance(precision string, tf32 bool) float64 {
 	return 0.15
 }
 
-// iouTolerance is how much lower the IoU on the GPU may be than on the CPU.
+// iouTolerance is the largest accepted difference by which the IoU on the GPU is lower than on the CPU.
 const iouTolerance = 0.02
 
 // CompareCurves compares each GPU run below dir with the CPU run of the same seed and worker count: the

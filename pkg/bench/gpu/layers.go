@@ -33,7 +33,8 @@ type Report struct {
 	Device    string `json:"device"`
 	Machine   string `json:"machine"`
 	Commit    string `json:"commit"`
-	// ImagesPerSecond is the throughput of training, the median of the repeats. Spread is its range.
+	// ImagesPerSecond is the throughput of training, the median of the repeats. Spread contains the
+	// lowest and the highest throughput.
 	ImagesPerSecond float64    `json:"images_per_second"`
 	Spread          [2]float64 `json:"spread"`
 	Repeats         int        `json:"repeats"`
@@ -44,9 +45,9 @@ type Report struct {
 	MemoryBytes        int64   `json:"memory_bytes"`
 	LoadSeconds        float64 `json:"load_seconds"` // time for allocating memory, loading kernels and choosing algorithms
 	Layers             []Layer `json:"layers"`       // slowest first
-	// Kernels contains the kernels of a captured step, cuDNN's too, if CUPTI was asked to measure them.
-	// KernelMilliseconds is their sum; for the rest of a step the GPU is idle. NoKernels says why CUPTI measured
-	// nothing.
+	// Kernels contains all kernels of a captured step, including those of cuDNN, if Options.Kernels
+	// is set. KernelMilliseconds is the sum of their times; in the rest of a step the GPU is idle.
+	// NoKernels is the reason why CUPTI measured nothing.
 	Kernels            []Kernel `json:"graph_kernels,omitempty"`
 	KernelMilliseconds float64  `json:"graph_kernel_milliseconds,omitempty"`
 	NoKernels          string   `json:"no_graph_kernels,omitempty"`
@@ -252,7 +253,7 @@ func (o Options) traceGraphKernels(r *Report, e *cuda.Engine, train func(int) er
 	return nil
 }
 
-// sumByLayer adds up kernel times by layer and part of a step. times were measured in steps steps.
+// sumByLayer adds up kernel times by layer and pass. times were measured over the given number of steps.
 func sumByLayer(times []cuda.KernelTime, steps int) []Layer {
 	var list []Layer
 	for _, k := range times {

@@ -33,10 +33,11 @@ func Models() []string {
 type benchmarkNetwork struct {
 	name  string
 	shape bench.Shape
-	// eager and compiled are the target ratios of Lockstep's throughput to eager and to compiled PyTorch's.
+	// eager and compiled are the required ratios of Lockstep's throughput to the throughput of
+	// PyTorch in eager mode and with torch.compile.
 	eager, compiled float64
-	// half is the target ratio to compiled PyTorch in fp16, where cuDNN merges batch norms into its
-	// convolutions. 0: the same as compiled.
+	// half is the required ratio to compiled PyTorch in fp16, where cuDNN merges batch norms into
+	// its convolutions. 0 means that compiled applies.
 	half float64
 }
 
@@ -85,8 +86,7 @@ type Options struct {
 	peerDevice string
 }
 
-// Modes returns the modes in which PyTorch runs: eager, and through torch.compile in two
-// modes.
+// Modes returns the modes in which PyTorch runs: eager, and two modes of torch.compile.
 func Modes() []string { return []string{"eager", "default", "max-autotune"} }
 
 func (o Options) withDefaults() Options {
@@ -195,7 +195,6 @@ func MeasurePeers(ctx context.Context, o Options) ([]comparison.Record, error) {
 
 const torchScript = "torch_gpu.py"
 
-// peerBench contains the running programs.
 type peerBench struct {
 	Options
 	model  benchmarkNetwork
@@ -259,7 +258,7 @@ func (b *peerBench) startLockstep(ctx context.Context) (*comparison.Side, error)
 	return comparison.Start(ctx, comparison.Program{Argv: append(argv, b.model.shape.WorkerFlags()...), Workers: 1})
 }
 
-// measureAll measures all programs in turn, in each repeat from a different one on.
+// measureAll measures all programs in turn. Each repeat starts with a different program.
 func (b *peerBench) measureAll() ([]comparison.Record, error) {
 	request := fmt.Sprint(comparison.RequestSteps, " ", b.Steps)
 	for _, s := range b.sides { // the first measurement compiles and captures, and is not counted

@@ -18,8 +18,8 @@ import (
 	"lockstep/pkg/engine"
 )
 
-// Results contains the results of environment/gpu-check from one folder below logs/gpu. Its methods describe
-// them, or say that a stage was not run.
+// Results contains the results of environment/gpu-check in one folder below logs/gpu. Its methods
+// describe the results as text. For a stage that was not run, they say so.
 type Results struct {
 	Folder   string // logs/gpu/2026-11-21; empty: there is none
 	root     string

@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// decimalValue reads whole numbers of a flag as decimal digits. Without it, 010 would be 8, as in C.
+// decimalValue is a flag value that accepts whole numbers only in decimal digits. Otherwise, 010
+// would mean 8, as in C.
 type decimalValue struct{ pflag.Value }
 
 // wholeNumbersPattern matches whole numbers, separated by commas, as IntSlice accepts them.
@@ -22,7 +23,7 @@ func (v decimalValue) Set(text string) error {
 	return v.Value.Set(text)
 }
 
-// requireDecimal applies decimalValue to all flags of c and its commands that are whole numbers.
+// requireDecimal wraps all integer flags of c and its subcommands in a decimalValue.
 func requireDecimal(c *cobra.Command) {
 	for _, flags := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
 		flags.VisitAll(func(f *pflag.Flag) {

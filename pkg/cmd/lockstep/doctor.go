@@ -106,8 +106,8 @@ func runChecks(ctx context.Context) []finding {
 	)
 }
 
-// checkProcessor reports the processor and the CPU engine's instruction sets, the best first. It omits plain
-// Go, which also runs in bf16, but is slow and must be asked for.
+// checkProcessor reports the processor and the instruction sets that the CPU engine can use, the
+// best first. It omits plain Go, which is slow and used only on request.
 func checkProcessor(host runs.Host) finding {
 	f := finding{Name: "processor", Detail: fmt.Sprintf("%s, %s", host.CPU, english.FormatCount(host.Cores, "core"))}
 	sets, err := engine.InstructionSets(engine.DefaultOptions().Precision)
@@ -269,8 +269,8 @@ func checkLogsFolder() finding {
 	return finding{Name: "logs", OK: true, Detail: dir}
 }
 
-// checkProgram reports whether the program name is installed, with the first line that it prints for args.
-// use is its purpose.
+// checkProgram reports whether a program is installed, and the first line that it prints when called
+// with args. use is the program's purpose, and advice is shown if it is missing.
 func checkProgram(ctx context.Context, name, use, advice string, args ...string) finding {
 	f := finding{Name: name}
 	path, err := exec.LookPath(name)

@@ -38,7 +38,8 @@ func (k *clusterCheck) addFlags(f *pflag.FlagSet) {
 	}
 }
 
-// isRequested reports whether the flags request a check of a cluster. Contradictory flags are an error.
+// isRequested reports whether the flags request a check of a cluster. It returns an error if they
+// are contradictory.
 func (k *clusterCheck) isRequested(c *cobra.Command) (bool, error) {
 	if k.node != "" {
 		return true, nil
@@ -65,7 +66,8 @@ func (k *clusterCheck) isRequested(c *cobra.Command) (bool, error) {
 	return k.cluster, nil
 }
 
-// run prints the report on the cluster, or checks this node as one task of a check.
+// run checks the cluster and prints the report. If k.node is set, it only checks this node, as a
+// task of such a check.
 func (k *clusterCheck) run(c *cobra.Command, asJSON bool) error {
 	if k.node != "" {
 		o, err := preflight.ParseNodeOptions(k.node)

@@ -42,7 +42,7 @@ func main() {
 // commandThreads is the least number of threads that a command starts after main has begun.
 const commandThreads = 6
 
-// run runs the command and returns its exit code. Tests call it without a process.
+// run runs the command line args and returns the exit code. Tests call it instead of starting a process.
 func run(ctx context.Context, args []string) int {
 	root := newRootCommand()
 	root.SetArgs(args)

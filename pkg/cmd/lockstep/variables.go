@@ -18,8 +18,9 @@ func environmentVariables() []string {
 	}
 }
 
-// noteMisspelledVariables writes a note about each variable in environ that Lockstep does not read, if its name
-// is similar to one that it reads. Other programs may have LOCKSTEP_ variables too.
+// noteMisspelledVariables writes a note about each variable in environ that Lockstep does not read,
+// if the name resembles a variable that it reads. It is not an error, because other programs may use
+// LOCKSTEP_ variables too.
 func noteMisspelledVariables(environ []string, notes io.Writer) {
 	var words []string // without the prefix, by which all names are similar
 	for _, name := range environmentVariables() {

@@ -87,7 +87,7 @@ and loss, which are recomputed from the checkpoint and the data.`,
 	return c
 }
 
-// printVerdict prints the checks. It returns an error if one failed or there is none.
+// printVerdict prints the checks. It returns an error if a check failed, or if there are no checks.
 func printVerdict(w io.Writer, checks []verify.Check, asJSON bool) error {
 	failed := 0
 	var rows []map[string]any

@@ -19,10 +19,11 @@ import (
 // Options configure how data sets are downloaded. The zero value is ready for use.
 type Options struct {
 	Client *http.Client // nil means a client without a total time-out
-	// Site is the scheme and host of a mirror of all files, such as https://mirror.example.org;
-	// empty: the original sites.
+	// Site is the scheme and host of a mirror that has all files, such as
+	// https://mirror.example.org. If it is empty, files are downloaded from their original sites.
 	Site string
-	// Retries is how often Get continues, without waiting, a download whose connection failed.
+	// Retries is the number of times that Get resumes a download after the connection failed. Get
+	// does not wait between retries.
 	Retries int
 	// Progress, if not nil, is called from time to time with the bytes of a file that have been
 	// downloaded. total is 0 if the size of the file is unknown.
@@ -32,9 +33,9 @@ type Options struct {
 // errConnection is wrapped by errors after which a retry may succeed.
 var errConnection = errors.New("connection failed")
 
-// Get downloads the files of a data set to dir and unpacks archives there. A file that exists with
-// the right checksum is not downloaded again. If NAME.part exists, it is the beginning of file
-// NAME, and Get downloads only the rest.
+// Get downloads the files of a data set to dir and unpacks archives there. It skips files that exist
+// with the right checksum. If a download was interrupted, NAME.part contains the beginning of the
+// file NAME, and Get downloads only the rest.
 func Get(ctx context.Context, s Set, dir string, o Options) error {
 	if err := getFiles(ctx, s, dir, o); err != nil {
 		return fmt.Errorf("get %s: %w", s.Name, err)
@@ -81,7 +82,7 @@ func (o Options) mirrorURL(url string) string {
 	return strings.TrimSuffix(o.Site, "/") + "/" + path
 }
 
-// maxRecordBytes limits the size in bytes of Zenodo's description of a record.
+// maxRecordBytes limits the size of the JSON description of a Zenodo record.
 const maxRecordBytes = 16 << 20
 
 // zenodoFiles requests a Zenodo record's list of files (https://developers.zenodo.org).
@@ -138,8 +139,8 @@ func (o Options) request(ctx context.Context, url string, offset int64) (*http.R
 	return r, nil
 }
 
-// download downloads f to path and verifies its checksum, unless the file at path already has the
-// right one.
+// download downloads f to path and verifies its checksum. It does nothing if the file at path
+// already has that checksum.
 func (o Options) download(ctx context.Context, f File, path string) error {
 	if sum, err := fileMD5(path); err == nil && sum == f.MD5 {
 		return nil

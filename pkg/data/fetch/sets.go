@@ -16,8 +16,8 @@ type Set struct {
 	Kind   string // kind of the data, one of data.Kinds
 	Source string // web page that describes the data set, and the source of the checksums
 	Files  []File
-	// Record is the number of a Zenodo record, from which Get requests names, sizes and checksums
-	// of the files. Files is then ignored.
+	// Record is the number of a Zenodo record. If it is set, Get requests the names, sizes and
+	// checksums of the files from Zenodo and ignores Files.
 	Record string
 }
 

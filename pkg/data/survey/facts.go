@@ -6,8 +6,8 @@ import (
 	"lockstep/pkg/data/internal/picture"
 )
 
-// Facts are what is known of a picture. If Complete is false, only its header was read, and the
-// fields after Complete are not set.
+// Facts describes a picture file. If Complete is false, only the header was read, and the fields
+// after Complete are not set.
 type Facts struct {
 	Height   int  `json:"height"`
 	Width    int  `json:"width"`
@@ -20,19 +20,20 @@ type Facts struct {
 	Transparent bool `json:"transparent,omitempty"`
 	Palette     bool `json:"palette,omitempty"`
 
-	// Of an image: its values' minimum, maximum, mean and standard deviation.
+	// Minimum, maximum, mean and standard deviation of an image's values. They are not set for masks.
 	Min       int     `json:"min,omitempty"`
 	Max       int     `json:"max,omitempty"`
 	Mean      float64 `json:"mean,omitempty"`
 	Deviation float64 `json:"deviation,omitempty"`
 
-	// Levels maps each value of a mask, or each index if it has a palette, to its number of pixels,
-	// for at most maxLevels values; MorePixels counts the others' pixels.
+	// Levels counts the pixels with each value of a mask or, if the mask has a palette, with each
+	// index. It has at most maxLevels entries; MorePixels counts the pixels with other values.
 	Levels     map[int]int `json:"levels,omitempty"`
 	MorePixels int         `json:"more_pixels,omitempty"`
 }
 
-// maxLevels is how many values of a mask are counted separately. A mask with more has no classes.
+// maxLevels is the number of mask values that are counted separately. Masks with more values have no
+// classes.
 const maxLevels = 256
 
 // Kind describes channels and bits, as in "8-bit RGB".

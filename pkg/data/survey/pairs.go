@@ -64,8 +64,8 @@ func FindPairs(dir, suffix string) ([]Pair, error) {
 	return pairs, nil
 }
 
-// findPairFolders returns the paths of dir's image folder and mask folder. If together is true,
-// both may be dir.
+// findPairFolders returns the paths of the image folder and the mask folder in dir. If together is
+// true and dir has no such folders, both are dir.
 func findPairFolders(dir string, together bool) (images, masks string, err error) {
 	info, err := os.Stat(dir)
 	switch {
@@ -99,12 +99,12 @@ func findPairFolders(dir string, together bool) (images, masks string, err error
 	return "", "", fmt.Errorf("%s contains neither image/ nor label/: want %s; if images and masks are in one folder, set data.mask_suffix to what the names of masks have at their end, such as _mask", dir, pairLayout)
 }
 
-// MatchMasks returns the path in the folder maskDir of each image's mask.
+// MatchMasks returns the path of each image's mask in the folder maskDir.
 //
 // The mask of image a.png is a.png (or another extension) or, if suffix is _mask, a_mask.png. If
-// suffix is empty and no image has a mask's name, files with the same numbers in their names belong
-// together (image_07.png, mask_07.png). unused are the masks that belong to no image. An image
-// without mask is an error.
+// suffix is empty and no mask has the name of an image, files whose names contain the same numbers
+// belong together (image_07.png, mask_07.png). unused lists the masks that belong to no image. An
+// image without mask is an error.
 func MatchMasks(images []string, maskDir, suffix string) (masks, unused []string, err error) {
 	all, err := ListPictures(maskDir)
 	if err != nil {
@@ -153,7 +153,8 @@ func MatchMasks(images []string, maskDir, suffix string) (masks, unused []string
 	return masks, unused, nil
 }
 
-// A SuffixError says that all masks have the names of images and a suffix.
+// A SuffixError is the error if the name of each mask is the name of an image followed by Suffix,
+// which the caller did not pass.
 type SuffixError struct {
 	Suffix string
 	Mask   string // path of a mask
@@ -163,7 +164,8 @@ func (e *SuffixError) Error() string {
 	return fmt.Sprintf("masks in %s are named as the images, but with %s at the end (%s): set data.mask_suffix to %s", filepath.Dir(e.Mask), e.Suffix, filepath.Base(e.Mask), e.Suffix)
 }
 
-// commonSuffix returns the suffix that all masks have after the names of images, or "".
+// commonSuffix returns the suffix that follows an image's name in the names of all masks, or "" if
+// there is none.
 func commonSuffix(images, masks []string) string {
 	for _, image := range images {
 		suffix, ok := strings.CutPrefix(baseName(masks[0]), baseName(image))
@@ -220,7 +222,7 @@ func baseName(path string) string {
 	return strings.TrimSuffix(name, filepath.Ext(name))
 }
 
-// haveCommonName reports whether a path in a and a path in b differ at most in their extensions.
+// haveCommonName reports whether a file of a and a file of b have the same name, apart from the extension.
 func haveCommonName(a, b []string) bool {
 	in := map[string]bool{}
 	for _, path := range a {
@@ -229,8 +231,8 @@ func haveCommonName(a, b []string) bool {
 	return slices.ContainsFunc(b, func(path string) bool { return in[baseName(path)] })
 }
 
-// numbersInName returns a name's numbers, without leading zeros and separated by spaces, or the
-// name if it has none.
+// numbersInName returns the numbers in a name, without leading zeros and separated by spaces. If the
+// name has none, it returns the name.
 func numbersInName(name string) string {
 	fields := strings.FieldsFunc(name, func(r rune) bool { return r < '0' || r > '9' })
 	if len(fields) == 0 {

@@ -14,13 +14,13 @@ import (
 	"lockstep/pkg/data/internal/picture"
 )
 
-// A Survey has the facts of the images and masks of a folder.
+// A Survey contains the facts of all images and masks of a folder, in the order of the pairs.
 type Survey struct {
 	Images []Facts `json:"images"`
 	Masks  []Facts `json:"masks"`
 }
 
-// Headers reads the headers of the files of pairs, which are in dir.
+// Headers reads the headers of the images and masks of pairs, which must be in dir.
 func Headers(ctx context.Context, dir string, pairs []Pair) (Survey, error) {
 	header := func(path string) (Facts, error) {
 		h, err := picture.ReadHeader(ctx, dir, path)
@@ -29,8 +29,8 @@ func Headers(ctx context.Context, dir string, pairs []Pair) (Survey, error) {
 	return readFacts(ctx, pairs, header, header)
 }
 
-// Complete returns the facts of every pixel of the files of pairs, which are in dir, from the
-// user's cache folder if it has them.
+// Complete returns the facts of the images and masks of pairs, which must be in dir. It reads every
+// pixel, unless the user's cache folder contains the facts.
 func Complete(ctx context.Context, dir string, pairs []Pair) (Survey, error) {
 	if s, ok := Cached(ctx, dir, pairs); ok {
 		return s, nil
@@ -51,7 +51,8 @@ func Complete(ctx context.Context, dir string, pairs []Pair) (Survey, error) {
 	return s, err
 }
 
-// Cached returns the facts of pairs that Keep has kept, if no file has changed since.
+// Cached returns the facts of pairs that Keep has stored. ok is false if there are none or a file
+// has changed since.
 func Cached(ctx context.Context, dir string, pairs []Pair) (s Survey, ok bool) {
 	e, err := newCacheEntry(ctx, dir, pairs)
 	if err != nil {
@@ -61,7 +62,7 @@ func Cached(ctx context.Context, dir string, pairs []Pair) (s Survey, ok bool) {
 	return s, ok && json.Unmarshal([]byte(text), &s) == nil && len(s.Images) == len(pairs) && len(s.Masks) == len(pairs)
 }
 
-// Keep keeps s, the facts of pairs, in the user's cache folder, so that unchanged files are not
+// Keep stores s, the facts of pairs, in the user's cache folder, so that unchanged files are not
 // read again. It ignores errors.
 func (s Survey) Keep(ctx context.Context, dir string, pairs []Pair) {
 	e, err := newCacheEntry(ctx, dir, pairs)

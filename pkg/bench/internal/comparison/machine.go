@@ -21,7 +21,8 @@ func DescribeMachine() string {
 	return fmt.Sprintf("%s, %s, %s/%s", h.CPU, english.FormatCount(h.Cores, "core"), h.OS, h.Arch)
 }
 
-// FindCommit returns the checked-out commit of the command's source tree, or the command's build id.
+// FindCommit returns the commit checked out in the source tree that contains the command, or else
+// the command's build ID.
 func FindCommit(ctx context.Context) string {
 	exe, err := os.Executable()
 	if err == nil {

@@ -27,8 +27,8 @@ type PeerOptions struct {
 // peerMissingExitCode is the exit code of a peer's script without a library that it needs.
 const peerMissingExitCode = 3
 
-// ScriptCommand returns the command line of a peer's script, without the script's arguments, for the first
-// python3 that has the modules. what names the modules in the error.
+// ScriptCommand returns a command line, without the script's arguments, that runs a peer's script
+// with the first python3 that has the modules. what names the modules in the error.
 func (o PeerOptions) ScriptCommand(ctx context.Context, script, what string, modules ...string) ([]string, error) {
 	path, err := o.findScript(script)
 	if err != nil {
@@ -56,8 +56,8 @@ func (o PeerOptions) TorchCommand(ctx context.Context, script string) ([]string,
 	return o.ScriptCommand(ctx, script, "PyTorch", "torch")
 }
 
-// OpenMPICommand returns the command line, to be followed by a program and its arguments, that starts the
-// given number of processes with Open MPI on this machine.
+// OpenMPICommand returns a command line that starts the given number of processes on this machine
+// with Open MPI. The caller must append the program and its arguments.
 func OpenMPICommand(ctx context.Context, processes int) ([]string, error) {
 	for _, name := range []string{"mpirun.openmpi", "mpirun"} {
 		version, err := exec.CommandContext(ctx, name, "--version").Output()
@@ -73,8 +73,8 @@ func OpenMPICommand(ctx context.Context, processes int) ([]string, error) {
 	return nil, fmt.Errorf("%w: found no mpirun of Open MPI: install openmpi-bin with %s", ErrPeerMissing, InstallCommand)
 }
 
-// findScript returns the path of a peer's script: in o.Scripts, or if that is empty in environment/peers of
-// a parent folder of the working directory or of this program.
+// findScript returns the path of a peer's script. It searches o.Scripts or, if that is empty,
+// environment/peers in the working directory, the folder of this program, and their parent folders.
 func (o PeerOptions) findScript(name string) (string, error) {
 	if o.Scripts != "" {
 		path := filepath.Join(o.Scripts, name)

@@ -11,7 +11,7 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Record is one measured comparison.
+// Record is the result of a comparison between Lockstep and a peer.
 type Record struct {
 	Name      string     `json:"name"`
 	Value     float64    `json:"value"` // Lockstep's median over the repeats
@@ -66,8 +66,8 @@ func WriteRecords(w io.Writer, records []Record, asJSON bool) error {
 	return nil
 }
 
-// Compare fills in the numbers of r. Higher values are better; ours[i] and peers[i] were measured one after
-// the other.
+// Compare returns r with the statistics of the values filled in. Higher values are better. ours[i]
+// and peers[i] must be from the same repeat.
 func Compare(r Record, ours, peers []float64) Record {
 	return r.withStatistics(ours, peers, func(ours, peers float64) float64 { return ours / peers })
 }
@@ -91,9 +91,10 @@ func (r Record) withStatistics(ours, peers []float64, ratio func(ours, peers flo
 	return r
 }
 
-// medianInterval returns the 95 % confidence interval of the median of v's distribution from order
-// statistics: the number of values below the median is binomial, whatever the distribution. It returns nil for
-// fewer than 6 values, whose whole range is less certain.
+// medianInterval returns the 95 % confidence interval of the median of the distribution of v. It
+// uses order statistics: the number of values below the median is binomial, whatever the
+// distribution. With fewer than 6 values, even their whole range has less confidence, and
+// medianInterval returns nil.
 func medianInterval(v []float64) *[2]float64 {
 	below := distuv.Binomial{N: float64(len(v)), P: 0.5}
 	left := 0 // values to leave out on each side

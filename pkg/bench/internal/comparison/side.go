@@ -23,9 +23,10 @@ import (
 	"lockstep/pkg/runs/transfers"
 )
 
-// Requests to a side. The sides of a comparison are separate programs with one protocol: a side describes
-// itself in one line of JSON (Greeting), answers each line that it reads by one line of JSON (Answer), and ends
-// with its input. Between requests it is idle, so that both sides can be measured alternately.
+// Requests to a side. The sides of a comparison are separate programs with the same protocol. A side
+// first describes itself in one line of JSON (Greeting). Then it reads requests, one per line, and
+// answers each by one line of JSON (Answer). It exits at the end of its input. Between requests it
+// is idle, so that the sides can be measured alternately.
 const (
 	RequestStep      = "step"      // train one step
 	RequestSteps     = "steps"     // steps COUNT: train COUNT consecutive steps
@@ -42,7 +43,8 @@ type Greeting struct {
 	Device     string `json:"device,omitempty"`
 	Threads    int    `json:"threads"`
 	Parameters int    `json:"parameters,omitempty"`
-	// FLOPsPerImage counts the convolutions' operations. The backward pass counts as twice the forward pass.
+	// FLOPsPerImage counts the operations of the convolutions. The backward pass counts twice the
+	// forward pass.
 	FLOPsPerImage int64 `json:"flops_per_image,omitempty"`
 }
 
@@ -64,7 +66,7 @@ type Program struct {
 	Workers int      // processes
 	PerNode int      // processes on each node that Lockstep is told of; 0: all are on one node
 
-	// CPUs are the CPUs of each process, by rank; nil: none is bound.
+	// CPUs contains the CPUs to which each process is bound, by rank. If it is nil, no process is bound.
 	CPUs [][]int
 }
 
@@ -98,7 +100,7 @@ type sideProcess struct {
 	wait   func() error // once
 }
 
-// closeTimeout is the time that a process may take to end after its input was closed.
+// closeTimeout is how long a process may take to exit after its input was closed.
 const closeTimeout = 10 * time.Second
 
 // Start starts the processes of p and reads their greetings.
@@ -168,7 +170,7 @@ func startOnCPUs(c *exec.Cmd, cpus [][]int, rank int) (err error) {
 }
 
 // sideEnvironment returns this process's environment, without variables that would change the side's
-// behavior. Of several workers, each also gets its rank and address.
+// behavior. If there are several workers, it adds each worker's rank and address.
 func sideEnvironment(p Program, rank, port int, token string) []string {
 	set := slices.Clone(p.Env)
 	drop := []string{
@@ -213,8 +215,8 @@ func (s *Side) TimeRequest(request string) (float64, error) {
 	return longest, nil
 }
 
-// CheckAllReduce has the side check one all-reduce of size bytes, and returns the number of wrong elements
-// on all processes.
+// CheckAllReduce requests a check of one all-reduce of size bytes. It returns the number of wrong
+// elements on all processes.
 func (s *Side) CheckAllReduce(size int) (int, error) {
 	answers, err := s.Ask(fmt.Sprintf("%s %d", RequestCheck, size))
 	if err != nil {
@@ -246,7 +248,7 @@ func (s *Side) PeakBytes() (float64, error) {
 	return sum, nil
 }
 
-// CompareMemory fills in the numbers of r from the peak memory of both sides.
+// CompareMemory returns r with the peak memory of both sides filled in.
 func CompareMemory(r Record, ours, peer *Side) (Record, error) {
 	a, err := ours.PeakBytes()
 	if err != nil {
@@ -305,8 +307,8 @@ func (p *sideProcess) readAnswer(v any) error {
 	return nil
 }
 
-// waitForExit waits for a process that no longer answers. The error has its last output and the reason: its
-// own error or, if it ended normally, cause.
+// waitForExit waits for a process that no longer answers. The error contains the last output of the
+// process and the reason: the error of the process or, if it exited normally, cause.
 func (p *sideProcess) waitForExit(cause error) error {
 	_ = p.in.Close()
 	if err := p.wait(); err != nil {
@@ -318,7 +320,8 @@ func (p *sideProcess) waitForExit(cause error) error {
 	return fmt.Errorf("%s ended: %w", p.describe(), cause)
 }
 
-// describe returns a name for errors: the greeting's or else the command line, and the rank.
+// describe returns the name of the process in errors: the name in its greeting or else its command
+// line, and its rank.
 func (p *sideProcess) describe() string {
 	name := cmp.Or(p.About.Name, strings.Join(p.cmd.Args, " "))
 	return fmt.Sprintf("%s (rank %d)", name, p.rank)

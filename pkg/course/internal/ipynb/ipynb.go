@@ -77,7 +77,7 @@ func (t *MultilineString) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// DataText returns the data of an output with the MIME type, if that is text.
+// DataText returns the output's data of the given MIME type, or "" if it is not text.
 func (o Output) DataText(mime string) string {
 	switch v := o.Data[mime].(type) {
 	case string:
@@ -163,7 +163,7 @@ func (c *Cell) ClearOutputs() {
 	}
 }
 
-// SetOutputs sets the outputs of a code cell, in the form of nbformat, and its execution count.
+// SetOutputs sets the execution count and the outputs of a code cell. outputs have the form of nbformat.
 func (c *Cell) SetOutputs(outputs []map[string]any, count int) error {
 	c.fields["outputs"], c.fields["execution_count"] = outputs, json.Number(strconv.Itoa(count))
 	changed, err := newCell(c.fields)

@@ -33,7 +33,7 @@ const (
 	graceTime      = 5 * time.Second        // for a kernel to shut down before it is killed
 )
 
-// A Kernel is a running kernel. It runs one cell at a time; its methods may be called by several goroutines.
+// A Kernel is a running Jupyter kernel. It runs one cell at a time. Its methods may be called concurrently.
 type Kernel struct {
 	folder       string // contains the connection file, the sockets and the kernel's standard error
 	session      session
@@ -141,8 +141,8 @@ func (k *Kernel) connect(ctx context.Context) error {
 	return nil
 }
 
-// receive passes messages on until the connection ends. If a cell closed it, nothing can reach the kernel any
-// more, so receive kills the kernel.
+// receive passes messages on until the connection ends. If the kernel still runs then, because a
+// cell closed the connection, receive kills it: nothing can reach it any more.
 func (k *Kernel) receive(socket zmq4.Socket) {
 	for {
 		m, err := socket.Recv()
@@ -159,11 +159,11 @@ func (k *Kernel) receive(socket zmq4.Socket) {
 	}
 }
 
-// Execute runs code as a cell, which cannot read input. The error of a cell is in the result.
+// Execute runs code as a cell, which cannot read input. If the cell fails, its error is in the result.
 //
-// If ctx ends, Execute interrupts the cell, kills the kernel if it does not answer within a few seconds, and
-// returns ctx's error. It also returns an error if the kernel ends or the outputs exceed 16 MiB. The result then
-// contains the outputs so far.
+// If ctx ends, Execute interrupts the cell and returns ctx's error. If the kernel does not answer
+// within a few seconds, Execute kills it. Execute also returns an error if the kernel exits or the
+// outputs exceed 16 MiB. The result then contains the outputs so far.
 func (k *Kernel) Execute(ctx context.Context, code string) (Result, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -64,7 +64,7 @@ func (s session) parse(frames [][]byte) (m message, ok bool) {
 	return message{head.Kind, parent.ID, frames[i+5]}, true
 }
 
-// A Result is what a cell has shown.
+// A Result contains the outputs of a cell.
 type Result struct {
 	Outputs []json.RawMessage // in the form of nbformat 4: stream, display_data, execute_result and error
 	Count   int               // the number of the cell, as in In [3]

@@ -2,8 +2,8 @@ package kernelclient
 
 import "syscall"
 
-// processAttributes gives the kernel a process group, so that Close also ends what cells have started. The
-// kernel ends if this process is killed.
+// processAttributes puts the kernel into its own process group, so that Close also ends the
+// processes that cells have started. The kernel is killed if this process dies.
 func processAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -4,5 +4,6 @@ package kernelclient
 
 import "syscall"
 
-// processAttributes gives the kernel a process group, so that Close also ends what cells have started.
+// processAttributes puts the kernel into its own process group, so that Close also ends the
+// processes that cells have started.
 func processAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -8,7 +8,7 @@ import (
 	"lockstep/pkg/data/internal/window"
 )
 
-// Ranges are the fields of data.Augment that change cropped samples.
+// Ranges contains the fields of data.Augment that apply after the crop.
 type Ranges struct {
 	Flip, Rotate                                      bool
 	Brightness, Contrast, RotateDegrees, Scale, Gamma float64
@@ -32,9 +32,9 @@ func (c Choices) Turns() bool { return c.axis != [3]int{0, 1, 2} || c.mirror != 
 // Warps reports whether the picture is rotated by an angle or scaled.
 func (c Choices) Warps() bool { return !c.warp.isIdentity() }
 
-// Draw makes the random choices for a sample of shape [C,H,W] or [C,D,H,W], which is cropped to
-// cropped. It draws the same number of random numbers whichever options are enabled, so that
-// enabling one does not alter another. The GPU engine draws the same numbers.
+// Draw makes the random choices for a sample of the given shape, [C,H,W] or [C,D,H,W]. cropped is
+// the shape after the crop. Draw always takes the same number of values from the random generator,
+// so that enabling one option does not change the others. The GPU engine makes the same choices.
 func (a Ranges) Draw(seed int64, epoch, sample int, shape, cropped []int) Choices {
 	r := stream.NewRand(seed, stream.Augment, uint64(epoch), uint64(sample))
 	from, _ := window.SpatialSize(shape)
@@ -108,7 +108,8 @@ func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
 	return axis, mirror
 }
 
-// Turn rotates and mirrors src, a window with the given number of channels, into dst.
+// Turn mirrors src, a window with the given number of channels, rotates it by quarter turns, and
+// stores the result in dst.
 func (c Choices) Turn(dst, src []float32, channels int) {
 	size := c.Window.Size
 	along := [3]int{size[1] * size[2], size[2], 1} // strides of src's axes

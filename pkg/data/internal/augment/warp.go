@@ -8,11 +8,11 @@ type warp struct {
 	along, across int64 // steps in the source per pixel of the result: scaled cosine and sine
 }
 
-// warpBits is the number of fractional bits. The rounded steps add up to less than 0.001 pixels in
-// a picture of 16,384 pixels per side.
+// warpBits is the number of fractional bits of coordinates. In a picture of 16,384 pixels per side,
+// the rounding errors of the steps add up to less than 0.001 pixels.
 const warpBits = 24
 
-// newWarp rotates counterclockwise by an angle in degrees, and enlarges by a factor.
+// newWarp returns a counterclockwise rotation by an angle in degrees, with enlargement by a factor.
 func newWarp(degrees, factor float64) warp {
 	sin, cos := math.Sincos(degrees * math.Pi / 180)
 	fixed := func(v float64) int64 { return int64(math.Round(v / factor * (1 << warpBits))) }
@@ -21,8 +21,8 @@ func newWarp(degrees, factor float64) warp {
 
 func (w warp) isIdentity() bool { return w == warp{along: 1 << warpBits} }
 
-// forEachPixel calls f for each pixel, with its index at and its place (y, x) in the source,
-// relative to the center of the first pixel.
+// forEachPixel calls f for each pixel of the result. at is the pixel's index, and (y, x) is the position
+// in the source picture from which it comes, relative to the center of the source's first pixel.
 func (w warp) forEachPixel(height, width int, f func(at int, y, x int64)) {
 	// The center of pixel 0 of n is (n−1)/2 pixels before the picture's center.
 	for row := range height {
@@ -36,8 +36,8 @@ func (w warp) forEachPixel(height, width int, f func(at int, y, x int64)) {
 	}
 }
 
-// nearest returns the index of the pixel that contains (y, x), as in forEachPixel, or −1 outside
-// the picture.
+// nearestPixel returns the index of the pixel that contains (y, x), coordinates as in forEachPixel,
+// or −1 if the point is outside the picture.
 func nearestPixel(y, x int64, height, width int) int {
 	const half = 1 << (warpBits - 1)
 	row, column := (y+half)>>warpBits, (x+half)>>warpBits
@@ -47,8 +47,8 @@ func nearestPixel(y, x int64, height, width int) int {
 	return int(row)*width + int(column)
 }
 
-// applyToImage warps the channels of src with bilinear interpolation into dst, which is 0 (black)
-// outside src.
+// toImage warps the channels of src into dst with bilinear interpolation. Pixels from outside src
+// become 0 (black).
 func (w warp) toImage(dst, src []float32, height, width int) {
 	const one = 1 << warpBits
 	plane := height * width
@@ -79,8 +79,8 @@ func (w warp) toImage(dst, src []float32, height, width int) {
 	})
 }
 
-// applyToMask warps the channels of src by the nearest pixel into dst, with the value outside where
-// src has no pixel.
+// toMask warps the channels of src into dst without interpolation. Pixels from outside src get the
+// value of outside.
 func (w warp) toMask(dst, src []float32, height, width int, outside float32) {
 	plane := height * width
 	w.forEachPixel(height, width, func(at int, y, x int64) {

@@ -43,8 +43,8 @@ func (p *Pictures) Name(i int) string {
 	return fmt.Sprintf("%s[%d]", filepath.Base(p.Paths[i/p.each]), i%p.each)
 }
 
-// Read reads the training batches or the test batch in dir. With outline, it reads only the first
-// batch.
+// Read reads the training batches or the test batch in dir. If outline is true, it reads only the
+// first batch.
 func Read(ctx context.Context, dir string, test, outline bool) (*Pictures, error) {
 	files, binary, err := findBatches(dir, test)
 	if err != nil {

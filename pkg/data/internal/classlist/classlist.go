@@ -10,10 +10,11 @@ import (
 	"lockstep/pkg/data/internal/pickle"
 )
 
-// maxClasses limits class numbers: a list with a larger one is probably no list of classes.
+// maxClasses limits class numbers. A list with a larger number probably contains something other
+// than classes.
 const maxClasses = 1 << 20
 
-// Read returns the paths of a pickled dict from paths to classes, and their classes.
+// Read parses a pickled dict whose keys are paths of pictures and whose values are their classes.
 func Read(text []byte) (paths []string, classes []any, err error) {
 	v, err := pickle.Read(text)
 	if err != nil {
@@ -33,8 +34,8 @@ func Read(text []byte) (paths []string, classes []any, err error) {
 	return paths, d.Values, nil
 }
 
-// Indices converts classes, which are names or numbers, to indices. names is by index,
-// and labels contains the index of each picture.
+// Indices converts classes, which are all names or all numbers, to indices. names contains the name
+// of each class, and labels the class index of each picture.
 func Indices(paths []string, classes []any) (names []string, labels []int32, err error) {
 	labels = make([]int32, len(classes))
 	if _, isText := pickle.AsText(classes[0]); isText {

@@ -55,7 +55,7 @@ type Digest struct {
 	Cached  bool   // whether Hash is from the cache
 }
 
-// Hasher computes hashes.
+// Hasher computes hashes of files, and caches them.
 type Hasher struct {
 	Cache string // folder of the cache, which is created if it does not exist; empty: no cache
 	Limit int64  // total size of files up to which all bytes are read; 0: CompleteBytes
@@ -63,8 +63,8 @@ type Hasher struct {
 	now func() time.Time // nil: time.Now
 }
 
-// Sum returns the hash of files. It never fails because of the cache. If ctx is canceled, it
-// returns the cause.
+// Sum returns the hash of files. Errors of the cache are ignored. If ctx is canceled, Sum returns
+// the cause.
 func (h Hasher) Sum(ctx context.Context, files []File) (Digest, error) {
 	h.Limit = cmp.Or(h.Limit, CompleteBytes)
 	if h.now == nil {
@@ -96,8 +96,8 @@ func (h Hasher) Sum(ctx context.Context, files []File) (Digest, error) {
 	return s, err
 }
 
-// fileState is what the system knows of a file. No program can choose the change time, which also
-// records when a file was renamed or got back an old modification time.
+// fileState contains the metadata by which a change of a file is detected. Programs can set the
+// modification time back, but not the change time, which also changes when a file is renamed.
 type fileState struct {
 	size                   int64
 	inode                  uint64
@@ -125,7 +125,7 @@ func ChangedSince(files []File, t time.Time) []string {
 	return paths
 }
 
-// hashAll hashes all bytes of files. states are their states.
+// hashAll hashes all bytes of files. states contains the state of each file.
 func hashAll(ctx context.Context, files []File, states []fileState) (string, error) {
 	sums := make([][]byte, len(files))
 	if err := forEachParallel(ctx, len(files), func(i int) (err error) {
@@ -137,8 +137,8 @@ func hashAll(ctx context.Context, files []File, states []fileState) (string, err
 	return combineSums(files, states, sums), nil
 }
 
-// hashSample hashes blocks at equal distances in the concatenated files. states are their states,
-// and total is their size.
+// hashSample hashes blocks at equal distances in the concatenated files. states contains the state
+// of each file, and total is the sum of their sizes.
 func hashSample(ctx context.Context, files []File, states []fileState, total int64) (string, error) {
 	offsets := make([][]int64, len(files)) // of the blocks in each file
 	file, begin := 0, int64(0)             // the file of the next block, and its offset in the contents
@@ -171,8 +171,9 @@ func combineSums(files []File, states []fileState, sums [][]byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// hashBlocks returns the SHA-256 of the given number of bytes from each offset on, or of fewer at
-// the end of the file. It returns an error if the file does not have the given size.
+// hashBlocks returns the SHA-256 of several blocks of f. A block has the given number of bytes,
+// fewer at the end of the file, and starts at one of offsets. It is an error if the file does not
+// have the given size.
 func (f File) hashBlocks(ctx context.Context, size int64, offsets []int64, bytes int64) (sum []byte, err error) {
 	var in *os.File
 	if f.Path == f.Root {
@@ -232,15 +233,15 @@ func forEachParallel(ctx context.Context, n int, do func(i int) error) error {
 	return context.Cause(ctx)
 }
 
-// A CacheEntry is a text in the cache that was made from files.
+// A CacheEntry is a cached text that was computed from the contents of files.
 type CacheEntry struct {
 	path  string // empty: nothing is kept
 	state string // hash of the purpose and of the state of the files
 	fresh bool   // a file was changed just now
 }
 
-// NewCacheEntry returns the entry in the folder cache ("": nothing is kept) of the text that is made for
-// a purpose from files. If a file changes, it is another entry.
+// NewCacheEntry returns the entry, in the folder cache, of the text computed from files for a
+// purpose. If a file changes, the entry is another one. If cache is empty, nothing is cached.
 func NewCacheEntry(ctx context.Context, cache, purpose string, files []File) (CacheEntry, error) {
 	states, err := statFiles(ctx, files)
 	if err != nil {
@@ -275,7 +276,8 @@ func statFiles(ctx context.Context, files []File) ([]fileState, error) {
 
 const maxEntryBytes = 256 << 20
 
-// Read returns the text if the cache has it, and sets the entry's time, so that it is kept.
+// Read returns the text of the entry. ok is false if it is not in the cache. Read also updates the
+// entry's time, because old entries are removed.
 func (e CacheEntry) Read() (text string, ok bool) {
 	if e.path == "" {
 		return "", false
@@ -294,8 +296,9 @@ func (e CacheEntry) Read() (text string, ok bool) {
 	return text, true
 }
 
-// Write keeps the text, unless a file was changed so shortly before that a second change might have the
-// same time, and removes entries not used for keepTime. It ignores errors: then the files are read again.
+// Write stores the text in the cache and removes entries that were not used for entryKeepTime. It
+// stores nothing if a file was changed so recently that another change might have the same time. It
+// ignores errors, because the text can be computed again.
 func (e CacheEntry) Write(text string) {
 	folder := filepath.Dir(e.path)
 	if e.path == "" || e.fresh || os.MkdirAll(folder, 0o700) != nil || wholefile.WriteBytes(e.path, []byte(e.withChecksum(text)), 0o600) != nil {
@@ -312,7 +315,7 @@ func (e CacheEntry) Write(text string) {
 // entryKeepTime is how long an entry is kept after its last use.
 const entryKeepTime = 90 * 24 * time.Hour
 
-// withChecksum returns the text with a checksum by which a damaged entry is recognized.
+// withChecksum appends a checksum to text, so that Read recognizes a damaged entry.
 func (e CacheEntry) withChecksum(text string) string {
 	return fmt.Sprintf("%s %x\n", text, sha256.Sum256([]byte(e.state+text)))
 }

@@ -7,10 +7,10 @@ import (
 	"lockstep/pkg/data/internal/stream"
 )
 
-// CellClasses lists the classes of DrawStainedCells by their level in the mask.
+// CellClasses contains the names of the classes in DrawStainedCells' masks, by mask value.
 var CellClasses = []string{"background", "cell", "nucleus", "bacterium"}
 
-// Levels of the mask of DrawStainedCells.
+// Values in the mask that DrawStainedCells returns.
 const (
 	levelCell      = 1
 	levelNucleus   = 2
@@ -37,9 +37,10 @@ type stainedScene struct {
 	occupied [][3]float64 // center and radius of the objects
 }
 
-// DrawStainedCells draws a random image of stained cells with nuclei, between bacteria, which depends
-// only on the seed, i and the size. It returns each pixel's red, green and blue (8 bits each), and the
-// mask, with the levels of CellClasses, in row-major order. If ctx is canceled, it returns ctx's error.
+// DrawStainedCells draws a random image of stained cells with nuclei, and bacteria between them. It
+// depends only on the seed, i and the size. pixels contains each pixel's red, green and blue (8 bits
+// each), and mask each pixel's class (see CellClasses), in row-major order. If ctx is canceled,
+// DrawStainedCells returns ctx's error.
 func DrawStainedCells(ctx context.Context, seed int64, i, height, width int) (pixels, mask []uint8, err error) {
 	n := height * width
 	s := &stainedScene{scene: scene{
@@ -79,7 +80,7 @@ func DrawStainedCells(ctx context.Context, seed int64, i, height, width int) (pi
 	return pixels, s.mask, ctx.Err()
 }
 
-// paint gives pixel i the color of a level, multiplied by shade.
+// paint sets pixel i to the color of a class, multiplied by shade. level is the class's mask value.
 func (s *stainedScene) paint(i int, level uint8, shade float64) {
 	for c := range s.planes {
 		s.planes[c][i] = stainColors[level][c] * shade
@@ -87,8 +88,8 @@ func (s *stainedScene) paint(i int, level uint8, shade float64) {
 	s.mask[i] = level
 }
 
-// placeObjects calls draw for random outlines that touch no other object, until it has drawn a random
-// number of objects, for a mean density in objects per pixel, or finds no place.
+// placeObjects calls draw for random outlines that touch no other object. The number of objects is
+// random, with a mean of density per pixel. It is smaller if there is no place left.
 func (s *stainedScene) placeObjects(density float64, draw func(o *cellOutline, shade float64)) {
 	const triesPerObject = 40
 	wanted := s.randomCount(density)

@@ -75,8 +75,8 @@ func (s *scene) drawBackground() {
 	}
 }
 
-// addTexture adds value noise: random values of up to ±amplitude on a grid with a spacing in
-// pixels, smoothly interpolated.
+// addTexture adds value noise: random values of up to ±amplitude on a grid, smoothly interpolated.
+// spacing is the distance of the grid points in pixels.
 func (s *scene) addTexture(spacing, amplitude float64) {
 	columns := int(float64(s.width)/spacing) + 2
 	rows := int(float64(s.height)/spacing) + 2
@@ -161,8 +161,8 @@ func (s *scene) drawCells() {
 	}
 }
 
-// touchesNoCell reports whether a cell of radius a around (cy, cx) touches none of others, each a
-// cell's cy, cx and a.
+// touchesNoCell reports whether a cell of radius a around (cy, cx) touches none of the other cells.
+// An element of others contains another cell's cy, cx and a.
 func touchesNoCell(others [][3]float64, cy, cx, a float64) bool {
 	for _, c := range others {
 		if math.Hypot(cy-c[0], cx-c[1]) < 0.95*(a+c[2])+2 {
@@ -172,8 +172,8 @@ func touchesNoCell(others [][3]float64, cy, cx, a float64) bool {
 	return true
 }
 
-// drawCell draws a cell. body is the contrast of the interior, which fades towards the center, and
-// rim the membrane's.
+// drawCell draws the cell o. body is the contrast of its interior, which fades towards the center,
+// and rim the contrast of its membrane.
 func (s *scene) drawCell(o *cellOutline, body, rim float64) {
 	const rimWidth = 1.3
 	s.forEachPixelNear(o.cy, o.cx, 1.25*o.a+4*rimWidth, func(i int, dy, dx float64) {

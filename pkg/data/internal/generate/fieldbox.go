@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/data/internal/stream"
 )
 
-// Numbers of channels of generated fields.
+// Channel counts of the generated fields.
 const (
 	FieldInputs  = 4 // density contrast and velocity x, y, z of dark matter
 	FieldTargets = 5 // density, temperature, and velocity x, y, z of gas
@@ -30,8 +30,8 @@ const (
 	fieldSmooth = 1.5 // standard deviation of the Gaussian filter, in cells
 )
 
-// randomWaves returns random waves for box i, 6 to 32 cells long, so that a crop of a few tens of
-// cells contains several periods.
+// randomWaves returns the random waves of box i. Their wavelengths are 6 to 32 cells, so that a crop
+// of a few tens of cells contains several periods.
 func randomWaves(seed int64, i, edge int) []wave {
 	r := stream.NewRand(seed, stream.Fields, uint64(i), uint64(edge))
 	all := make([]wave, fieldWaves)
@@ -76,9 +76,9 @@ func randomWaves(seed int64, i, edge int) []wave {
 	return all
 }
 
-// ComputeFieldBox generates a random box, which depends only on the seed, i and the edge: the input
-// [4,edge,edge,edge] and the target [5,edge,edge,edge]. It computes slices in parallel. If ctx is
-// canceled, it returns ctx's error.
+// ComputeFieldBox generates a random box that depends only on the seed, i and the edge. image has
+// the shape [4,edge,edge,edge], and target [5,edge,edge,edge]. Slices are computed in parallel. If
+// ctx is canceled, ComputeFieldBox returns ctx's error.
 func ComputeFieldBox(ctx context.Context, seed int64, i, edge int) (image, target []float32, err error) {
 	all := randomWaves(seed, i, edge)
 	n := edge * edge * edge
@@ -101,7 +101,8 @@ func ComputeFieldBox(ctx context.Context, seed int64, i, edge int) (image, targe
 	return image, target, ctx.Err()
 }
 
-// drawSlice adds up the waves in slice z. circle[t] is the cosine and the sine of 2πt/edge.
+// drawSlice computes slice z of image and target as a sum of waves. circle[t] contains the cosine
+// and the sine of 2πt/edge.
 func drawSlice(image, target []float32, waves []wave, circle [][2]float64, z int) {
 	edge := len(circle)
 	n := edge * edge * edge

@@ -54,7 +54,7 @@ func randomColors(r *rand.Rand) (a, b [3]float64) {
 	}
 }
 
-// shapeContains reports whether a class's shape, in the circle of radius 1 around the origin,
+// shapeContains reports whether the shape of a class, drawn in the unit circle around the origin,
 // contains the point (u, v).
 func shapeContains(class int, u, v float64) bool {
 	d := math.Hypot(u, v)

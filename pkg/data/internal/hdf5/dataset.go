@@ -25,7 +25,7 @@ type Dataset struct {
 	filters []filter
 }
 
-// chunk is a chunk's position and size in the file, in bytes.
+// chunk is the position and size in bytes of a chunk in the file.
 type chunk struct {
 	pos  int64
 	size int64
@@ -217,8 +217,8 @@ func (d *Dataset) sizeBytes() int {
 	return n
 }
 
-// parseChunkShape sets d.chunk from rank numbers of width bytes each, the last of which is a
-// value's size in bytes.
+// parseChunkShape reads the chunk's shape from c and sets d.chunk. The shape consists of rank
+// numbers of width bytes each, and the last number is the size of a value in bytes.
 func (d *Dataset) parseChunkShape(c *cursor, rank, width int) error {
 	if rank != len(d.shape)+1 || rank < 2 {
 		return fmt.Errorf("chunks have %d dimensions, but the data have %d: the file is damaged", rank-1, len(d.shape))

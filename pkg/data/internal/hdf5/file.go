@@ -36,7 +36,8 @@ type File struct {
 	root    int64 // position of the object header of the root group
 }
 
-// Open reads the superblock of the HDF5 file f. File.Close closes f; if Open fails, it closes f itself.
+// Open reads the superblock of the HDF5 file f. It takes ownership of f: File.Close closes f, and so
+// does Open if it fails.
 func Open(f *os.File) (*File, error) {
 	info, err := f.Stat()
 	var file *File
@@ -58,10 +59,10 @@ func (f *File) Close() error {
 	return f.closer.Close()
 }
 
-// hdf5Signature starts a superblock (section II.A).
+// hdf5Signature is the first bytes of a superblock (section II.A).
 const hdf5Signature = "\x89HDF\r\n\x1a\n"
 
-// New reads the superblock of a file of size bytes through r.
+// New returns the HDF5 file that r reads, after reading its superblock. size is the file's size in bytes.
 func New(r io.ReaderAt, size int64) (*File, error) {
 	f := &File{r: r, size: size}
 	// The superblock may be at 0, 512, 1024, 2048, …
@@ -124,8 +125,8 @@ func (f *File) readSuperblock(pos int64) error {
 	return nil
 }
 
-// filePosition converts an address in the file to a position from the file's start. An address
-// beyond the end of the file is an error.
+// filePosition converts an HDF5 address, which is relative to the base address, to a position from
+// the file's start. It is an error if the position is beyond the end of the file.
 func (f *File) filePosition(a uint64) (int64, error) {
 	if a >= uint64(f.size-f.base) {
 		return 0, fmt.Errorf("address %d is beyond the end of the file (%d bytes): the file is truncated or damaged; copy it again", a, f.size)
@@ -163,7 +164,7 @@ func (f *File) readAt(b []byte, pos int64) error {
 	return fmt.Errorf("read bytes %d to %d: %w", pos, pos+int64(len(b)), err)
 }
 
-// bytesLeft returns the number of bytes from pos to the end of the file, at most n.
+// bytesLeft returns n or, if fewer bytes follow pos in the file, their number.
 func (f *File) bytesLeft(pos, n int64) int64 { return max(0, min(n, f.size-pos)) }
 
 // Names returns the sorted names of the links in the root group.
@@ -199,7 +200,7 @@ func (f *File) Dataset(path string) (*Dataset, error) {
 	return d, nil
 }
 
-// joinNames joins the first ten names by commas, or returns "none".
+// joinNames joins names, at most ten of them, by commas. It returns "none" if there are no names.
 func joinNames(names []string) string {
 	if len(names) == 0 {
 		return "none"
@@ -210,7 +211,7 @@ func joinNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// cursor reads from b. A read beyond its end sets err and returns zero.
+// cursor reads numbers and bytes from b. A read beyond the end of b sets err and returns zero.
 type cursor struct {
 	b   []byte
 	pos int

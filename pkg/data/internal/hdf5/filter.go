@@ -124,7 +124,7 @@ func (d *Dataset) loadChunk(c chunk, s *chunkScratch) ([]byte, error) {
 	return b, nil
 }
 
-// resizeBuffer returns n bytes, in the memory of b if its capacity suffices.
+// resizeBuffer returns a slice of n bytes. It reuses the memory of b if that is large enough.
 func resizeBuffer(b []byte, n int) []byte {
 	if cap(b) < n {
 		return make([]byte, n)
@@ -132,8 +132,8 @@ func resizeBuffer(b []byte, n int) []byte {
 	return b[:n]
 }
 
-// inflate decompresses gzip data to at most full+5 bytes: the chunk, a possible checksum of 4
-// bytes, and one more byte by which the caller detects an excess.
+// inflate decompresses zlib data to at most full+5 bytes: full bytes of the chunk, 4 bytes of an
+// optional checksum, and one byte by which the caller detects excess data.
 func (s *chunkScratch) inflate(b []byte, full int) ([]byte, error) {
 	var err error
 	if s.zlib == nil {

@@ -56,7 +56,7 @@ func (f *File) readHeader(pos int64) ([]headerMessage, error) {
 	}, 0)
 }
 
-// readHeaderV2 is readHeader for version 2. b contains the header's first bytes.
+// readHeaderV2 implements readHeader for version 2. b contains the first bytes of the header.
 func (f *File) readHeaderV2(pos int64, b []byte) ([]headerMessage, error) {
 	c := cursor{b: b, pos: 4}
 	if v := c.readUint(1); v != 2 {
@@ -89,9 +89,9 @@ func (f *File) readHeaderV2(pos int64, b []byte) ([]headerMessage, error) {
 
 type fileRange struct{ pos, size int64 }
 
-// readMessages reads the messages in the blocks and their continuation blocks. next parses one
-// message. Continuation blocks start with a signature and end with a checksum, of skip bytes each;
-// skip is 0 for version 1, which has neither.
+// readMessages reads the messages in the given blocks and their continuation blocks. next parses one
+// message. skip is the number of bytes of the signature before, and of the checksum after, the
+// messages of a continuation block. It is 0 in version 1, which has neither.
 func (f *File) readMessages(blocks []fileRange, next func(*cursor) headerMessage, skip int64) ([]headerMessage, error) {
 	var all []headerMessage
 	total := int64(0)
@@ -134,10 +134,12 @@ func (f *File) readMessages(blocks []fileRange, next func(*cursor) headerMessage
 	return all, nil
 }
 
-// unfollowedLink replaces the position of a soft or external link, which is not followed.
+// unfollowedLink takes the place of an object's position if the link is a soft or external one,
+// which this package does not follow.
 const unfollowedLink = -1
 
-// readLinks returns the positions of the objects in the group at pos by name, or unfollowedLink.
+// readLinks returns the links of the group at pos: names, and the positions of the objects, or
+// unfollowedLink.
 func (f *File) readLinks(pos int64) (map[string]int64, error) {
 	all, err := f.readHeader(pos)
 	if err != nil {
@@ -176,7 +178,8 @@ func (f *File) readLinks(pos int64) (map[string]int64, error) {
 	return links, nil
 }
 
-// parseLink parses a link message (section IV.A.2.g). pos is the object's position, or unfollowedLink.
+// parseLink parses a link message (section IV.A.2.g). pos is the position of the linked object, or
+// unfollowedLink.
 func (f *File) parseLink(b []byte) (name string, pos int64, err error) {
 	c := cursor{b: b}
 	version, flags := c.readUint(1), c.readUint(1)
@@ -284,8 +287,8 @@ func (f *File) readSymbolTable(pos int64, names []byte, links map[string]int64) 
 }
 
 // walkBTree calls leaf for each entry of a version 1 B-tree (section III.A.1), with its key of
-// keyBytes bytes and its child's position. kind is 0 for symbols, 1 for chunks. It reads at most as
-// many nodes as fit into the file, so that a cycle is an error.
+// keyBytes bytes and the position of its child. kind is 0 for symbols and 1 for chunks. The number
+// of nodes is limited to what fits into the file, so that a cycle is an error.
 func (f *File) walkBTree(tree uint64, kind uint64, keyBytes int, leaf func(key []byte, child int64) error) error {
 	left := f.size/int64(8+2*f.offsets) + 1
 	var node func(a uint64, level int) error

@@ -28,8 +28,8 @@ func (s *scratchPool) put(x *chunkScratch) {
 	s.free = append(s.free, x)
 }
 
-// Reader reads boxes of a data set. It reuses the memory for decoding chunks, and may be used from
-// several goroutines.
+// Reader reads boxes of a data set. It reuses memory for decoding chunks. Its methods may be called
+// concurrently.
 type Reader struct {
 	d     *Dataset
 	spare scratchPool
@@ -41,8 +41,9 @@ func (d *Dataset) Reader() *Reader { return &Reader{d: d} }
 // Shape returns the shape of the data set. The caller must not modify it.
 func (r *Reader) Shape() []int { return r.d.shape }
 
-// Read copies the box with the given start index and size (one number per dimension) to dst in row-major
-// order. It reads only the chunks that the box overlaps, or the rows of the box if the data are contiguous.
+// Read copies a box of the data set to dst in row-major order. start is the box's first index and
+// size its size, one number per dimension. It reads only the chunks that the box overlaps, or the
+// rows of the box if the data are contiguous.
 func (r *Reader) Read(dst []float32, start, size []int) error {
 	d := r.d
 	if len(start) != len(d.shape) || len(size) != len(d.shape) {
@@ -92,8 +93,8 @@ func forEachRow(start, size, shape []int, f func(boxIndex, arrayIndex int) error
 	}
 }
 
-// maxReadGapBytes is the largest gap between two rows for which one call, which reads the gap too,
-// is faster than two.
+// maxReadGapBytes is the largest gap between two rows that is read and discarded, because one read
+// of both rows is then faster than two reads.
 const maxReadGapBytes = 4096
 
 // readRows reads a box of contiguous or compact data, row by row or plane by plane.
@@ -131,8 +132,8 @@ func (d *Dataset) readRows(dst []float32, start, size []int, s *chunkScratch) er
 	})
 }
 
-// readPlanes reads a box of contiguous data plane by plane (the last two dimensions), with the gaps
-// between the rows.
+// readPlanes reads a box of contiguous data plane by plane, including the gaps between the rows. A
+// plane spans the last two dimensions.
 func (d *Dataset) readPlanes(dst []float32, start, size []int, s *chunkScratch) error {
 	last, width := len(size)-1, d.of.Size
 	height, long := size[last-1], d.shape[last]
@@ -194,8 +195,8 @@ func (d *Dataset) readChunks(dst []float32, start, size []int, s *chunkScratch) 
 	}
 }
 
-// copyChunk copies the part of chunk i that overlaps the box to dst. The chunk's place in the grid
-// of chunks is first+place.
+// copyChunk copies to dst the part of chunk i that overlaps the box. The chunk's coordinates in the
+// grid of chunks are first+place.
 func (d *Dataset) copyChunk(dst []float32, boxStart, size, first, place []int, i uint64, s *chunkScratch) error {
 	rank, width := len(size), d.of.Size
 	// The overlap: its start in the chunk, its size, and its start in the box.

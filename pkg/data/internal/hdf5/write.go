@@ -19,8 +19,8 @@ type OutputDataset struct {
 	Shape []int
 	Chunk []int // shape of a chunk; nil: contiguous
 	Gzip  bool  // whether to compress the chunks
-	// Values fills dst with the box with the given start index and size. Write calls it for one box
-	// after the other, in file order.
+	// Values fills dst with the box that starts at index start and has the given size. Write calls
+	// it for one box after another, in file order.
 	Values func(dst []float32, start, size []int) error
 }
 
@@ -190,8 +190,8 @@ func (w *writer) writeDataset(s OutputDataset) (uint64, error) {
 
 const gzipLevel = 4 // h5py's default
 
-// writeContiguous writes all values, a plane of the last two dimensions at a time, and returns the
-// position of the first.
+// writeContiguous writes all values of s, one plane of the last two dimensions at a time. It returns
+// the position of the first value.
 func (w *writer) writeContiguous(s OutputDataset) (uint64, error) {
 	rank := len(s.Shape)
 	size := slices.Repeat([]int{1}, rank)
@@ -231,8 +231,8 @@ func (s OutputDataset) boxBytes(start, size []int) ([]byte, error) {
 	return b, err
 }
 
-// forEachBox divides an array into boxes of the given size and calls f with each box's start index,
-// in row-major order.
+// forEachBox divides an array of the given shape into boxes of the given size and calls f with the
+// start index of each box, in row-major order.
 func forEachBox(shape, size []int, f func(start []int) error) error {
 	start := make([]int, len(shape))
 	for {
@@ -321,8 +321,8 @@ func (w *writer) writeChunked(s OutputDataset) (uint64, error) {
 	}
 }
 
-// encodeChunkKey encodes a chunk's B-tree key: its size in bytes, the mask of skipped filters
-// (none), and its start index.
+// encodeChunkKey encodes a chunk's key in the B-tree: its size in bytes, the mask of skipped filters
+// (always 0), and its start index.
 func (s OutputDataset) encodeChunkKey(size uint32, start []int) []byte {
 	b := appendLE(nil, size, uint32(0))
 	for _, v := range start {

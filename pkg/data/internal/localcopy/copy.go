@@ -44,7 +44,7 @@ type sourceFile struct {
 	folder   bool   // whether it is a folder
 }
 
-// isCopyName reports whether name is the folder of a copy, also one that is being removed.
+// isCopyName reports whether name is the name of a copy's folder, including a copy that is being removed.
 func isCopyName(name string) bool {
 	b, err := hex.DecodeString(strings.TrimSuffix(name, removedSuffix))
 	return err == nil && len(b) == copyKeyBytes
@@ -172,7 +172,7 @@ func (o localCopier) makeCopy(ctx context.Context, dir string, set *sourceFiles)
 	return os.Rename(part, filepath.Join(dir, dataName))
 }
 
-// copyFiles copies files to the folder dir in parallel, up to the first error.
+// copyFiles copies files to dir in parallel, and stops at the first error.
 func copyFiles(ctx context.Context, dir string, files []sourceFile, p *progressFile) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -241,8 +241,8 @@ func copyFile(ctx context.Context, f sourceFile, dst string, p *progressFile) (e
 	return p.touch()
 }
 
-// progressFile is a file in the copy's folder whose modification time shows waiting processes that
-// another one is copying.
+// progressFile is a file in the copy's folder. Its modification time shows waiting processes that
+// the process that makes the copy is still working.
 type progressFile struct {
 	path string
 	mu   sync.Mutex

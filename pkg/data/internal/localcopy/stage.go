@@ -40,7 +40,7 @@ const (
 	pollEvery       = 50 * time.Millisecond
 )
 
-// Copy is a copy of Open's sources. No process removes it before Close.
+// Copy is a copy of the sources passed to Open. No process removes it before Close.
 type Copy struct {
 	Bytes  int64         // total size of the files
 	Took   time.Duration // duration of copying; 0 if another process made the copy
@@ -58,9 +58,9 @@ type localCopier struct {
 	began        func() // if not nil, called when copying begins
 }
 
-// Open copies the sources, which are files or folders, into folder, or uses another process's copy
-// of the same content. If another process is copying, Open waits; it returns an error after two
-// minutes without progress.
+// Open copies the sources, which are files or folders, into folder. If another process has made a
+// copy of the same content, Open returns that copy; if another process is making one, Open waits for
+// it. It returns an error after two minutes without progress.
 func Open(ctx context.Context, folder string, sources []string) (*Copy, error) {
 	s, err := localCopier{stallTimeout: defaultPatience, free: freeBytes}.open(ctx, folder, sources)
 	if err != nil {
@@ -116,8 +116,8 @@ func (o localCopier) open(ctx context.Context, folder string, sources []string) 
 	}
 }
 
-// tryOpen acquires or makes the copy in s.dir. done is false if another process is making or
-// removing the copy.
+// tryOpen uses the existing copy in s.dir, or makes it. done is false if another process is making
+// or removing the copy.
 func (o localCopier) tryOpen(ctx context.Context, s *Copy, set *sourceFiles) (done bool, err error) {
 	lock, err := openLock(s.dir)
 	if err != nil || lock == nil {
@@ -159,8 +159,8 @@ func (o localCopier) tryOpen(ctx context.Context, s *Copy, set *sourceFiles) (do
 	return true, nil
 }
 
-// createPrivateRoot returns folder/lockstep-stage-UID, which it creates if necessary. If another
-// user has taken that name, it uses the next one of safeopen.CreatePrivateFolder.
+// createPrivateRoot returns folder/lockstep-stage-UID, which it creates if necessary. If that name
+// belongs to another user, it returns the next name of safeopen.CreatePrivateFolder.
 func createPrivateRoot(folder string) (string, error) {
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
 		return "", errors.New("the folder does not exist on this machine: name a folder that exists on every node, such as /dev/shm, or leave data.stage out")
@@ -186,7 +186,8 @@ func tryLock(f *os.File, mode int) bool {
 	return syscall.Flock(int(f.Fd()), mode|syscall.LOCK_NB) == nil
 }
 
-// isCurrentLock reports whether lock is still the lock file in dir: another process may have removed dir.
+// isCurrentLock reports whether lock is still the lock file in dir. It is not if another process has
+// removed dir meanwhile.
 func isCurrentLock(lock *os.File, dir string) bool {
 	a, err := lock.Stat()
 	if err != nil {
@@ -221,8 +222,8 @@ func removeUnusedCopy(dir string, lock *os.File) error {
 // removedSuffix is appended to the name of a copy that is being removed.
 const removedSuffix = ".gone"
 
-// removeAbandonedCopies removes the copies in root, except keep, that no process uses because their
-// users were killed. It ignores errors.
+// removeAbandonedCopies removes copies in root that no process uses, which remain if their users
+// were killed. It never removes keep. It ignores errors.
 func removeAbandonedCopies(root, keep string) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -246,7 +247,7 @@ func removeAbandonedCopies(root, keep string) {
 	}
 }
 
-// copyWaiter waits for another process that copies.
+// copyWaiter waits for a copy that another process is making.
 type copyWaiter struct {
 	last  time.Time // modification time of the progress file
 	since time.Time // when this process first saw that time

@@ -20,7 +20,7 @@ func CheckFits(what string, count int, bytesEach float64) error {
 	return nil
 }
 
-// FormatGiB formats a number of bytes as in "1.5 FormatGiB".
+// FormatGiB formats a number of bytes as in "1.5 GiB".
 func FormatGiB(bytes float64) string { return strconv.FormatFloat(bytes/(1<<30), 'f', 1, 64) + " GiB" }
 
 // AvailableBytes returns how many bytes this process can still allocate according to /proc/meminfo

@@ -36,7 +36,8 @@ type File struct {
 	pool   sync.Pool // of *[]byte
 }
 
-// Open reads the header of the .npy file f. File.Close closes f; if Open fails, it closes f itself.
+// Open reads the header of the .npy file f. It takes ownership of f: File.Close closes f, and so
+// does Open if it fails.
 func Open(f *os.File) (*File, error) {
 	info, err := f.Stat()
 	var file *File
@@ -67,7 +68,8 @@ var (
 	shaped  = regexp.MustCompile(`'shape'\s*:\s*\(([0-9, ]*)\)`)
 )
 
-// New reads the header of a file of size bytes through r.
+// New returns the array that r reads, after reading the header of the .npy file. size is the file's
+// size in bytes.
 func New(r io.ReaderAt, size int64) (*File, error) {
 	head := make([]byte, 12)
 	n, err := r.ReadAt(head, 0)
@@ -131,11 +133,12 @@ func (f *File) parseHeader(text string, size int64) error {
 	return nil
 }
 
-// maxReadGapBytes is the largest gap between two rows for which one call, which reads the gap too,
-// is faster than two.
+// maxReadGapBytes is the largest gap between two rows that is read and discarded, because one read
+// of both rows is then faster than two reads.
 const maxReadGapBytes = 4096
 
-// Read copies the box with the given start index and size of an array [D,H,W,C] to dst, as [C,D,H,W].
+// Read copies a box of an array [D,H,W,C] to dst, as [C,D,H,W]. start is the box's first index and
+// size its size.
 func (f *File) Read(dst []float32, start, size [3]int) error {
 	if len(f.shape) != 4 {
 		return fmt.Errorf("read box: array has shape %v, want [D,H,W,C]", f.shape)

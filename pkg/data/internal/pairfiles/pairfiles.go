@@ -13,13 +13,13 @@ import (
 	"lockstep/pkg/data/survey"
 )
 
-// Name returns the PNG file name of sample i of n, padded with zeros so that names sort
-// like samples.
+// Name returns the name of the PNG file of sample i of n. The number is padded with zeros, so that
+// sorted names are in the order of the samples.
 func Name(i, n int) string {
 	return fmt.Sprintf("%0*d.png", len(strconv.Itoa(max(n-1, 0))), i)
 }
 
-// Write saves n pairs in dir, as data.Write does.
+// Write saves n pairs of image and mask in dir, as data.Write does. get returns pair i.
 func Write(ctx context.Context, dir string, n int, get func(i int) (img, mask image.Image, err error)) error {
 	folder := [2]string{filepath.Join(dir, survey.ImageFolder), filepath.Join(dir, survey.MaskFolder)}
 	for _, f := range folder {
@@ -47,8 +47,7 @@ func Write(ctx context.Context, dir string, n int, get func(i int) (img, mask im
 	return nil
 }
 
-// checkNoOtherPictures returns an error if dir contains pictures other than the files of n samples
-// (see Name).
+// checkNoOtherPictures returns an error if dir contains pictures other than the n files named by Name.
 func checkNoOtherPictures(dir string, n int) error {
 	ours := map[string]bool{}
 	for i := range n {

@@ -65,7 +65,8 @@ func (r *unpickler) executeCallOpcode(op byte) error {
 	return fmt.Errorf("refused opcode %q, which creates objects of Python classes or refers to other files: only numbers, text, lists, dicts and NumPy arrays are supported", op)
 }
 
-// pushName pushes the short name of module.function, or returns an error if a pickle must not use it.
+// pushName pushes the short name of module.function. It returns an error if the name is not in
+// allowedNames.
 func (r *unpickler) pushName(module, function string) error {
 	n, err := lookUpName(module, function)
 	if err == nil {
@@ -74,7 +75,7 @@ func (r *unpickler) pushName(module, function string) error {
 	return err
 }
 
-// constructValue returns what Python returns for a call of a known function with the arguments v.
+// constructValue returns the value that Python would return for a call of function with the arguments v.
 func constructValue(function name, v Tuple) (any, error) {
 	wrong := fmt.Errorf("unexpected arguments of %s: want the arguments that NumPy writes", function)
 	switch function {

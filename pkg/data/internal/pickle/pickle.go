@@ -18,14 +18,14 @@ import (
 	"strings"
 )
 
-// Read returns values of these types, or nil, bool, int64, float64, string, or []byte (for
-// bytes, and for str of Python 2).
+// These types, and nil, bool, int64, float64, string and []byte, are the types of the values that
+// Read returns. A []byte is a Python bytes, or a str of Python 2.
 type (
 	// Tuple is a Python tuple.
 	Tuple []any
 	// List is a Python list or set.
 	List struct{ Items []any }
-	// Dict is a Python dict in the order of the file, in which a key may occur several times.
+	// Dict is a Python dict. Its keys are in the order of the file, and a key may occur several times.
 	Dict struct{ Keys, Values []any }
 	// Array is a NumPy array, or a NumPy number if Shape is empty.
 	Array struct {
@@ -55,8 +55,8 @@ func AsText(v any) (s string, ok bool) {
 	return "", false
 }
 
-// Get returns the last value of the string key, which the file may store as bytes. ok is false if
-// there is none.
+// Get returns the value of the string key, which the file may store as bytes. If the key occurs
+// several times, Get returns the last value. ok is false if the key does not occur.
 func (d *Dict) Get(key string) (v any, ok bool) {
 	for i := len(d.Keys) - 1; i >= 0; i-- {
 		if k, ok := AsText(d.Keys[i]); ok && k == key {
@@ -181,7 +181,7 @@ func (r *unpickler) readUint(n uint64) (uint64, error) {
 	return binary.LittleEndian.Uint64(v[:]), nil
 }
 
-// readLengthPrefixed reads a length of n bytes, and that number of bytes after it.
+// readLengthPrefixed reads a length, stored in n bytes, and as many bytes as the length says.
 func (r *unpickler) readLengthPrefixed(n uint64) ([]byte, error) {
 	size, err := r.readUint(n)
 	if err != nil {
@@ -202,8 +202,8 @@ func (r *unpickler) readLine() (string, error) {
 
 func (r *unpickler) push(v any) { r.stack = append(r.stack, v) }
 
-// markHeight returns the stack's height at the latest mark, below which nothing can be popped, or 0
-// without a mark.
+// markHeight returns the stack's height at the latest mark, or 0 without a mark. Values below it
+// cannot be popped.
 func (r *unpickler) markHeight() int {
 	if len(r.marks) == 0 {
 		return 0
@@ -248,7 +248,8 @@ func (r *unpickler) popN(n int) ([]any, error) {
 	return values, nil
 }
 
-// lookUpName returns a Python name's short name, or an error if a pickle must not use it.
+// lookUpName returns the short name of a Python name. It returns an error if the name is not in
+// allowedNames.
 func lookUpName(module, function string) (name, error) {
 	full := module + "." + function
 	n, ok := allowedNames[full]

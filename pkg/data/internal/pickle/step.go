@@ -60,7 +60,7 @@ func (r *unpickler) executeOpcode() (done bool, err error) {
 	return false, err
 }
 
-// readScalar executes the opcodes that push a number, text or bytes. It returns the value.
+// readScalar executes an opcode that pushes a number, text or bytes, and returns the value.
 func (r *unpickler) readScalar(op byte) (any, error) {
 	switch op {
 	case 'N':

@@ -32,7 +32,7 @@ const (
 // FormatNames lists the supported formats for error messages.
 const FormatNames = "PNG, JPEG or TIFF"
 
-// pictureExtensions are in lower case.
+// pictureExtensions lists file name extensions in lower case.
 var pictureExtensions = []string{".png", ".jpg", ".jpeg", ".tif", ".tiff"}
 
 // HasPictureExtension reports whether a file name has a picture's extension, in any case.
@@ -48,7 +48,7 @@ type Format struct {
 	decode func(io.Reader) (image.Image, error) // nil for TIFF, which has a separate reader
 }
 
-// DetectFormat detects a format by the file's first bytes, not its name.
+// DetectFormat detects the format of a picture file by its first bytes, not its name.
 func DetectFormat(text []byte) (Format, error) {
 	for _, f := range []Format{
 		{"PNG", []string{"\x89PNG\r\n\x1a\n"}, png.DecodeConfig, png.Decode},
@@ -136,8 +136,8 @@ func ToGray(ctx context.Context, img image.Image) (Gray, error) {
 	return Gray{Pixels: gray.Pix[:b.Dx()*b.Dy()], Height: b.Dy(), Width: b.Dx(), Colored: hasColors(img)}, nil
 }
 
-// hasColors reports whether a pixel's channels differ by more than a tenth of white, which is more
-// than compression causes. It looks at some 10,000 pixels.
+// hasColors reports whether the channels of some pixel differ by more than a tenth of white, which
+// is more than compression causes. It checks about 10,000 pixels.
 func hasColors(img image.Image) bool {
 	const most, limit = 10_000, 0xffff / 10
 	switch img.(type) {
@@ -226,15 +226,15 @@ func decodeTIFF(ctx context.Context, text []byte) (image.Image, error) {
 	return m, nil
 }
 
-// scaledImage has 16-bit values for a picture whose file has fractions of white, or integers that are
-// signed or have more than 16 bits.
+// scaledImage contains a picture converted to 16 bits, because its file contains floats from 0 to 1,
+// signed integers, or integers of more than 16 bits.
 type scaledImage struct {
 	*image.Gray16
 	fractions bool
 }
 
-// NewCorruptError returns the error for a file that cannot be decoded because of err. kind is its
-// format. A valid file that is not supported is not called corrupt.
+// NewCorruptError returns the error for a file of the given format that cannot be decoded. If err
+// says that the file is valid but not supported, NewCorruptError returns err.
 func NewCorruptError(kind string, err error) error {
 	if errors.As(err, new(tiff.UnsupportedError)) {
 		return err

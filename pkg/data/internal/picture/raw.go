@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// A Raw has the values of a picture as its file stores them.
+// A Raw contains the values of a picture as stored in its file.
 type Raw struct {
 	Height, Width int
 	Channels      int      // 1 (gray) or 3 (red, green, blue)
@@ -25,7 +25,7 @@ type Raw struct {
 	Transparent   bool     // some pixel is not opaque
 }
 
-// Bits returns the number of bits per value: 8 or 16. Values of fewer bits are scaled to 8.
+// Bits returns the number of bits per value, 8 or 16. Values with fewer than 8 bits have been scaled to 8.
 func (r Raw) Bits() int {
 	if r.Words != nil {
 		return 16
@@ -125,7 +125,8 @@ func (r *Raw) readRow(img image.Image, y int) {
 	}
 }
 
-// Gray returns r in one channel. If the colors differ, it is their luminance, as in color.GrayModel.
+// Gray returns r with one channel. If the colors of r differ, its values are their luminance, as in
+// color.GrayModel.
 func (r Raw) Gray() Raw {
 	if r.Channels == 1 {
 		return r
@@ -154,7 +155,8 @@ func (r Raw) Gray() Raw {
 // luminance returns a 16-bit color's luminance times 2¹⁶, rounded as in color.GrayModel.
 func luminance(r, g, b uint32) uint32 { return 19595*r + 38470*g + 7471*b + 1<<15 }
 
-// Scale maps 16-bit values from lo to hi to 0 to 255, rounded, and others to the nearer of the two.
+// Scale maps 16-bit values linearly to 0 to 255, rounded: lo becomes 0 and hi becomes 255. Values
+// outside lo to hi are clamped.
 func (r Raw) Scale(lo, hi float64) Raw {
 	var table [1 << 16]uint8
 	for v := range table {
@@ -181,14 +183,14 @@ func ReadRaw(ctx context.Context, dir, path string) (Raw, error) {
 	return ToRaw(ctx, m)
 }
 
-// A Header says what the beginning of a picture file states about its values.
+// A Header describes the values of a picture, as the beginning of its file does.
 type Header struct {
 	Height, Width int
 	Channels      int // 1 or 3; a palette counts as 3
 	Bits          int // 8 (also for fewer) or 16
 }
 
-// DescribeKind describes channels and bits, as in "16-bit RGB".
+// DescribeKind formats a number of channels and a number of bits per value, as in "16-bit RGB".
 func DescribeKind(channels, bits int) string {
 	colors := "gray"
 	if channels > 1 {
@@ -197,11 +199,12 @@ func DescribeKind(channels, bits int) string {
 	return fmt.Sprintf("%d-bit %s", bits, colors)
 }
 
-// headerBytes is how much of a file ReadHeader reads at first. Headers are shorter, but for the
-// preview that some cameras add.
+// headerBytes is the number of bytes that ReadHeader reads at first. That suffices for all headers
+// except those with the preview that some cameras add.
 const headerBytes = 64 << 10
 
-// ReadHeader reads the header of the picture file at path (see ReadFile). It does not notice later damage.
+// ReadHeader reads the header of the picture file at path (see ReadFile). It does not detect damage
+// after the header.
 func ReadHeader(ctx context.Context, dir, path string) (Header, error) {
 	in, err := safeopen.Open(dir, path)
 	if err != nil {
@@ -231,7 +234,7 @@ func ReadHeader(ctx context.Context, dir, path string) (Header, error) {
 	return f.parseHeader(all)
 }
 
-// ignoreTruncation drops an error that says that a file has fewer bytes than were to be read.
+// ignoreTruncation returns nil if err says that a file ended early, else err.
 func ignoreTruncation(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil

@@ -22,8 +22,8 @@ func NewResizer(edge, height, width int) *Resizer {
 	return &Resizer{edge: edge, from: image.Pt(width, height), scaler: draw.BiLinear.NewScaler(edge, edge, width, height)}
 }
 
-// largePicture is the number of pixels from which resize can be canceled. Fewer take less than
-// about a tenth of a second.
+// largePicturePixels is the number of pixels from which on resizing can be canceled. Smaller
+// pictures take less than about a tenth of a second.
 const largePicturePixels = 1 << 22
 
 // Resize scales m to the square. If ctx is canceled, it returns the cause. The scaling of a large

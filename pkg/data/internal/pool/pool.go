@@ -3,7 +3,7 @@ package pool
 
 import "sync"
 
-// Pool reuses goroutines in later epochs.
+// Pool keeps idle goroutines, so that later epochs reuse them.
 type Pool struct {
 	mu      sync.Mutex
 	idle    []chan func()
@@ -35,7 +35,7 @@ func (c *Pool) Run(f func()) {
 	})
 }
 
-// markIdle adds the goroutine that receives from work to the idle ones. It returns false if the
+// markIdle adds work, the channel of a goroutine, to the idle goroutines. It returns false if the
 // pool is closed and the goroutine must end.
 func (c *Pool) markIdle(work chan func()) bool {
 	c.mu.Lock()
@@ -47,7 +47,7 @@ func (c *Pool) markIdle(work chan func()) bool {
 	return true
 }
 
-// Close ends the idle goroutines, and waits until the others have finished their work.
+// Close ends the idle goroutines, and waits for the others to finish their work.
 func (c *Pool) Close() {
 	c.mu.Lock()
 	if !c.closed {

@@ -18,9 +18,9 @@ type Rules struct {
 	Foreground    string
 }
 
-// Check returns the number of channels of the pairs' images, and notes about how they are
-// read. It returns an error if the rules of c cannot read a file. Facts from headers alone are
-// checked as far as they go.
+// Check returns the number of channels of the pairs' images, and notes about how they are read. s
+// contains the facts of the files. It returns an error if a file cannot be read by the rules of c.
+// If s was read from headers only, Check skips what depends on pixels.
 func (c Rules) Check(dir string, pairs []survey.Pair, s survey.Survey) (channels int, notes []string, err error) {
 	for i, f := range s.Images {
 		if f.Transparent {
@@ -67,8 +67,8 @@ func (c Rules) Check(dir string, pairs []survey.Pair, s survey.Survey) (channels
 	return 1, notes, nil
 }
 
-// checkBits returns an error if the images have different numbers of bits, or Range is missing or
-// superfluous.
+// checkBits returns an error if the images have different numbers of bits per value, if Range is
+// missing for 16 bits, or if it is set for 8 bits.
 func (c Rules) checkBits(dir string, pairs []survey.Pair, images []survey.Facts) error {
 	bits, lo, hi := images[0].Bits, images[0].Min, images[0].Max
 	for i, f := range images {
@@ -88,8 +88,8 @@ func (c Rules) checkBits(dir string, pairs []survey.Pair, images []survey.Facts)
 	return nil
 }
 
-// ImageBytes returns the values of an image that Check and checkBits accept, in 8 bits, or
-// zeros if it needs a Range and there is none.
+// ImageBytes returns the values of an image, converted to 8 bits. The image must have passed Check.
+// If it has 16 bits and Range is not set, all values are 0.
 func (c Rules) ImageBytes(r picture.Raw) []uint8 {
 	if c.ToGray {
 		r = r.Gray()

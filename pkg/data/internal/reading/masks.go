@@ -35,12 +35,13 @@ func (c Rules) MaskClasses() []string {
 	return names
 }
 
-// IgnoresPixels reports whether a value has the name classIgnore.
+// IgnoresPixels reports whether MaskValues has a value with the name classIgnore, whose pixels do
+// not count.
 func (c Rules) IgnoresPixels() bool {
 	return slices.Contains(slices.Collect(maps.Values(c.MaskValues)), classIgnore)
 }
 
-// ValidateMaskValues returns an error if the values or names are invalid.
+// ValidateMaskValues returns an error if MaskValues contains an invalid value or name.
 func (c Rules) ValidateMaskValues() error {
 	if len(c.MaskValues) == 0 {
 		return nil
@@ -65,8 +66,8 @@ func (c Rules) ValidateMaskValues() error {
 	return nil
 }
 
-// MaskLevels returns each class's value in masks of c, by class index; without classes, the
-// background's and the foreground's. Of several values with one name, it is the smallest.
+// MaskLevels returns the mask value of each class, by class index. If several values have the class's
+// name, it returns the smallest. Without MaskValues, it returns the values of background and foreground.
 func (c Rules) MaskLevels() []uint8 {
 	classes := c.MaskClasses()
 	switch {
@@ -84,8 +85,8 @@ func (c Rules) MaskLevels() []uint8 {
 	return levels
 }
 
-// classOfValue maps each value of a mask to its class index, or to data.Ignored. known is true for the
-// values in MaskValues.
+// classOfValue returns for each possible mask value its class index, or data.Ignored, and whether
+// MaskValues contains the value.
 func (c Rules) classOfValue() (index [256]uint8, known [256]bool) {
 	classes := c.MaskClasses()
 	for v, name := range c.MaskValues {
@@ -97,7 +98,7 @@ func (c Rules) classOfValue() (index [256]uint8, known [256]bool) {
 	return index, known
 }
 
-// CheckMask returns an error if the rules of c cannot read the mask at path.
+// CheckMask returns an error if the mask at path, with the facts f, cannot be read by the rules of c.
 func (c Rules) CheckMask(path string, f survey.Facts) error {
 	if !f.Complete {
 		return nil
@@ -128,7 +129,7 @@ func (c Rules) CheckMask(path string, f survey.Facts) error {
 	return nil
 }
 
-// DescribeLevels lists levels, as in "values 0, 1 and 2".
+// DescribeLevels lists mask values, as in "values 0, 1 and 2". If more is positive, it adds "others".
 func DescribeLevels(levels []int, more int) string {
 	const most = 8
 	var list []string
@@ -144,7 +145,7 @@ func DescribeLevels(levels []int, more int) string {
 	return "values " + english.JoinAnd(list)
 }
 
-// ProposeValues returns a MaskValues for masks with the given levels, in ascending order.
+// ProposeValues proposes a MaskValues for masks with the given values, which must be in ascending order.
 func ProposeValues(levels []int) map[int]string {
 	values := map[int]string{}
 	for i, v := range levels {
@@ -160,7 +161,7 @@ func ProposeValues(levels []int) map[int]string {
 	return values
 }
 
-// FormatMaskValues formats MaskValues as in a config.
+// FormatMaskValues formats MaskValues as in a config, such as {0: background, 1: cell}.
 func (c Rules) FormatMaskValues() string {
 	var list []string
 	for _, v := range slices.Sorted(maps.Keys(c.MaskValues)) {
@@ -169,9 +170,9 @@ func (c Rules) FormatMaskValues() string {
 	return "{" + strings.Join(list, ", ") + "}"
 }
 
-// ReadClasses returns the class index of each pixel of a mask that CheckMask accepts. If c has no
-// classes, it is 1 for the foreground and 0 for the background; grey then counts the values that
-// are neither nearly black nor nearly white.
+// ReadClasses returns the class index of each pixel of a mask, which must have passed CheckMask.
+// Without MaskValues, the index is 1 for the foreground and 0 for the background, and grey counts
+// the values that are neither nearly black nor nearly white.
 func (c Rules) ReadClasses(r picture.Raw) (classes []uint8, grey int) {
 	if len(c.MaskValues) == 0 {
 		g := r.Gray()
@@ -201,8 +202,8 @@ func (c Rules) ReadClasses(r picture.Raw) (classes []uint8, grey int) {
 	return values, 0
 }
 
-// Binarize replaces the gray values (0 to 255) of a mask by 1 (foreground) or 0. grey counts the
-// values between 0.2·255 and 0.8·255.
+// Binarize replaces each gray value (0 to 255) of a mask by 1 if it is bright and 0 if it is dark,
+// or vice versa if inverted is true. grey counts the values from 0.2·255 to 0.8·255.
 func Binarize(mask []uint8, inverted bool) (grey int) {
 	var one, zero uint8 = 1, 0
 	if inverted {
@@ -222,11 +223,12 @@ func Binarize(mask []uint8, inverted bool) (grey int) {
 	return grey
 }
 
-// maxClassLevels is how many values masks with classes may have. Masks with more have soft edges,
-// or number their objects.
+// maxClassLevels is the largest number of different values in masks with classes. Masks with more
+// values have soft edges, or a number for each object.
 const maxClassLevels = 32
 
-// AllLevels returns the values of all masks, or nil if there are more than masks with classes have.
+// AllLevels returns the different values of all masks. It returns nil if there are more than
+// maxClassLevels.
 func AllLevels(masks []survey.Facts) []int {
 	all := map[int]bool{}
 	for _, f := range masks {

@@ -1,11 +1,11 @@
 // Package scale converts between bytes and float32 values.
 package scale
 
-// ToUnit contains b/255 for each byte b. A lookup takes a third of the time of a division, and the
-// loader's goroutines take time from training.
+// ToUnit contains b/255 for each byte b. A table lookup takes a third of the time of a division, and
+// the loader's goroutines compete with training for processor time.
 var ToUnit = newTable(255)
 
-// ToFloat contains each byte as a float.
+// ToFloat contains each byte converted to a float32.
 var ToFloat = newTable(1)
 
 func newTable(divisor float32) (t [256]float32) {
@@ -15,7 +15,7 @@ func newTable(divisor float32) (t [256]float32) {
 	return t
 }
 
-// LookUp looks up each byte of src in the table.
+// LookUp sets dst[i] to table[src[i]] for each byte of src.
 func LookUp(dst []float32, src []uint8, table *[256]float32) {
 	for x, v := range src[:len(dst)] {
 		dst[x] = table[v]

@@ -16,8 +16,8 @@ const (
 	Classes
 )
 
-// NewRand returns the stream for a seed, a purpose and keys: the same in every process and regardless
-// of earlier streams.
+// NewRand returns the random stream for a seed, a purpose and keys. It is the same in every process,
+// whatever streams were used before.
 func NewRand(seed int64, purpose uint64, keys ...uint64) *rand.Rand {
 	a := mixBits(uint64(seed)) ^ purpose
 	for _, k := range keys {

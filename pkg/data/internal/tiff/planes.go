@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// Values of the fields below.
+// Values of the TIFF fields that decodePlanes reads.
 const (
 	photometricRGB   = 2
 	planarSeparate   = 2 // of tagPlanar: the values of each color are stored together
@@ -66,8 +66,8 @@ func (f *File) decodePlanes(ctx context.Context, p Page) (image.Image, error) {
 	return &image.RGBA64{Pix: pix, Stride: stride, Rect: r}, nil
 }
 
-// planePage returns plane k of n of a page, as a page of gray values. Its strips or tiles follow those
-// of plane k−1.
+// planePage returns plane k (of n planes) of a page, as a page of gray values. Its strips or tiles
+// follow those of plane k−1.
 func (p Page) planePage(k, n int) Page {
 	p.fields = maps.Clone(p.fields)
 	p.fields[tagSamples], p.fields[tagPhotometric] = []uint32{1}, []uint32{blackIsZero}

@@ -25,7 +25,7 @@ import (
 	"lockstep/pkg/data/internal/values"
 )
 
-// Limits of the sizes in the fields of a file.
+// Limits of the sizes that a TIFF file states in its fields.
 const (
 	maxPixels       = 1 << 28 // per page
 	maxPages        = 1 << 16
@@ -191,7 +191,7 @@ func (f *File) readPage(pos int64) (p Page, next uint32, err error) {
 	return p, f.order.Uint32(f.text[end:]), nil
 }
 
-// fieldValue returns a field's first value, or defaultValue if the page lacks the field.
+// fieldValue returns the first value of a field, or defaultValue if the page does not have the field.
 func (p Page) fieldValue(tag uint16, defaultValue uint32) uint32 {
 	if v := p.fields[tag]; len(v) > 0 {
 		return v[0]
@@ -202,9 +202,9 @@ func (p Page) fieldValue(tag uint16, defaultValue uint32) uint32 {
 // needsOwnDecoder reports whether this package, not x/image/tiff, decodes the page's values.
 func (p Page) needsOwnDecoder() bool { return p.Bits > 16 || p.Float || p.Signed }
 
-// isFaxInverted reports whether x/image/tiff exchanges black and white. Fax compression stores runs
-// of the values 0 (called white) and 1 (called black). x/image/tiff always decodes 1 to black, but
-// on a page that defines 0 as black, 1 is white (section 11, and libtiff).
+// isFaxInverted reports whether x/image/tiff would exchange black and white on a page with fax
+// compression. Fax data contain runs of the values 0 and 1. x/image/tiff always decodes 1 to black,
+// but on a page that defines 0 as black, 1 is white (section 11, and libtiff).
 func (p Page) isFaxInverted() bool {
 	return p.isFaxCompressed() && p.fieldValue(tagPhotometric, whiteIsZero) == blackIsZero
 }
@@ -329,7 +329,7 @@ func (r *patchedReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// decodePage implements Values without x/image/tiff.
+// decodePage decodes the values of a page without x/image/tiff.
 func (f *File) decodePage(ctx context.Context, p Page) ([]float32, error) {
 	if err := p.checkCompression(); err != nil {
 		return nil, err
@@ -400,7 +400,8 @@ func (f *File) decodePage(ctx context.Context, p Page) ([]float32, error) {
 	return v, nil
 }
 
-// decompressBlock decompresses the strip or tile of size bytes at position pos to n bytes.
+// decompressBlock reads the strip or tile at position pos, which has size bytes, and decompresses it
+// to n bytes.
 func (f *File) decompressBlock(p Page, pos, size int64, n int) ([]byte, error) {
 	if pos+size > int64(len(f.text)) {
 		return nil, fmt.Errorf("strip or tile at byte %d has %d bytes, which exceeds the file of %d bytes: the file is truncated; copy it again", pos, size, len(f.text))

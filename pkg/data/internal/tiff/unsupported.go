@@ -2,15 +2,17 @@ package tiff
 
 import "fmt"
 
-// ExampleCommand converts an unsupported file, for error messages.
+// ExampleCommand is a command for error messages that converts an unsupported file.
 const ExampleCommand = "for example with: convert in.tif -compress zip out.tif (ImageMagick)"
 
-// UnsupportedError is the error for a valid file that this package does not read, with a way to convert it.
+// UnsupportedError is the error for a valid file that this package cannot read. It says how to
+// convert the file.
 type UnsupportedError string
 
 func (e UnsupportedError) Error() string { return string(e) }
 
-// CheckSinglePage returns an error unless the file has one page, without smaller versions.
+// CheckSinglePage returns an error if the file has several pages. Reduced versions of a page count
+// as pages.
 func (f *File) CheckSinglePage() error {
 	first, n := f.Pages[0], len(f.Pages)
 	last := f.Pages[n-1]

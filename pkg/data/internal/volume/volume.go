@@ -17,13 +17,13 @@ import (
 	"lockstep/pkg/internal/safeopen"
 )
 
-// Options are data.VolumeOptions with their defaults set.
+// Options is data.VolumeOptions with defaults filled in.
 type Options struct {
 	Input, Target                 string
 	InputChannels, TargetChannels int
 }
 
-// Files are open files of boxes, each with an input [C,D,H,W] and a target [C',D,H,W].
+// Files contains open files of boxes. Each box has an input [C,D,H,W] and a target [C',D,H,W].
 type Files struct {
 	Boxes         []Box
 	Image, Target []int // the shapes
@@ -160,7 +160,8 @@ func (v *Files) addNPY(dir string, open openFunc, prefix, inputName string, o Op
 	return v.addBox(filepath.Join(dir, prefix+inputName+".npy"), both[0], both[1], o)
 }
 
-// addBox returns an error if the shapes of input and target are invalid or differ from the first box's.
+// addBox adds a box. It returns an error if the shape of the input or the target is invalid, or
+// differs from the first box's.
 func (v *Files) addBox(path string, image, target Reader, o Options) error {
 	is, ts := image.Shape(), target.Shape()
 	for _, c := range []struct {

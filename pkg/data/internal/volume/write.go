@@ -21,8 +21,8 @@ type Array struct {
 	Values []float32
 }
 
-// WriteHDF5 writes arrays to an HDF5 file. If chunk is not 0, it is the edge of a chunk, which
-// contains all channels; zip then compresses the chunks.
+// WriteHDF5 writes arrays to an HDF5 file. If chunk is 0, the data are contiguous. Otherwise they are
+// in chunks with that edge, each with all channels, and zip says whether the chunks are compressed.
 func WriteHDF5(ctx context.Context, path string, chunk int, zip bool, arrays ...Array) error {
 	var sets []hdf5.OutputDataset
 	for _, a := range arrays {
@@ -36,7 +36,7 @@ func WriteHDF5(ctx context.Context, path string, chunk int, zip bool, arrays ...
 	return wholefile.Write(path, 0o666, func(f *os.File) error { return hdf5.Write(output.Writer{File: f, Context: ctx}, sets...) })
 }
 
-// newCopier returns an hdf5.Output.Values for a.
+// newCopier returns a function for hdf5.OutputDataset.Values that copies boxes of a.
 func (a Array) newCopier() func(dst []float32, start, size []int) error {
 	plane := window.Count(a.Shape[1:])
 	return func(dst []float32, start, size []int) error {
@@ -51,8 +51,8 @@ func WriteNPY(ctx context.Context, path string, v []float32, shape []int) error 
 	return WriteArray(ctx, path, v, shape[0], []int{shape[1], shape[2], shape[3], shape[0]})
 }
 
-// WriteArray writes v to a .npy file of the given shape. v has a plane per channel; channels are the
-// last dimension of the shape if there is more than one.
+// WriteArray writes v to a .npy file of the given shape. v contains one plane per channel. If there
+// are several channels, the last dimension of shape is the channels.
 func WriteArray(ctx context.Context, path string, v []float32, channels int, shape []int) error {
 	return wholefile.Write(path, 0o666, func(f *os.File) error {
 		w := bufio.NewWriterSize(output.Writer{File: f, Context: ctx}, 1<<20)

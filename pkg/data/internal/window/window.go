@@ -35,8 +35,8 @@ func SpatialSize(shape []int) (size [3]int, ok bool) {
 	return [3]int{}, false
 }
 
-// IsAligned reports whether a target has values for each pixel or voxel of the image, so that it
-// must be cropped, mirrored and rotated with the image.
+// IsAligned reports whether a target of the given shape has values for each pixel or voxel of the
+// image. Such a target must be cropped, mirrored and rotated with the image.
 func IsAligned(image, target []int) bool {
 	return (len(image) == 3 || len(image) == 4) && len(image) == len(target) && slices.Equal(image[1:], target[1:])
 }
@@ -47,7 +47,7 @@ func Full(shape []int) Window {
 	return Window{Size: size}
 }
 
-// Copy copies window w of src, of the given shape [C,H,W] or [C,D,H,W], to dst.
+// Copy copies window w of src to dst. shape is the shape of src, [C,H,W] or [C,D,H,W].
 func Copy(dst, src []float32, shape []int, w Window) {
 	size, _ := SpatialSize(shape)
 	for c := range shape[0] {
@@ -69,7 +69,7 @@ func CheckBuffers(sample string, image, target []float32, imageValues, targetVal
 	return nil
 }
 
-// Count returns the number of elements of an array.
+// Count returns the number of elements of an array of the given shape.
 func Count(shape []int) int {
 	n := 1
 	for _, v := range shape {
@@ -78,7 +78,7 @@ func Count(shape []int) int {
 	return n
 }
 
-// FormatSize formats a size as in 768×1024.
+// FormatSize formats a size, as in "768×1024".
 func FormatSize(size []int) string {
 	words := make([]string, len(size))
 	for i, v := range size {

@@ -7,7 +7,7 @@ import (
 	"lockstep/pkg/cmd/lockstep/internal/cli"
 )
 
-// Commands returns the commands that analyze, except gate.
+// Commands returns all commands that analyze logs, except gate.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
 		prepareLogAnalysis(scalingCommand()), prepareLogAnalysis(compareCommand()), prepareLogAnalysis(plotCommand()), prepareLogAnalysis(reportCommand()),
@@ -18,8 +18,9 @@ func Commands() []*cobra.Command {
 // Gate returns the command gate.
 func Gate() *cobra.Command { return prepareLogAnalysis(gateCommand()) }
 
-// analyzesLogs prepares c, a command that reads logs. Garbage collection is rarer, because such a command
-// usually ends before it would free much, and its readers limit their memory. An interrupt ends it soon.
+// prepareLogAnalysis prepares c, a command that reads logs. It makes garbage collection rarer,
+// because such a command usually ends before collection would free much, and its readers limit their
+// memory. It also lets an interrupt end the command soon.
 func prepareLogAnalysis(c *cobra.Command) *cobra.Command {
 	c.PreRun = func(c *cobra.Command, _ []string) {
 		cli.ReduceGC()

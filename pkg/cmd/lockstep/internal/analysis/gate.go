@@ -12,8 +12,8 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// Exit codes of lockstep gate; 0 means that the candidate passed. With its own code for a regression, CI
-// can distinguish it from other failures.
+// Exit codes of lockstep gate. 0 means that the candidate passed. A regression has its own code, so
+// that CI can distinguish it from other failures.
 const (
 	exitRegression = 1
 	exitCannotTell = 2
@@ -64,7 +64,8 @@ cannot be read, or wrong usage. 130 interrupted.`,
 	return c
 }
 
-// compareSpeed compares the candidate with the baseline. format is the format of the result.
+// compareSpeed compares the candidate's speed with the baseline's. limit is the value of the flag,
+// and format the output format.
 func (f *studyFlags) compareSpeed(c *cobra.Command, baseline, candidate, limit, format string) (*scaling.GateResult, error) {
 	if baseline == "" || candidate == "" {
 		return nil, errors.New("--baseline or --candidate is missing: use lockstep gate --baseline A --candidate B")
@@ -86,7 +87,7 @@ func (f *studyFlags) compareSpeed(c *cobra.Command, baseline, candidate, limit, 
 	return scaling.Gate(a, b, share)
 }
 
-// parseFraction parses 5% or 0.05.
+// parseFraction parses a fraction such as 5% or 0.05.
 func parseFraction(text string) (float64, error) {
 	number, isPercent := strings.CutSuffix(strings.TrimSpace(text), "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)

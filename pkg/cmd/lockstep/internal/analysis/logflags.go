@@ -8,7 +8,7 @@ import (
 	"lockstep/pkg/logread"
 )
 
-// logFlags contains the flags that all commands share which read logs.
+// logFlags contains the flags common to all commands that read logs.
 type logFlags struct {
 	as      []string
 	lines   []string
@@ -23,7 +23,7 @@ func (f *logFlags) addTo(c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.columns, "columns", nil, "fields of the columns of tables, such as 'workers=n_gpus,seconds=epoch_time'; repeatable; see lockstep help columns")
 }
 
-// ColumnsTopic returns the help of columns.
+// ColumnsTopic returns the help topic about columns.
 func ColumnsTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "columns",

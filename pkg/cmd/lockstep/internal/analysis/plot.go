@@ -108,7 +108,7 @@ func isFigureName(name string) bool {
 	return slices.Contains(figure.Names(), name) || strings.Contains(name, " by ")
 }
 
-// unknownNameErrors returns an error for each name in --only that is no figure.
+// unknownNameErrors returns an error for each name in --only that is not the name of a figure.
 func (f *plotFlags) unknownNameErrors() []error {
 	var all []error
 	for _, name := range f.only {
@@ -139,14 +139,15 @@ func (f *plotFlags) outputPaths(name string) []string {
 	return all
 }
 
-// minPagePanels is the least number of panels on a page, with enough figures and without --only.
+// minPagePanels is the minimum number of panels that --panels draws, if enough figures have data.
 const minPagePanels = 4
 
 func studyPanels() []string {
 	return []string{"speedup_iou", "epoch_time", "loss_by_epoch", "loss_by_time", "train_test_time"}
 }
 
-// drawPanels draws studyPanels. Other figures take the place of those without data.
+// drawPanels draws the figures in studyPanels. If fewer than minPagePanels of them have data, it
+// adds other figures.
 func (f *plotFlags) drawPanels(s *scaling.Study) ([]*figure.Figure, error) {
 	all, err := f.options.First(s, math.MaxInt)
 	if err != nil {
@@ -169,8 +170,9 @@ func (f *plotFlags) drawPanels(s *scaling.Study) ([]*figure.Figure, error) {
 	return page, nil
 }
 
-// drawRequested draws the named figures or, if none is named, all with data. notDrawn says why a named figure
-// could not be drawn. If none could, err says why.
+// drawRequested draws the figures named in --only, or without --only all figures with data. notDrawn
+// contains an error for each named figure that could not be drawn. If none could be drawn, these are
+// joined in err.
 func (f *plotFlags) drawRequested(s *scaling.Study) (figures []*figure.Figure, notDrawn []error, err error) {
 	if len(f.only) == 0 {
 		figures, err = f.drawAll(s)
@@ -200,8 +202,9 @@ func (f *plotFlags) drawRequested(s *scaling.Study) (figures []*figure.Figure, n
 	return figures, notDrawn, nil
 }
 
-// drawAll draws all figures with data, and the fitted scaling model if requested. It omits the usage of a run,
-// a page of several panels, if --panels is given or the page would be illegible at the requested size.
+// drawAll draws all figures with data, or with --panels the figures of drawPanels. If requested, it
+// adds the fitted scaling model. The usage of a run is itself a page of several panels. It is
+// omitted with --panels, or if it would be illegible at the requested size.
 func (f *plotFlags) drawAll(s *scaling.Study) ([]*figure.Figure, error) {
 	draw := f.drawPanels
 	if !f.panels {
@@ -248,8 +251,8 @@ func (f *plotFlags) newPage(title string, figures []*figure.Figure) (*figure.Fig
 	return page, nil
 }
 
-// reportNotDrawn prints a note for each named figure without data. An unknown name, or a size at which a
-// figure would be illegible, is an error.
+// reportNotDrawn prints a note for each named figure without data. It returns an error for unknown
+// names and for figures that would be illegible at the requested size.
 func (f *plotFlags) reportNotDrawn(c *cobra.Command, notDrawn []error) error {
 	var failed []error
 	for _, err := range notDrawn {
@@ -375,8 +378,8 @@ func checkPairFlags(pairs []string) error {
 	return nil
 }
 
-// namedPairs returns the pairs of series in --pair. It returns an error if the overhead of one cannot be
-// computed.
+// resolvePairs parses the pairs of series in --pair. It returns an error if the overhead of a pair
+// cannot be computed.
 func resolvePairs(s *scaling.Study, values []string) ([][2]string, error) {
 	pairs := splitSeriesPairs(s, values...)
 	if len(pairs) == 0 {

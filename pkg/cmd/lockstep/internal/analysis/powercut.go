@@ -32,7 +32,8 @@ func powerCutError(problems []runs.Problem) error {
 	return fmt.Errorf("%s%s ends with NUL bytes, as after a power cut; the complete lines before them were read; restore the file from a backup if there is one", clean.EscapeText(cut[0]), more)
 }
 
-// isTextWithNULTail reports whether path is a regular file of text, or nothing, and at least eight NUL bytes.
+// isTextWithNULTail reports whether path is a regular file that ends with at least eight NUL bytes
+// and otherwise contains only text or nothing.
 func isTextWithNULTail(path string) bool {
 	f, err := safeopen.OpenUserFile(path)
 	if err != nil {

@@ -24,7 +24,7 @@ func (f *studyFlags) addTo(c *cobra.Command) {
 	c.Flags().StringVar(&f.rule.Per, "per", "", "unit of the worker count: worker (default) or node")
 }
 
-// addMeasureFlags adds the flags that choose the counted epochs, and how epochs and runs are combined.
+// addMeasureFlags adds the flags that select the epochs that count, and how epochs and runs are averaged.
 func (f *studyFlags) addMeasureFlags(c *cobra.Command) {
 	f.rule = scaling.DefaultRule()
 	c.Flags().IntVar(&f.rule.DropFirst, "drop-first", f.rule.DropFirst, "number of epochs at the start of each run that are not counted")
@@ -52,8 +52,8 @@ func (f *studyFlags) readStudy(c *cobra.Command, paths []string) (*scaling.Study
 	return s.WithRule(f.rule)
 }
 
-// printReadingNotes prints to stderr how the logs were read, for output without the study's notes. It omits
-// the cautions if the output contains them.
+// printReadingNotes prints to stderr how the logs were read, for output formats that do not contain
+// the study's notes. If hasCautions is true, it omits the cautions, because the output contains them.
 func printReadingNotes(c *cobra.Command, s *scaling.Study, hasCautions bool) {
 	notes := s.ReadingNotes()
 	if hasCautions {

@@ -33,9 +33,9 @@ type view struct {
 	example  string // example of a value
 	optional bool   // whether the value may be omitted
 	about    string
-	// valid reports whether a value has the right form. nil: any text is valid.
+	// valid reports whether a value has the right form. If valid is nil, any text is valid.
 	valid func(value string) bool
-	// results computes the view. It writes to notes which series lack data.
+	// results computes the view. It writes a note to notes for each series that lacks data.
 	results func(s *scaling.Study, value string, notes io.Writer) ([]viewResult, error)
 }
 
@@ -204,7 +204,7 @@ func isNumber(value string) bool {
 	return err == nil && !math.IsNaN(v)
 }
 
-// parseOptionalNumber parses a value that isNumber has accepted, or "" as 0.
+// parseOptionalNumber parses a value that isNumber has accepted. It returns 0 for "".
 func parseOptionalNumber(value string) float64 {
 	v, _ := strconv.ParseFloat(value, 64)
 	return v
@@ -332,7 +332,8 @@ func writeHelp(w io.Writer) error {
 	return tw.Flush()
 }
 
-// parse returns the requested views. Without any, the table of the study is shown.
+// parseViews returns the views requested by --show. It returns none if the table of the study is to
+// be shown.
 func (a *analysisFlags) parseViews(format string) ([]requestedView, error) {
 	if a.out != "" && len(a.show) == 0 {
 		return nil, cli.AsUsageError(errors.New("--out needs a view: add --show, for example --show points"))
@@ -354,7 +355,7 @@ func (a *analysisFlags) parseViews(format string) ([]requestedView, error) {
 	return all, nil
 }
 
-// hasNotes reports whether a result in a format ends with notes and problems.
+// formatHasNotes reports whether output in the format ends with notes and problems.
 func formatHasNotes(format string) bool {
 	return format != scaling.FormatCSV && format != scaling.FormatJSON
 }
@@ -380,7 +381,7 @@ func (a *analysisFlags) writeViews(c *cobra.Command, s *scaling.Study, all []req
 	return err
 }
 
-// joinResults combines one view's results into one table, CSV file or JSON value.
+// joinResults combines the results of one view into one table, CSV file or JSON value.
 func joinResults(results []viewResult, format string) ([]byte, error) {
 	var whole bytes.Buffer
 	var rows []json.RawMessage
@@ -418,7 +419,8 @@ func joinResults(results []viewResult, format string) ([]byte, error) {
 	return whole.Bytes(), nil
 }
 
-// viewKeys returns a unique key for each view: its name, or the requests' texts if they name it twice.
+// viewKeys returns a unique key for each view: the view's name or, if a view is requested twice with
+// different values, the text of the request.
 func viewKeys(all []requestedView) []string {
 	out := make([]string, len(all))
 	for i, v := range all {
@@ -486,8 +488,8 @@ func replaceUnsafeRune(r rune) rune {
 	return '-'
 }
 
-// fitEachSeries returns fit's results for all series with enough points. It writes to notes why others were not
-// fitted. If none could be, these reasons are the error.
+// fitEachSeries calls fit for each series and returns the results. For series that could not be fitted,
+// it writes the reason to notes. If no series could be fitted, it returns the reasons as the error.
 func fitEachSeries(s *scaling.Study, notes io.Writer, fit func(series string) (viewResult, error)) ([]viewResult, error) {
 	var out []viewResult
 	var refused []error

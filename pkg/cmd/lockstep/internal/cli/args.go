@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// ExactArgs is cobra.ExactArgs with an error that also names the expected arguments, what.
+// ExactArgs is like cobra.ExactArgs, but its error also names the expected arguments, what.
 func ExactArgs(n int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {

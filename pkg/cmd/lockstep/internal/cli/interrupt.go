@@ -17,10 +17,11 @@ import (
 	"lockstep/pkg/launch"
 )
 
-// killTimeout limits the action at the second interrupt.
+// killTimeout is how long a command may take to end after its action at the second interrupt.
 const killTimeout = 2 * time.Second
 
-// abandonTimeout is how long an abandonable command may continue after the first interrupt.
+// abandonTimeout is how long a command that has called AbandonWhenInterrupted may continue after the
+// first interrupt.
 const abandonTimeout = time.Second
 
 // secondInterruptAction is what a command does at the second interrupt.
@@ -32,8 +33,8 @@ type secondInterruptAction struct {
 
 type secondInterruptKey struct{}
 
-// OnSecondInterrupt registers action for the second interrupt. If action stops the work that the command
-// waits for, the command has killTimeout to end normally.
+// OnSecondInterrupt registers an action for the second interrupt. The command has killTimeout to end
+// normally after it, for example because action stops the work that the command waits for.
 func OnSecondInterrupt(ctx context.Context, action func()) {
 	if a, ok := ctx.Value(secondInterruptKey{}).(*secondInterruptAction); ok {
 		a.mu.Lock()
@@ -107,7 +108,7 @@ func RunInterruptible(run func(context.Context) int) int {
 	return ExitInterrupted
 }
 
-// IgnoreBrokenOutput lets c continue after the reader of its output has ended (lockstep launch | head).
+// IgnoreBrokenOutput lets c continue if the program that reads its output exits (lockstep launch | head).
 func IgnoreBrokenOutput(c *cobra.Command) *cobra.Command {
 	c.PreRun = func(c *cobra.Command, _ []string) {
 		process.SurviveBrokenPipes()
@@ -117,7 +118,7 @@ func IgnoreBrokenOutput(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// A pipeWriter discards its input once the pipe's reader has ended or the terminal was closed.
+// A pipeWriter discards its input after the reader of the pipe has exited or the terminal was closed.
 type pipeWriter struct{ io.Writer }
 
 func (w pipeWriter) Write(p []byte) (int, error) {
@@ -128,7 +129,7 @@ func (w pipeWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// AddResumeAdvice says in the error of an interrupted training how to continue.
+// AddResumeAdvice adds to the error of an interrupted training how to resume it.
 func AddResumeAdvice(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err

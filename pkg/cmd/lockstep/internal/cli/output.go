@@ -17,7 +17,8 @@ func CheckOutput(path string, inputs ...string) error {
 	return AsUsageError(wholefile.CheckOverwrite(path, inputs...))
 }
 
-// CheckLogsOutput is CheckOutput for inputs that are paths of logs.
+// CheckLogsOutput is like CheckOutput, but for inputs that are paths of logs, which it looks up as
+// the commands that read logs do.
 func CheckLogsOutput(path string, logs []string) error {
 	var inputs []string
 	for _, log := range logs {

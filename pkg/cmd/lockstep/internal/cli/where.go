@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// PrintReadPaths prints which folder is read for each path that exists both in the folder of logs, which takes
-// precedence, and in the working directory. It leaves errors to the code that reads the paths.
+// PrintReadPaths prints which folder a path means, if it exists both in the logs folder, which takes
+// precedence, and in the working directory. It ignores errors, which the code that reads the paths reports.
 func PrintReadPaths(c *cobra.Command, paths ...string) {
 	for _, path := range paths {
 		place, err := runs.LocateLogs(path)
@@ -20,14 +20,16 @@ func PrintReadPaths(c *cobra.Command, paths ...string) {
 	}
 }
 
-// PrintWrittenPath prints the folder that path is written to, if a shell would use another one.
+// PrintWrittenPath prints the folder to which path is written, if that is not the folder that a
+// shell would use.
 func PrintWrittenPath(c *cobra.Command, path string) {
 	place, err := runs.PlanLogs(path)
 	printPathNote(c, path, place, err, true)
 }
 
-// printPathNote prints that path means the folder resolved, unless a shell would use the same folder or err is
-// not nil. If always is false, path must also exist relative to the working directory.
+// printPathNote prints that path means the folder resolved. It prints nothing if a shell would use
+// the same folder, or if err is not nil. Unless always is true, it also prints nothing if path does
+// not exist relative to the working directory.
 func printPathNote(c *cobra.Command, path, resolved string, err error, always bool) {
 	here, absErr := filepath.Abs(path)
 	if err != nil || absErr != nil || resolved == here {
@@ -41,7 +43,7 @@ func printPathNote(c *cobra.Command, path, resolved string, err error, always bo
 	fmt.Fprintf(c.ErrOrStderr(), "%s; to use the path in this folder, write ./%s\n", note, filepath.ToSlash(path))
 }
 
-// displayPath returns path relative to the working directory if it is below, otherwise as absolute path.
+// displayPath returns path relative to the working directory if it is below it, else path itself.
 func displayPath(path string) string {
 	wd, err := os.Getwd()
 	if err != nil {

@@ -35,7 +35,8 @@ func (o *benchOutputFlags) addFlags(f *pflag.FlagSet) {
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print progress messages")
 }
 
-// runBench validates the options o, measures, and writes the records. output is o's field for progress messages.
+// runBench validates the options o, calls measure, and writes the records. output points to the
+// field of o for progress messages.
 func runBench[O interface{ Validate() error }](c *cobra.Command, o *O, output *io.Writer, out benchOutputFlags, measure func(context.Context, O) ([]bench.Record, error)) error {
 	if err := (*o).Validate(); err != nil {
 		return cli.AsUsageError(err)
@@ -59,7 +60,7 @@ func addShapeFlags(f *pflag.FlagSet, s *bench.Shape) {
 	f.IntVar(&s.Batch, "batch", s.Batch, "images per worker and step")
 }
 
-// setModelDefaults sets the dimensions that no flag sets to the defaults of the model.
+// setModelDefaults sets the dimensions of s to the defaults of its model, except those that flags have set.
 func setModelDefaults(f *pflag.FlagSet, s *bench.Shape) error {
 	own, err := bench.ShapeOf(s.Model)
 	if err != nil {
@@ -77,7 +78,8 @@ func setModelDefaults(f *pflag.FlagSet, s *bench.Shape) error {
 	return nil
 }
 
-// addPeerFlags adds the flags of peers that need the modules what; it is their pronoun.
+// addPeerFlags adds the flags that locate the peers. For the help texts, what names the Python
+// modules that the peers need, and it is the pronoun for them.
 func addPeerFlags(f *pflag.FlagSet, p *bench.PeerOptions, what, it string) {
 	f.StringVar(&p.Scripts, "peers", "", "folder with the peers' scripts (default: environment/peers of the checkout)")
 	f.StringVar(&p.Python, "python", "", "Python interpreter with "+what+" (default: the first python3 that has "+it+")")
@@ -256,7 +258,7 @@ show the limit of this machine. LOCKSTEP_CPU selects the instruction set.
 	return c
 }
 
-// benchWorkerCommand returns the hidden command that the other benchmarks start as Lockstep's side.
+// benchWorkerCommand returns the hidden command that runs Lockstep's side of the other benchmarks.
 func benchWorkerCommand() *cobra.Command {
 	o := bench.WorkerOptions{Engine: engine.DefaultOptions(), Shape: bench.DefaultShape()}
 	c := &cobra.Command{

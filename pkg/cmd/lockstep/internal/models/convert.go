@@ -89,7 +89,8 @@ settings --set then changes.
 	return c
 }
 
-// loadConverted returns the network name, a name or spec file, or else the network of a training config.
+// loadNetworkOrConfig returns the network with the given name or spec file, or the network of a
+// training config. Exactly one of name and config must be set.
 func (f modelFlags) loadNetworkOrConfig(ctx context.Context, name, config string) (model.Network, error) {
 	switch {
 	case name == "" && config == "":

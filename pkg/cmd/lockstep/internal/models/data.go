@@ -141,7 +141,8 @@ with only one value, and the lines of a config that reads them.`,
 	return c
 }
 
-// checkFolderIsEmpty protects the user's files, which would be overwritten or mixed with generated data.
+// checkFolderIsEmpty returns an error if dir contains files, which could be overwritten by generated
+// data or mixed with them.
 func checkFolderIsEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	switch {

@@ -137,7 +137,7 @@ func parseShape(text string) ([]int, error) {
 	return shape, nil
 }
 
-// describeMemory describes the memory of a step, by the plan of tensor lifetimes.
+// describeMemory describes the memory of a training step, according to the engine's memory plan.
 func describeMemory(net model.Network, batch int) (string, error) {
 	memory := func(mode nn.Mode) (plan.Memory, error) {
 		g, err := net.Graph(batch, mode)

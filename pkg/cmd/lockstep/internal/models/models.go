@@ -3,7 +3,7 @@ package models
 
 import "github.com/spf13/cobra"
 
-// Commands returns the commands of the package.
+// Commands returns the commands data, model and predict.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{dataCommand(), modelCommand(), predictCommand()}
 }

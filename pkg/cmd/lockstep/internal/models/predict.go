@@ -110,7 +110,7 @@ prints the scores of tiles without overlap, which are lower: --held-out prints b
 	return c
 }
 
-// listImages returns paths, with each folder replaced by its images.
+// listImages returns paths with each folder replaced by the images in it.
 func listImages(paths []string) ([]string, error) {
 	var files []string
 	for _, path := range paths {

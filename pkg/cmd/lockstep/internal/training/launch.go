@@ -309,13 +309,14 @@ func runSweep(c *cobra.Command, start sweepStarter, s launch.Sweep, lines bool) 
 	return err
 }
 
-// describeContinuing returns the error of an interrupted command that showed another process's sweep.
+// continuingSweepError returns the error if a command is interrupted while it shows a sweep that
+// another process runs. That sweep continues.
 func continuingSweepError(study string) error {
 	return &cli.ExitError{Code: cli.ExitInterrupted, Err: fmt.Errorf("interrupted: %s continues; lockstep watch %[1]s shows it again, and lockstep stop %[1]s ends it", study)}
 }
 
-// printDetached says that a sweep was started or was running already, and that it continues after this
-// command.
+// printDetachedJob prints that a sweep was started, or was already running, and that it continues
+// after this command.
 func printDetachedJob(c *cobra.Command, job *launch.Job) error {
 	if job.Ended() {
 		return job.Wait(c.Context()) // there was nothing to do, or it failed at once
@@ -333,7 +334,7 @@ func printDetachedJob(c *cobra.Command, job *launch.Job) error {
 	return err
 }
 
-// serveSweep runs the sweep that a notebook's kernel sends through standard input.
+// serveSweep runs a sweep that the kernel of a notebook describes through standard input.
 func serveSweep(c *cobra.Command) error {
 	job, err := launch.Serve(c.Context(), os.Stdin, c.ErrOrStderr())
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"lockstep/pkg/cmd/lockstep/internal/cli"
 )
 
-// Commands returns the commands of the package.
+// Commands returns the commands that train or measure training.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
 		cli.IgnoreBrokenOutput(trainCommand()), cli.IgnoreBrokenOutput(launchCommand()), jobsCommand(), watchCommand(), stopCommand(),

@@ -64,8 +64,9 @@ runs or waits if there is exactly one, and otherwise lists them.`,
 	return c
 }
 
-// attachSweep attaches to a study by its name or path. If study is "", it takes the newest of the running and
-// waiting sweeps or, if newest is false, the only one. name is for messages.
+// attachSweep attaches to the sweep of a study, given by name or path. If study is "", it attaches
+// to the newest running or waiting sweep. If newest is false, there must then be only one. name is
+// the study's name for messages.
 func attachSweep(study string, newest bool) (job *launch.Job, name string, err error) {
 	all, err := launch.Jobs()
 	if err != nil {
@@ -95,8 +96,8 @@ func attachSweep(study string, newest bool) (job *launch.Job, name string, err e
 	return job, study, err
 }
 
-// findActive returns the folder of the active sweep named study. It returns "" if study is a path, or not the
-// name of exactly one sweep: then the logs folder decides.
+// findActive returns the folder of the active sweep named study. It returns "" if study is a path,
+// or if not exactly one sweep has that name. The caller then looks in the logs folder.
 func findActive(active launch.JobList, study string) string {
 	if strings.ContainsRune(study, filepath.Separator) {
 		return ""
@@ -114,8 +115,8 @@ func findActive(active launch.JobList, study string) string {
 	return dir
 }
 
-// stopTimeout is longer than any worker takes to end: Slurm kills a canceled job's processes after KillWait,
-// 30 s by default.
+// stopTimeout is how long lockstep stop waits. Any worker ends earlier: Slurm kills the processes of
+// a canceled job after KillWait, 30 s by default.
 const stopTimeout = 5 * time.Minute
 
 func stopSweep(c *cobra.Command, study string, kill bool) error {
@@ -151,7 +152,7 @@ func stopSweep(c *cobra.Command, study string, kill bool) error {
 	return err
 }
 
-// describeStopped names the ended sweep and the command that continues it.
+// describeStopped describes the runs of a sweep that has ended, and the command that continues it.
 func describeStopped(name string, job *launch.Job) string {
 	var b strings.Builder
 	done, left, foreign := 0, 0, false
