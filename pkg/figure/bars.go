@@ -25,15 +25,16 @@ const barGroupWidth = 0.8
 // barEdge returns the outline of a bar, which separates it from its neighbors.
 func barEdge() draw.LineStyle { return draw.LineStyle{Color: color.Black, Width: 0.5} }
 
-// barRectangle returns the j-th of the n bars of group i, from lo to hi on the vertical axis.
+// barRectangle returns the rectangle of the j-th of n bars in group i. lo and hi are its ends on
+// the vertical axis.
 func barRectangle(i, j, n int, lo, hi float64) element.DataRectangle {
 	w := barGroupWidth / float64(n)
 	x := float64(i) - barGroupWidth/2 + float64(j)*w
 	return element.DataRectangle{X0: x, Y0: lo, X1: x + w, Y1: hi}
 }
 
-// setCategories labels the groups of bars with names, in as many lines as they need. It increases
-// the figure's height for these lines, unless the options set the height.
+// setCategories labels the groups of bars with names, wrapped into as many lines as needed. It
+// increases the figure's height for these lines, unless the options set the height.
 func (f *Figure) setCategories(names []string) {
 	axes := vg.Length(70) // for the vertical axis and the margins
 	if f.right != nil {
@@ -130,8 +131,7 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout(study)
 }
 
-// sortByRunOrder returns rows in the order of the study's runs, such as from the baseline to all
-// optimizations.
+// sortByRunOrder returns rows in the order of the study's runs.
 func sortByRunOrder(study *scaling.Study, rows []scaling.BottleneckRow) []scaling.BottleneckRow {
 	at := map[string]int{}
 	for i, r := range study.Runs {
@@ -144,7 +144,8 @@ func sortByRunOrder(study *scaling.Study, rows []scaling.BottleneckRow) []scalin
 	return out
 }
 
-// joinConclusions joins the sentences of at most three rows for a caption. For more, it returns "".
+// joinConclusions joins the sentences of rows for a caption. It returns "" for more than three
+// rows.
 func joinConclusions(rows []scaling.BottleneckRow) string {
 	const most = 3
 	if len(rows) > most {
@@ -159,11 +160,11 @@ func joinConclusions(rows []scaling.BottleneckRow) string {
 	return text
 }
 
-// TrainTestTime draws the time of the complete training and of the test as bars: one group per
-// worker count, and in it one bar per series with the test on top. If the test is much shorter than
-// the training, the axis is logarithmic, and the test's bar is beside the training's, so that both
-// can be seen. Marks over the bars are the IoU on the test set, on the right axis, as in the U-Net
-// scaling studies (github.com/oekosheri), if the logs contain it.
+// TrainTestTime draws the time of the complete training and of the test as bars. Each worker count
+// has one group, with one bar per series and the test on top. If the test is much shorter than the
+// training, the axis is logarithmic and the test's bar is beside the training's, so that both are
+// visible. If the logs contain the IoU on the test set, marks over the bars show it on the right
+// axis, as in the U-Net scaling studies (github.com/oekosheri).
 func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 	const name = "train_test_time"
 	study, err := o.selectSeries(study, name)
@@ -322,7 +323,7 @@ func (d *timeBars) addSeries(f *Figure, study *scaling.Study, series string, j, 
 }
 
 // captionText describes the bars and their axis. combined is the number of series if the bars are
-// medians over all series, else 0.
+// medians over all series, or 0 if they are not.
 func (d *timeBars) captionText(study *scaling.Study, combined int) string {
 	c := "Time of the whole training"
 	switch {
@@ -351,8 +352,9 @@ func (d *timeBars) captionText(study *scaling.Study, combined int) string {
 	return c
 }
 
-// TimeUse draws where the time of a step goes, as stacked bars: data, compute, exposed
-// communication and idle. A narrow bar inside compute is the communication that compute hides.
+// TimeUse draws how the time of a step is spent, as stacked bars: data, compute, exposed
+// communication and idle. A narrow bar inside compute is the communication that is hidden by
+// compute.
 func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	const name = "time_use"
 	study, err := o.selectSeries(study, name)

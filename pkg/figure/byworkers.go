@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// withIntervalColumns returns, for each value, the names of its column and of the columns of its
+// withIntervalColumns returns, for each name, the column with this name and the columns of its
 // interval and range.
 func withIntervalColumns(names ...string) []string {
 	var out []string
@@ -35,8 +35,8 @@ func (o Options) EpochTime(study *scaling.Study) (*Figure, error) {
 	}, math.NaN(), func(*figureBuilder) {})
 }
 
-// drawQuantity draws a quantity over the worker count, and what add adds to it. high is as in
-// figureBuilder.finish.
+// drawQuantity draws a quantity over the worker count. add draws what else the figure shows. For
+// high, see figureBuilder.finishFigure.
 func (o Options) drawQuantity(study *scaling.Study, q plottedQuantity, high float64, add func(*figureBuilder)) (*Figure, error) {
 	b, err := o.drawOverWorkers(study, q)
 	if err != nil {
@@ -46,10 +46,10 @@ func (o Options) drawQuantity(study *scaling.Study, q plottedQuantity, high floa
 	return b.finishFigure(high).finishLayout(b.fullStudy)
 }
 
-// throughputUnit returns the unit of the throughput of the series that are drawn, and a phrase for
-// captions: "Samples per second", or "Throughput in" with other units. If the series have
-// different units, the phrase names the series of each. It returns an error for so many
-// series that only their median would be drawn.
+// throughputUnit returns the unit of the throughput of the drawn series, and a phrase for captions:
+// "Samples per second", or "Throughput in" with other units. If the series have different units,
+// the phrase names the series of each. It returns an error if there are so many series that only
+// their median would be drawn.
 func (o Options) throughputUnit(study *scaling.Study, name string) (unit, phrase string, err error) {
 	study, err = o.selectSeries(study, name)
 	if err != nil {
@@ -78,8 +78,8 @@ func (o Options) throughputUnit(study *scaling.Study, name string) (unit, phrase
 	return unit, "Throughput in " + english.JoinOr(parts), nil
 }
 
-// Throughput draws the samples (or images, or tokens) per second of all workers together, and
-// for each series the ideal line from its smallest worker count.
+// Throughput draws the samples (or images, or tokens) per second of all workers together. For each
+// series, it also draws the ideal line from its smallest worker count.
 func (o Options) Throughput(study *scaling.Study) (*Figure, error) {
 	unit, phrase, err := o.throughputUnit(study, "throughput")
 	if err != nil {
@@ -102,8 +102,7 @@ func speedupQuantity() plottedQuantity {
 	}
 }
 
-// Speedup draws the speed-up over the baseline of each series, with the ideal
-// line N/baseline.
+// Speedup draws the speed-up of each series over its baseline, with the ideal line N/baseline.
 func (o Options) Speedup(study *scaling.Study) (*Figure, error) {
 	return o.drawQuantity(study, speedupQuantity(), math.NaN(), (*figureBuilder).drawIdealSpeedups)
 }
@@ -141,10 +140,10 @@ func iouQuantity(study *scaling.Study) plottedQuantity {
 	}
 }
 
-// IoU draws the intersection over union on the test set after training. If they are
-// known, it also draws the IoU of the best constant predictor and the IoU of the network
-// before its first step. If the study is a single run of segmentation into several classes, IoU draws
-// the IoU of each class and their mean after each epoch.
+// IoU draws the intersection over union on the test set after training. If known, the IoU of the
+// best constant predictor and of the network before its first step are drawn too. If the study is a
+// single run of segmentation into several classes, IoU draws the IoU of each class and their mean
+// after each epoch.
 func (o Options) IoU(study *scaling.Study) (*Figure, error) {
 	selected, err := o.selectSeries(study, "iou")
 	if err != nil {
@@ -174,8 +173,9 @@ func accuracyQuantity(study *scaling.Study) plottedQuantity {
 	return q
 }
 
-// addReferenceIoUs draws what a trained network should exceed: the IoU of the constant
-// predictor as a horizontal line, and the IoU of the untrained network as rings.
+// addReferenceIoUs draws the IoUs that a trained network should exceed. The IoU of the constant
+// predictor is a horizontal line, and the IoUs of the untrained network are drawn as hollow
+// circles.
 func (b *figureBuilder) addReferenceIoUs() {
 	var constants []float64
 	untrained := false

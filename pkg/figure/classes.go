@@ -18,7 +18,7 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// iouLabel returns the label of an axis of IoU: "mean IoU" if any run has several classes.
+// iouLabel returns the axis label "IoU", or "mean IoU" if any run has several classes.
 func iouLabel(study *scaling.Study) string {
 	if study != nil && study.HasClasses() {
 		return "mean IoU"
@@ -26,7 +26,7 @@ func iouLabel(study *scaling.Study) string {
 	return "IoU"
 }
 
-// evaluatedSetName names the data on which a study's runs were scored.
+// evaluatedSetName returns the name of the data set on which a study's runs were scored.
 func evaluatedSetName(study *scaling.Study) string {
 	validates := func(r runs.Run) bool { return r.Info.EvaluatedPart() == runs.ValidationPart }
 	if study != nil && slices.ContainsFunc(study.Runs, validates) {
@@ -74,8 +74,9 @@ func (o Options) drawClassIoUs(study *scaling.Study, r runs.Run) (*Figure, error
 	return f.finishLayout(study)
 }
 
-// newClassStyle returns the style of a class's line, in its color in pictures of masks (package
-// train). The palette lacks their yellow, of class 5.
+// newClassStyle returns the style of a class's line. Its color is the one that package train uses
+// for the class in pictures of masks. The yellow of class 5 is replaced, because the palette has no
+// such color.
 func newClassStyle(class int) element.SeriesStyle {
 	const black, orange, skyBlue, green, purple, vermilion, blue = 6, 4, 5, 2, 3, 1, 0 // in element.Palette
 	order := []int{black, orange, skyBlue, green, purple, vermilion, blue}
@@ -85,8 +86,8 @@ func newClassStyle(class int) element.SeriesStyle {
 	return s
 }
 
-// addClassLines draws the IoU of each class of a run and their mean. It returns the classes that no
-// mask has.
+// addClassLines draws the IoU of each class of a run and their mean. It returns the classes that do
+// not occur in any mask.
 func (f *Figure) addClassLines(r runs.Run) (absent []string, err error) {
 	add := func(name string, l element.SeriesStyle, x, y []float64) {
 		f.legend = append(f.legend, newLineLegendEntry(name, l, y))

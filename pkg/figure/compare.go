@@ -20,8 +20,8 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// CommunicationPairs returns the pairs of series with and without communication, in this order:
-// Options.Pairs, or else those that the study finds.
+// CommunicationPairs returns pairs of series; the first of each pair communicates and the second
+// does not. It returns Options.Pairs or, if that is empty, the pairs that the study finds.
 func (o Options) CommunicationPairs(study *scaling.Study) [][2]string {
 	if len(o.Pairs) > 0 {
 		return o.Pairs
@@ -29,8 +29,8 @@ func (o Options) CommunicationPairs(study *scaling.Study) [][2]string {
 	return study.CommunicationPairs()
 }
 
-// pairedSeriesStyles returns the style of each series. A series without communication has dashes, a ring,
-// and the color of its pair.
+// pairedSeriesStyles returns the style of each series. A series without communication is dashed,
+// has hollow circles as marks, and has the color of its partner.
 func (o Options) pairedSeriesStyles(study *scaling.Study) map[string]element.SeriesStyle {
 	pairs := o.CommunicationPairs(study)
 	looks := map[string]element.SeriesStyle{}
@@ -50,12 +50,12 @@ func (o Options) pairedSeriesStyles(study *scaling.Study) map[string]element.Ser
 
 // WeakScaling draws the samples per second of all workers together on logarithmic axes, for series
 // with a fixed batch per worker. Dotted lines are ideal scaling from the smallest worker count. A
-// series without communication is dashed, in the color of its pair. Series whose logs do not
+// series without communication is dashed, in the color of its partner. Series whose logs do not
 // contain the batch size are drawn too, and the caption names them.
 //
-// If all series together have at most 12 trials, it draws each (FULL, SYNTHETIC and IO), over the
-// nodes if the logs contain them and the rule does not state a unit, as the SC21 tutorial does
-// (github.com/NERSC/sc21-dl-tutorial).
+// If all series together have at most 12 trials, it draws each trial (FULL, SYNTHETIC and IO) as a
+// line. The axis then shows nodes if the logs contain them and Rule.Per is empty, as in the SC21
+// tutorial (github.com/NERSC/sc21-dl-tutorial).
 func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
 	const name = "weak_scaling"
 	study, err := o.selectSeries(study, name)
@@ -94,8 +94,8 @@ func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
 	return f, nil
 }
 
-// matchTrialPairs returns the pairs of trials that belong to the pairs of series. trials is a study
-// whose series are trials.
+// matchTrialPairs returns the pairs of trials that belong to the given pairs of series. Each series
+// of the study trials is one trial.
 func matchTrialPairs(pairs [][2]string, trials *scaling.Study) [][2]string {
 	names := trials.Series()
 	var out [][2]string
@@ -109,8 +109,8 @@ func matchTrialPairs(pairs [][2]string, trials *scaling.Study) [][2]string {
 	return out
 }
 
-// withNodeSizes returns a study whose sizes are nodes if the logs contain the nodes of all runs and
-// the rule does not state the unit of sizes, otherwise the study itself.
+// withNodeSizes returns a study whose sizes are nodes, if the logs contain the nodes of all runs
+// and the rule does not set the unit of sizes. Otherwise it returns study.
 func withNodeSizes(study *scaling.Study) (*scaling.Study, error) {
 	if study.Rule.Per != "" || slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return p.Nodes == 0 }) {
 		return study, nil
@@ -120,9 +120,9 @@ func withNodeSizes(study *scaling.Study) (*scaling.Study, error) {
 	return study.WithRule(rule)
 }
 
-// StrongScaling draws the time for a fixed amount of work on logarithmic axes: one epoch over the
-// same samples, or the complete job if the logs contain only its time. Dotted lines are t(B)·B/N
-// for the smallest worker count B.
+// StrongScaling draws the time for a fixed amount of work on logarithmic axes. The work is one
+// epoch over the same samples, or the complete job if the logs contain only its time. Dotted lines
+// are the ideal times t(B)·B/N, where B is the smallest worker count.
 func (o Options) StrongScaling(study *scaling.Study) (*Figure, error) {
 	wall := study != nil && !slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return element.IsFinite(p.EpochSeconds.Value) })
 	return o.drawScaling(study, scalingKind{
@@ -157,7 +157,7 @@ type scalingKind struct {
 	idealPower                                float64 // exponent of N/B in ideal scaling
 }
 
-// drawScaling draws the figure of weak or of strong scaling, without series of the other kind.
+// drawScaling draws the figure of weak or of strong scaling. It omits series of the other kind.
 func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, error) {
 	study, err := o.selectSeries(study, kind.name)
 	if err != nil {
@@ -252,9 +252,9 @@ func (b *figureBuilder) drawScalingLines(kind scalingKind, otherKind []string) {
 	}
 }
 
-// Overhead draws the share of the speed that communication costs, (without − with)/without in
-// percent, for each pair of series with and without communication. If both have trials SYNTHETIC,
-// these are compared; see scaling.Study.Overhead.
+// Overhead draws the fraction of the speed that communication costs, (without − with)/without in
+// percent, for each pair of series with and without communication. If both have trials named
+// SYNTHETIC, these are compared; see scaling.Study.Overhead.
 func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	const name = "overhead"
 	study, err := o.selectSeries(study, name)

@@ -18,9 +18,9 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// Pareto draws the time of a run against its device-hours, or its price if Options.Rate is set: one
-// point per series and worker count. Gray steps connect the Pareto front, the points that no other
-// point beats in both.
+// Pareto draws the time of a run against its device-hours, or against its price if Options.Rate is
+// set. There is one point per series and worker count. Gray steps connect the Pareto front: the
+// points that no other point beats in both time and cost.
 func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 	const name = "pareto"
 	study, err := o.selectSeries(study, name)
@@ -94,8 +94,7 @@ type paretoAxes struct {
 	xLabel, yLabel string
 }
 
-// newParetoAxes chooses the values of Pareto's axes, and units in which the longest time is
-// legible.
+// newParetoAxes chooses the quantities on Pareto's axes, and units that suit the longest time.
 func newParetoAxes(o Options, cost *scaling.Cost) paretoAxes {
 	time, work := element.EmptyExtent(), element.EmptyExtent()
 	for _, r := range cost.Rows {
@@ -134,7 +133,7 @@ func (p paretoAxes) drawFront(f *Figure, cost *scaling.Cost) {
 	}
 }
 
-// drawManySeries draws the points of many series, pale except on the Pareto front.
+// drawManySeries draws the points of many series. Points that are not on the Pareto front are pale.
 func (p paretoAxes) drawManySeries(f *Figure, cost *scaling.Cost, front []scaling.CostRow, combined int) {
 	l := element.NewSeriesStyle(0)
 	others := draw.GlyphStyle{Color: element.WithAlpha(l.Line.Color, 90), Radius: 2, Shape: l.Glyph.Shape}
@@ -184,8 +183,9 @@ func (p paretoAxes) setRanges(f *Figure, xs, ys element.Extent) {
 
 func distance(a, b vg.Point) float64 { return math.Hypot(float64(a.X-b.X), float64(a.Y-b.Y)) }
 
-// workerCountLabels returns the worker counts as notes beside the points, each where it covers
-// least. It omits a note that would be about as close to another point as to its own.
+// workerCountLabels returns labels with the worker counts for the points. Each label is placed
+// where it covers the least. A label is omitted if it would be about as close to another point as
+// to its own.
 func (p paretoAxes) workerCountLabels(f *Figure, study *scaling.Study, rows []scaling.CostRow) element.PointLabels {
 	style := element.TextStyle(element.FontSize - 3)
 	style.XAlign, style.YAlign = draw.XCenter, draw.YCenter
@@ -333,8 +333,8 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout(study)
 }
 
-// lookUpMeasure returns a function that gets a measure from a row, nil for an unknown measure, and
-// the measure's axis label.
+// lookUpMeasure returns the axis label of a measure, and the function span that gets the measure
+// from a row. span is nil if the measure is unknown.
 func lookUpMeasure(measure string) (span func(scaling.QualityRow) scaling.Estimate, label string) {
 	switch measure {
 	case "iou":

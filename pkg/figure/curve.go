@@ -16,15 +16,16 @@ func (o Options) LearningRate(study *scaling.Study) (*Figure, error) {
 	return o.drawMetric(study, "learning_rate", "lr", scaling.AxisEpoch)
 }
 
-// Curve draws a metric of every run over an axis: "epoch", "step", "relative" (time since the start)
-// or "wall". The metric is one of Study.Metrics: a value per epoch, or a curve by its name in the
-// log, such as Loss/train. Each series and worker count has one color for all seeds and ranks.
+// Curve draws a metric of every run over an axis: "epoch", "step", "relative" (time since the
+// start) or "wall". The metric is one of Study.Metrics: either a value per epoch, or the name of a
+// curve in the log, such as Loss/train. All seeds and ranks of a series at one worker count have
+// the same color.
 func (o Options) Curve(study *scaling.Study, metric, axis string) (*Figure, error) {
 	return o.drawMetric(study, sanitizeTeXLabel(metric)+"_by_"+axis, metric, axis)
 }
 
-// metricTitle returns the title of a metric's figure and the label of its axis with the unit; for
-// an unknown metric, both are its name. throughputUnit is the unit of the throughput.
+// metricTitle returns the title of a metric's figure, and the label of its axis with the unit. If
+// the metric is unknown, both are its name. rateUnit is the unit of the throughput.
 func metricTitle(metric, rateUnit string) (title, label string) {
 	known := map[string][2]string{
 		"train_loss": {"Training loss", "training loss"}, "val_loss": {"Validation loss", "validation loss"},
@@ -147,15 +148,15 @@ type lineGroup struct {
 	series  string
 	workers int
 	lines   []scaling.CurveLine
-	// isMedian is set if the only line is the median of several series; ranges then cover the
+	// isMedian is true if the only line is the median of several series. Ranges then cover the
 	// values of these series.
 	isMedian bool
 	ranges   []element.Interval
 }
 
-// groupLines groups the lines by series and worker count. It returns at most 8 groups, spread
-// evenly, unless Options.Workers selects them. If combine is set, each group is the median over all
-// series at one worker count.
+// groupLines groups the lines by series and worker count. Without Options.Workers, it selects at
+// most 8 groups, spread evenly. If combine is set, each group is the median over all series at one
+// worker count.
 func (o Options) groupLines(set *scaling.CurveSet, combine bool) []lineGroup {
 	var all []lineGroup
 	for _, l := range set.Lines {

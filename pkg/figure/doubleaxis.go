@@ -56,8 +56,8 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout(study)
 }
 
-// setRightAxis adds a right axis for values of quality, from 0 to 1 unless the values have another
-// unit. The caller calls alignRightAxis once the horizontal axis is known.
+// setRightAxis adds a right axis for values of quality. It ranges from 0 to 1 unless the values
+// have another unit. The caller calls alignRightAxis once the horizontal axis is known.
 func (f *Figure) setRightAxis(right *element.RightAxis, values element.Extent) {
 	f.right = right
 	element.SetValueAxis(&right.Plot.Y, values, element.EmptyExtent(), false, false)
@@ -94,7 +94,8 @@ func (r rightAxisSpace) GlyphBoxes(*plot.Plot) []plot.GlyphBox {
 // isFraction reports whether all values are from 0 to 1. Accuracies may have been logged in percent.
 func isFraction(values element.Extent) bool { return values.Lo >= 0 && values.Hi <= 1 }
 
-// rightAxisStyle returns the style of the i-th series on the right axis: its color, dashed, with a ring.
+// rightAxisStyle returns the style of the i-th series on the right axis: the color of the series,
+// with dashes and hollow circles.
 func rightAxisStyle(i int) element.SeriesStyle {
 	l := element.NewSeriesStyle(i)
 	l.Line.Dashes = []vg.Length{4, 3}

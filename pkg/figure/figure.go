@@ -26,10 +26,11 @@ import (
 	"lockstep/pkg/internal/clean"
 )
 
-// Figure is a drawing of a study: a plot with its legend, the numbers that are drawn, and a
-// caption. A notebook shows it by its HTML method.
+// Figure is a drawing of a study: a plot with its legend, the numbers that it shows, and a caption.
+// Notebooks show it by its HTML method.
 type Figure struct {
-	// Width and Height are the size of the complete image, at first legible in a notebook.
+	// Width and Height are the size of the complete image. The default size is legible in a
+	// notebook.
 	Width, Height vg.Length
 	// DPI is the resolution of a PNG in pixels per inch. 0 means 150, which makes a figure of
 	// default width 960 pixels wide: sharp on a web page, and a small file.
@@ -55,21 +56,23 @@ type Figure struct {
 	title   string
 }
 
-// Name returns a name for files: one of Names, or the metric and axis of a Curve.
+// Name returns a name for files: one of Names, or the metric and axis of a figure drawn by Curve.
 func (f *Figure) Name() string { return f.name }
 
 // String returns the caption and the method, for output that cannot show images.
 func (f *Figure) String() string { return strings.TrimSpace(f.Caption() + " " + f.method) }
 
-// Caption describes what is drawn: the values, the meaning of bars and bands, the number of runs, values
-// beyond the axis, and disturbed runs. It ends with who published or recorded the numbers, if the runs
-// were not trained here, and with assumptions such as "workers of 4 runs assumed from file names".
+// Caption describes what is drawn: the values, the meaning of bars and bands, the number of runs,
+// values beyond the axis, and disturbed runs. If the runs were not trained here, it states who
+// published or recorded the numbers. It ends with assumptions, such as "workers of 4 runs assumed
+// from file names".
 func (f *Figure) Caption() string { return strings.TrimSpace(f.caption + " " + f.origin) }
 
 // Method describes how the values were computed: the study's rule and its intervals.
 func (f *Figure) Method() string { return f.method }
 
-// HTML returns the drawing and its caption for a cell or an exported page. The method is behind a fold.
+// HTML returns the drawing and its caption for a notebook or an exported page. The method is in a
+// folded section.
 func (f *Figure) HTML() string {
 	text := html.EscapeString
 	// The image is data, not elements, so that its styles do not affect other images.
@@ -81,7 +84,7 @@ func (f *Figure) HTML() string {
 	return out + "</figcaption></figure>\n"
 }
 
-// cssDPI is the number of a web page's pixels per inch.
+// cssDPI is the number of CSS pixels per inch.
 const cssDPI = 96
 
 // Table returns the numbers that are drawn. The columns are those of Study.Table, of Study.Epochs
@@ -91,8 +94,8 @@ func (f *Figure) Table() dataframe.DataFrame {
 	return f.table
 }
 
-// computeTableOnce computes the table when it is first needed: a table of many epochs takes longer
-// than the drawing.
+// computeTableOnce computes the table when it is first needed, because a table of many epochs takes
+// longer than the drawing.
 func (f *Figure) computeTableOnce() {
 	if f.computeTable != nil {
 		f.computeTable()
@@ -101,8 +104,8 @@ func (f *Figure) computeTableOnce() {
 }
 
 // Plot returns the figure's plot, so that the caller can change its title, axes and styles, or add
-// to it. Sizes of text, lines and marks are for a figure of default size; a smaller figure scales
-// them down. The legend is not part of the plot. Plot returns nil for a page of panels.
+// to it. The sizes of text, lines and marks apply at the default size of a figure; smaller figures
+// scale them down. The legend is not part of the plot. Plot returns nil for a page of panels.
 func (f *Figure) Plot() *plot.Plot { return f.plot }
 
 // SVG returns the drawing as an SVG element for an HTML page. If drawing fails, the element
@@ -125,8 +128,8 @@ func withoutXMLDeclaration(svg string) string {
 	return text
 }
 
-// fixTextWidths adds substitute fonts for machines without Liberation Sans, and sets the length of
-// each text to its laid-out width, so that a wider font covers nothing.
+// fixTextWidths adds substitute fonts for machines without Liberation Sans. It also fixes the width
+// of each text to its width in the layout, so that text in a wider font does not cover anything.
 func fixTextWidths(svg string) string {
 	svg = strings.ReplaceAll(svg, "font-family:Liberation Sans;", "font-family:Liberation Sans,Arial,Helvetica,sans-serif;")
 	pattern := regexp.MustCompile(`<text ([^>]*font-size:([0-9.]+)px[^>]*)>([^<]+)</text>`)

@@ -22,9 +22,10 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// Fit draws the scaling model that fits each series best (or Options.Law), through the measured speed-ups
-// and beyond them, with the prediction band of one more run. It marks the worker count from which each
-// additional worker adds less than half of its own speed, and the count at which throughput peaks.
+// Fit draws the scaling model that fits each series best, or Options.Law if it is set, through the
+// measured speed-ups and beyond them, with the prediction band for one more run. It marks the
+// worker count from which each additional worker adds less than half of its own speed, and the
+// count at which throughput peaks.
 func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	const name = "fit"
 	q := speedupQuantity()
@@ -82,7 +83,8 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout(study)
 }
 
-// joinSentences joins the sentences of at most six models, and counts the others.
+// joinSentences joins the sentences of at most six models. If there are more, it states how many
+// are left out.
 func joinSentences(sentences []string) string {
 	const most = 6
 	if more := len(sentences) - most; more > 0 {
@@ -151,8 +153,8 @@ func (o Options) fitAllSeries(study *scaling.Study) (fitted map[string]fittedSer
 	return fitted, failed
 }
 
-// predictionSizes returns the sizes from from to to at which a model is drawn, ascending: up to 121
-// evenly spaced on a logarithmic axis, and as many on a linear axis.
+// predictionSizes returns the sizes between from and to at which a model is drawn, in ascending
+// order. Up to 121 of them are evenly spaced on a logarithmic axis, and as many on a linear axis.
 func predictionSizes(from, to int) []int {
 	const most = 120
 	var sizes []int
@@ -207,7 +209,8 @@ func (b *figureBuilder) addModel(f fittedSeries, name string, l element.SeriesSt
 	b.legend = append(b.legend, element.LegendEntry{Name: name + ": " + modelName(f.law.Law), Icons: icons})
 }
 
-// drawModelLines draws a model, solid within the measured sizes and dashed beyond them.
+// drawModelLines draws a model as two lines: within is solid and covers the measured sizes, beyond
+// is dashed.
 func (b *figureBuilder) drawModelLines(within, beyond plotter.XYs, l element.SeriesStyle) {
 	solid, dashed := l.Line, l.Line
 	solid.Dashes, dashed.Dashes = nil, []vg.Length{6, 3}
@@ -220,7 +223,7 @@ func (b *figureBuilder) drawModelLines(within, beyond plotter.XYs, l element.Ser
 }
 
 // addMedianModel draws the median and the range of the models of many series. speedups contains the
-// speed-ups of all models by size; maxMeasured is the largest measured size.
+// speed-ups of all models by size. maxMeasured is the largest measured size.
 func (b *figureBuilder) addMedianModel(speedups map[int][]float64, maxMeasured, models int) {
 	l := element.NewSeriesStyle(0)
 	area := element.Band{Fill: element.WithAlpha(l.Line.Color, bandAlpha)}
@@ -312,7 +315,7 @@ func (r *modelRows) add(study *scaling.Study, name string, law *scaling.Fit, poi
 }
 
 // table returns the columns series, law, workers (or nodes), measured (the speed-up, NaN if not
-// measured), fitted, fitted_low, fitted_high, beyond.
+// measured), fitted, fitted_low, fitted_high and beyond.
 func (r *modelRows) table(study *scaling.Study) dataframe.DataFrame {
 	axis := "workers"
 	if study.Rule.Per == scaling.PerNode {
@@ -324,7 +327,7 @@ func (r *modelRows) table(study *scaling.Study) dataframe.DataFrame {
 		series.New(r.lo, series.Float, "fitted_low"), series.New(r.hi, series.Float, "fitted_high"), series.New(r.beyond, series.String, "beyond"))
 }
 
-// measuredRows returns the rows with a measurement, and the last row of each series.
+// measuredRows returns the rows that contain a measurement, and the last row of each series.
 func (b *figureBuilder) measuredRows() dataframe.DataFrame {
 	measured, names := b.table.Col("measured").Float(), b.table.Col("series").Records()
 	var rows []int

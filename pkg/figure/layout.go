@@ -26,7 +26,7 @@ const (
 	minDataHeight       = 0.5 * vg.Inch          // least height of the data area
 )
 
-// figureLayout contains the positions of a figure's parts in an image of default size; the drawing
+// figureLayout contains the positions of a figure's parts in an image of default size. The drawing
 // is scaled by zoom.
 type figureLayout struct {
 	zoom   vg.Length
@@ -39,7 +39,7 @@ type figureLayout struct {
 	atEnds bool     // see Figure.hasLineEndLegend
 	texts  []placedText
 
-	// problem is the reason why the image cannot be read, or empty.
+	// problem is the reason why the image is illegible, or "" if it is legible.
 	problem string
 }
 
@@ -50,8 +50,8 @@ type placedText struct {
 	at    vg.Point
 }
 
-// zoomFactor returns the factor by which everything is scaled in an image of size w × h. In smaller
-// images, text shrinks less than the image, so that it remains legible.
+// zoomFactor returns the factor by which text and lines are scaled in an image of size w × h. In
+// smaller images, text shrinks less than the image, so that it remains legible.
 func (f *Figure) zoomFactor(w, h vg.Length) vg.Length {
 	if points := f.options.FontSize; points > 0 {
 		return vg.Length(points / element.FontSize)
@@ -81,7 +81,8 @@ func (f *Figure) layOut(image vg.Rectangle) *figureLayout {
 	return a
 }
 
-// placeTitle places the title at the top, in as many lines as it needs, and returns the rest of inner.
+// placeTitle places the title at the top of inner, wrapped into as many lines as needed. It returns
+// the area below the title.
 func (a *figureLayout) placeTitle(p *plot.Plot, inner vg.Rectangle) vg.Rectangle {
 	title, style := p.Title, p.Title.TextStyle
 	if title.Text == "" {
@@ -93,9 +94,10 @@ func (a *figureLayout) placeTitle(p *plot.Plot, inner vg.Rectangle) vg.Rectangle
 	return inner
 }
 
-// placeLabels removes the axis labels from the plot, and their space from area. The caller calls the
-// returned function once the data area is known; it places each label at the middle of its axis.
-// Gonum would place it at the middle of the values, which is near the end of a logarithmic axis.
+// placeLabels removes the axis labels from the plot, and reserves space for them in area. The
+// caller calls the returned function once the data area is known; it places each label at the
+// middle of its axis. Gonum would place a label at the middle of the values, which is near the end
+// of a logarithmic axis.
 func (a *figureLayout) placeLabels(inner vg.Rectangle, area *vg.Rectangle) func() {
 	x, y := a.plot.X.Label, a.plot.Y.Label
 	a.plot.X.Label.Text, a.plot.Y.Label.Text = "", ""
@@ -145,14 +147,15 @@ func (a *figureLayout) shrinkToFit(style text.Style, label string, maxWidth vg.L
 	return style
 }
 
-// setProblem records why the image cannot be read, unless it has a reason already.
+// setProblem records why the image is illegible, unless a reason is recorded already.
 func (a *figureLayout) setProblem(format string, args ...any) {
 	if a.problem == "" {
 		a.problem = fmt.Sprintf(format, args...)
 	}
 }
 
-// placeLegend chooses the size and place of the legend, and sets a.area to what remains for the plot.
+// placeLegend chooses the size and position of the legend, and sets a.area to the area that remains
+// for the plot.
 func (a *figureLayout) placeLegend(f *Figure, inner, area vg.Rectangle, size vg.Point) {
 	bare := a.dataArea(area)
 	taken := area.Size().Sub(bare.Size()) // space for the axes
@@ -243,7 +246,8 @@ func (f *Figure) draw(c draw.Canvas) {
 	f.drawPlot(c)
 }
 
-// drawOnWhite draws the figure on a white canvas. It fills only a background of another color.
+// drawOnWhite draws the figure on a canvas that is already white. It fills the background only if
+// it has another color.
 func (f *Figure) drawOnWhite(c draw.Canvas) {
 	if f.plot != nil && f.plot.BackgroundColor == color.White {
 		f.drawPlot(c)
@@ -258,7 +262,8 @@ func (f *Figure) drawPlot(c draw.Canvas) {
 	a.draw(element.NewZoomCanvas(c, a.zoom))
 }
 
-// sizeProblem returns the reason why the figure cannot be read at the size w × h, or "".
+// sizeProblem returns the reason why the figure is illegible at the size w × h, or "" if it is
+// legible.
 func (f *Figure) sizeProblem(w, h vg.Length) string {
 	whole := vg.Rectangle{Max: vg.Point{X: w, Y: h}}
 	if len(f.panels) == 0 {
@@ -273,7 +278,7 @@ func (f *Figure) sizeProblem(w, h vg.Length) string {
 	return ""
 }
 
-// SizeError is the error of a figure that would be illegible at its size.
+// SizeError is the error returned for a figure that would be illegible at its size.
 type SizeError struct {
 	Figure        string
 	Width, Height float64 // inches
@@ -308,8 +313,8 @@ func (f *Figure) checkSize() error {
 	return e
 }
 
-// findLeastSize returns the smallest legible size in inches, rounded up to a tenth. It increases
-// the width if grow.X is 1, and the height if grow.Y is 1. ok is false if 40 inches do not suffice.
+// findLeastSize returns the smallest legible size in inches, rounded up to a tenth. It varies the
+// width if grow.X is 1, and the height if grow.Y is 1. ok is false if 40 inches do not suffice.
 func (f *Figure) findLeastSize(grow vg.Point) (w, h float64, ok bool) {
 	const most = 40 * vg.Inch
 	up := func(l vg.Length, by vg.Length) vg.Length { // rounds up to a tenth of an inch
@@ -333,8 +338,9 @@ func (f *Figure) findLeastSize(grow vg.Point) (w, h float64, ok bool) {
 	}
 }
 
-// finishLayout applies the texts of the options, adds the height that the legend needs, and adds the
-// origin of the study's runs and its method. It returns a SizeError if the figure would be illegible.
+// finishLayout completes a figure: it applies the texts in the options, adds the space that the
+// legend needs, and sets the method and the origin of the study's runs for the caption. It returns
+// a SizeError if the figure would be illegible.
 func (f *Figure) finishLayout(study *scaling.Study) (*Figure, error) {
 	f.origin, f.method = dataOriginNote(study), methodNote(study)
 	o, p := f.options, f.plot

@@ -20,12 +20,12 @@ func legendPositions() []string {
 	return []string{LegendTop, LegendBottom, LegendRight, LegendNone}
 }
 
-// maxLegendLines is the largest number of lines in an ordinary legend. A reader could not tell more
-// lines apart, so a figure with more has each name beside the end of its line.
+// maxLegendLines is the largest number of lines in an ordinary legend. If there are more, readers
+// cannot distinguish the lines, so each name is placed beside the end of its line.
 const maxLegendLines = 8
 
-// hasLineEndLegend reports whether a legend to the right has each name beside the end of its line. A
-// right axis would be in between.
+// hasLineEndLegend reports whether a legend to the right of the plot has each name beside the end
+// of its line. This is not possible with a right axis, which would be in between.
 func (f *Figure) hasLineEndLegend() bool {
 	n := 0
 	for _, e := range f.legend {
@@ -54,8 +54,9 @@ func yValues(xy plotter.XYs) []float64 {
 	return y
 }
 
-// chooseLegend lays out the legend so that the data keep as much space as possible. With many lines, it is
-// to the right of the plot if there is enough space. share returns the data area as a share of the image.
+// chooseLegend lays out the legend so that the data keep as much space as possible. With many
+// lines, it is to the right of the plot if there is enough space. share returns the fraction of the
+// image that remains for the data with a given legend.
 func (f *Figure) chooseLegend(a *figureLayout, height, top, imageWidth vg.Length, share func(element.Legend) float64) element.Legend {
 	if len(f.legend) == 0 || f.options.Legend == LegendNone {
 		return element.Legend{Position: LegendNone}
@@ -82,8 +83,9 @@ func (f *Figure) chooseLegend(a *figureLayout, height, top, imageWidth vg.Length
 }
 
 // findLegend tries legends of full size first, then smaller ones, each at the given positions, and
-// last shortened names. It returns the first legend with enough space for the data, or else the one
-// with most, and the share of the data area.
+// finally shortened names. It returns the first legend that leaves enough space for the data, or
+// else the one that leaves the most. It also returns the fraction of the image that remains for the
+// data.
 func (f *Figure) findLegend(a *figureLayout, enough float64, positions []string, top, imageWidth vg.Length, share func(element.Legend) float64) (element.Legend, float64) {
 	best, most := element.Legend{Position: LegendNone}, -1.0
 	for _, widest := range []vg.Length{1, 0.45, 0.3} { // names' limit, as a fraction of the image's width
@@ -116,8 +118,9 @@ func (f *Figure) findLegend(a *figureLayout, enough float64, positions []string,
 	return best, most
 }
 
-// addLegendSpace increases the figure's height by the legend's rows after the first, or its width
-// by names at the ends of lines, so that the data area keeps its size.
+// addLegendSpace increases the figure's size so that the data area is not reduced by a large
+// legend: its height for all legend rows after the first, or its width for names at the ends of
+// lines.
 func (f *Figure) addLegendSpace() {
 	if f.hasLineEndLegend() && f.options.WidthInches == 0 && f.options.Legend == "" {
 		l := element.NewLegend(f.legend, LegendRight, f.Width, f.Width, 1)

@@ -30,8 +30,8 @@ func (o Options) LossByEpoch(study *scaling.Study) (*Figure, error) {
 	})
 }
 
-// LossByTime draws the losses against the training time, without validation: the cumulative time of
-// the U-Net scaling studies.
+// LossByTime draws the losses against the cumulative training time without validation, as in the
+// U-Net scaling studies.
 func (o Options) LossByTime(study *scaling.Study) (*Figure, error) {
 	return o.drawLosses(study, lossAxis{
 		name: "loss_by_time", title: "Loss by training time", label: "training time", what: "Loss against the cumulative training time (without validation)",
@@ -39,7 +39,8 @@ func (o Options) LossByTime(study *scaling.Study) (*Figure, error) {
 	})
 }
 
-// LossByRelativeTime draws the losses against the time since the first epoch began, with validation.
+// LossByRelativeTime draws the losses against the time since the start of the first epoch,
+// including validation.
 func (o Options) LossByRelativeTime(study *scaling.Study) (*Figure, error) {
 	f, err := o.drawLosses(study, lossAxis{
 		name: "loss_by_relative_time", title: "Loss by time since the start", label: "time since the start",
@@ -114,8 +115,8 @@ func (o Options) drawLosses(study *scaling.Study, axis lossAxis) (*Figure, error
 	return f.finishLayout(study)
 }
 
-// labelTimeAxis labels the axis with a unit in which the longest curve is legible, and returns the
-// unit in seconds.
+// labelTimeAxis labels the axis with a time unit that suits the longest curve, and returns the unit
+// in seconds.
 func (f *Figure) labelTimeAxis(shown []scaling.LossCurve, axis lossAxis) float64 {
 	longest := element.EmptyExtent()
 	for i := range shown {
@@ -126,7 +127,8 @@ func (f *Figure) labelTimeAxis(shown []scaling.LossCurve, axis lossAxis) float64
 	return unit
 }
 
-// labelLosses labels the axis if there is only one kind of loss, else adds both to the legend.
+// labelLosses names the kind of loss in the axis label if there is only one, or else adds both
+// kinds to the legend.
 func (f *Figure) labelLosses(train, val bool) {
 	switch {
 	case !val:
@@ -159,8 +161,8 @@ func (f *Figure) setLossAxes(o Options, axis lossAxis, values element.Extent) {
 	}
 }
 
-// curveLabel returns what distinguishes a curve from the study's others: its series, its worker
-// count, or both.
+// curveLabel returns a label that distinguishes a curve from the study's others: its series, its
+// worker count, or both.
 func curveLabel(study *scaling.Study, series string, workers int) string {
 	switch {
 	case len(study.Series()) == 1:
@@ -171,8 +173,8 @@ func curveLabel(study *scaling.Study, series string, workers int) string {
 	return series + ", " + english.FormatCount(workers, "worker")
 }
 
-// commonWorkersNote returns a sentence with the worker count that all of several series share and
-// the legend omits, or "".
+// commonWorkersNote returns a sentence with the worker count that all series share and that the
+// legend therefore omits. It returns "" if there is no such count.
 func commonWorkersNote(study *scaling.Study) string {
 	if len(study.Series()) == 1 {
 		return ""
@@ -186,7 +188,7 @@ func commonWorkersNote(study *scaling.Study) string {
 	return " All with " + english.FormatCount(n, "worker") + "."
 }
 
-// lastRowPerRun returns the last row of each run, which is enough for a paper.
+// lastRowPerRun returns the last row of each run, for tables in papers.
 func lastRowPerRun(table dataframe.DataFrame) *dataframe.DataFrame {
 	names := table.Col("run").Records()
 	var last []int
@@ -205,9 +207,10 @@ func validationDot() draw.GlyphStyle {
 	return draw.GlyphStyle{Color: color.White, Radius: 1.7, Shape: draw.CircleGlyph{}}
 }
 
-// selectCurves returns the curves of Options.Workers, or all curves if there are at most maxCurves.
-// Otherwise it selects worker counts in each series: only the largest if there are more than
-// maxCurves series, else the smallest, the largest and some evenly spaced between them.
+// selectCurves returns the curves of Options.Workers. Without this option, it returns all curves if
+// there are at most maxCurves. Otherwise it selects worker counts in each series: only the largest
+// if there are more than maxCurves series, else the smallest, the largest and some evenly spaced
+// between them.
 func (o Options) selectCurves(all []scaling.LossCurve, series int) []scaling.LossCurve {
 	if len(o.Workers) > 0 {
 		return slices.DeleteFunc(slices.Clone(all), func(c scaling.LossCurve) bool { return !slices.Contains(o.Workers, c.Workers) })
@@ -318,7 +321,7 @@ func (f *Figure) drawLossBand(o Options, c *scaling.LossCurve, l element.SeriesS
 	}
 }
 
-// addThinnedLine draws a line with a few glyphs, which are enough to distinguish curves.
+// addThinnedLine draws a line with a few glyphs, which are enough to distinguish it from others.
 func (f *Figure) addThinnedLine(t element.Trace, l element.SeriesStyle) {
 	f.plot.Add(element.LineWithGlyphs(t.Condense(), lineOnlyStyle(l.Line))...)
 	f.plot.Add(element.LineWithGlyphs(t.Thin(), glyphOnlyStyle(l.Glyph))...)
@@ -330,7 +333,8 @@ func glyphOnlyStyle(style draw.GlyphStyle) element.SeriesStyle {
 	return element.SeriesStyle{Glyph: style}
 }
 
-// smoothTrace returns t smoothed by Options.Smooth. If that is not 0, it also draws t itself in a pale color.
+// smoothTrace returns t smoothed by Options.Smooth. If Options.Smooth is not 0, it also draws the
+// original t in a pale color.
 func (f *Figure) smoothTrace(o Options, t element.Trace, style draw.LineStyle, alpha uint8, width vg.Length) element.Trace {
 	if o.Smooth == 0 {
 		return t

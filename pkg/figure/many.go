@@ -30,8 +30,8 @@ func seriesSelectionHint() string {
 	return fmt.Sprintf(" To draw each series, choose at most %d with --series.", maxSeries)
 }
 
-// medianNote returns a sentence for a caption: one line is the median of n series. mark is what
-// shows the range of the value, such as "band", or empty.
+// medianNote returns a sentence for a caption that says that a line is the median of n series. mark
+// names what shows the range of the value, such as "band"; it may be empty.
 func medianNote(n int, mark, value string) string {
 	text := fmt.Sprintf(" Line: the median of %d series", n)
 	if mark != "" {
@@ -47,7 +47,8 @@ func rangeLegendEntry(l element.SeriesStyle) element.LegendEntry {
 // bandAlpha is the opacity of a series' band, of 255.
 const bandAlpha = 45
 
-// medianAndRange returns the median and range of the finite values, or NaN if there are none.
+// medianAndRange returns the median and range of the finite values. They are NaN if there are no
+// finite values.
 func medianAndRange(values []float64) scaling.Estimate {
 	nan := math.NaN()
 	s := scaling.Estimate{Value: nan, Min: nan, Max: nan, Low: nan, High: nan, Std: nan}
@@ -69,9 +70,10 @@ func pointEstimates(p *scaling.Point) []*scaling.Estimate {
 	}
 }
 
-// combineSeries returns a study for drawing, whose only series combines all series. All points with
-// the same count (Size or Workers) become one point: each value is the median with the range, and N
-// the number of points that have the value. total is the number of series that are combined.
+// combineSeries returns a study for drawing with a single series that combines all series of study.
+// All points with the same count (Size or Workers) become one point: each value is the median with
+// the range, and N is the number of points that have the value. total is the number of combined
+// series.
 func combineSeries(study *scaling.Study, points []scaling.Point, count func(scaling.Point) int) (combined *scaling.Study, total int) {
 	names := map[string]bool{}
 	byCount := map[int][]scaling.Point{}
@@ -118,7 +120,7 @@ func (b *figureBuilder) addRangeToLegend() {
 	}
 }
 
-// medianRepeatsNote returns sentences about the number of series per median, what shows their
+// medianRepeatsNote returns sentences that state the number of series per median, what shows their
 // range, and which runs are not drawn.
 func (b *figureBuilder) medianRepeatsNote() string {
 	fewest, most := b.combined, 0
@@ -142,9 +144,9 @@ func (b *figureBuilder) medianRepeatsNote() string {
 	return text + failedRunsNote(b.fullStudy)
 }
 
-// combineLosses returns one curve per worker count, with the median over the series at each epoch,
-// and the range of their training losses. It omits an epoch that fewer than half of the series
-// have, so that the series that trained longest do not distort the median.
+// combineLosses returns one curve per worker count: the median over the series at each epoch, with
+// the range of their training losses. It omits epochs that fewer than half of the series have, so
+// that the series that trained longest do not distort the median.
 func combineLosses(all []scaling.LossCurve) []scaling.LossCurve {
 	type values struct{ elapsed, clock, train, val []float64 }
 	byWorkers := map[int]map[float64]*values{}
@@ -183,8 +185,8 @@ func combineLosses(all []scaling.LossCurve) []scaling.LossCurve {
 	return out
 }
 
-// addMedianToLegend adds entries for the median and range of combined series, in figures where each
-// line is named for its worker count.
+// addMedianToLegend adds legend entries for the median and the range of combined series, in figures
+// whose lines are named by worker count.
 func (f *Figure) addMedianToLegend(series int, banded bool) {
 	grayLook := element.SeriesStyle{Line: draw.LineStyle{Color: element.Gray(), Width: element.NewSeriesStyle(0).Line.Width}}
 	f.legend = append(f.legend, element.LegendEntry{Name: medianLegendName(series), Icons: []plot.Thumbnailer{element.LegendKey(grayLook)}})
@@ -209,9 +211,9 @@ func medianLineGroups(all []lineGroup) []lineGroup {
 	return out
 }
 
-// medianLine returns the median of lines and their range, at each x of any line, or at
-// element.CondensedParts evenly spaced x if there are more. Lines are interpolated linearly. Where
-// fewer than half of the lines have a value, there is no median.
+// medianLine returns the median of lines and their range at each x of any line, or at
+// element.CondensedParts evenly spaced x if there are more. Lines are interpolated linearly. There
+// is no median where fewer than half of the lines have a value.
 func medianLine(lines []scaling.CurveLine) (scaling.CurveLine, []element.Interval) {
 	if len(lines) == 1 {
 		return lines[0], nil
@@ -260,8 +262,8 @@ func medianLine(lines []scaling.CurveLine) (scaling.CurveLine, []element.Interva
 	return out, reach
 }
 
-// combineQuality returns one row per global batch, and a function from each of them to the median
-// and range of span over the rows with this batch.
+// combineQuality returns one row per global batch, and a function that maps such a row to the
+// median and range of span over all original rows with this batch.
 func combineQuality(rows []scaling.QualityRow, name string, span func(scaling.QualityRow) scaling.Estimate) ([]scaling.QualityRow, func(scaling.QualityRow) scaling.Estimate) {
 	values := map[int][]float64{}
 	for _, r := range rows {

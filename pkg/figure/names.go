@@ -16,8 +16,8 @@ import (
 type figureKind struct {
 	name string
 	draw func(Options, *scaling.Study) (*Figure, error)
-	// inAll reports whether All draws the figure for a study; nil means always. A figure that would
-	// repeat another one is drawn only by its name.
+	// inAll reports whether All draws the figure for a study; nil means that it always does. A
+	// figure that would repeat another one is drawn only if it is requested by name.
 	inAll func(*scaling.Study) bool
 }
 
@@ -65,9 +65,8 @@ func hasScalingMode(s *scaling.Study, matches func(scaling.Mode) bool) bool {
 	return slices.ContainsFunc(s.Modes().Rows, matches)
 }
 
-// Names returns the names of the figures that Make draws, in the order of All. Transfers is
-// not among them, because it draws no study: its recordings are files of lockstep transfers, not
-// logs of runs.
+// Names returns the names of the figures that Make draws, in the order of All. Transfers is not
+// among them, because it draws recordings of the command lockstep transfers, not a study.
 func Names() []string {
 	var names []string
 	for _, c := range figureKinds() {
@@ -90,10 +89,10 @@ func (o Options) Make(name string, study *scaling.Study) (*Figure, error) {
 }
 
 // All draws every figure that the study has data for. It returns an error if no figure can be
-// drawn, or if one would be illegible at the options' size.
+// drawn, or if a figure would be illegible at the size set in the options.
 func (o Options) All(study *scaling.Study) ([]*Figure, error) { return o.First(study, math.MaxInt) }
 
-// First draws the first n figures of All.
+// First draws the first n figures that All would draw.
 func (o Options) First(study *scaling.Study, n int) ([]*Figure, error) {
 	if study == nil {
 		return nil, errors.New("draw figures: no study; read one with scaling.Read")
@@ -129,8 +128,8 @@ func (o Options) First(study *scaling.Study, n int) ([]*Figure, error) {
 	return figures, nil
 }
 
-// drawLoggedCurves draws the first eight curves that were logged by step, unless loss_by_epoch is
-// drawn already.
+// drawLoggedCurves draws the first eight curves that were logged by step. It draws none if drawn
+// contains loss_by_epoch.
 func (o Options) drawLoggedCurves(study *scaling.Study, drawn []*Figure) []*Figure {
 	if slices.ContainsFunc(drawn, func(f *Figure) bool { return f.name == "loss_by_epoch" }) {
 		return nil
@@ -155,7 +154,7 @@ func (o Options) drawLoggedCurves(study *scaling.Study, drawn []*Figure) []*Figu
 // All draws every figure that the study has data for; see Options.All.
 func All(study *scaling.Study) ([]*Figure, error) { return Options{}.All(study) }
 
-// First draws the first n figures of All; see Options.First.
+// First draws the first n figures that All would draw; see Options.First.
 func First(study *scaling.Study, n int) ([]*Figure, error) { return Options{}.First(study, n) }
 
 // Make draws a figure by its name, one of Names; see Options.Make.

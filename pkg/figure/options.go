@@ -29,14 +29,15 @@ const (
 	IntervalsEpochs = "epochs"
 )
 
-// Options configure how figures are drawn. Figures ignore fields that do not apply to them. Every
-// constructor of the package is also a method: figure.Options{Scale: figure.Log2}.Speedup(study).
+// Options configure how figures are drawn. Figures ignore fields that do not apply to them. The
+// package's functions that draw figures are also methods of Options: figure.Options{Scale:
+// figure.Log2}.Speedup(study).
 type Options struct {
 	// Series are the names of the series to draw, in this order. Empty means all, sorted by name.
 	// For more than 12 series, a figure draws the median as a line and the range as a band.
 	Series []string
 	// Workers are the worker counts whose curves (losses, learning rate) are drawn. Empty means as
-	// many as are distinguishable.
+	// many as a reader can distinguish.
 	Workers []int
 	// Scale is the scale of the axis of workers, nodes or batches: "linear" or "log2".
 	// Empty means log2 if the largest count is at least 16 times the smallest. With log2,
@@ -46,11 +47,11 @@ type Options struct {
 	// LogY makes the axis of the values (losses, times, rates) logarithmic.
 	LogY bool
 	// Intervals selects what bars and bands show: "range" for the lowest and highest value,
-	// "epochs" for the spread over the epochs, "none" for nothing. Empty means the confidence
-	// interval if there is one, else the range.
+	// "epochs" for the spread over the epochs, or "none". Empty means the confidence interval if
+	// there is one, else the range.
 	Intervals string
-	// Smooth is the weight of TensorBoard's smoothing of curves, from 0 (none) to below 1. The
-	// values as logged are pale.
+	// Smooth is the weight of TensorBoard's smoothing of curves, from 0 (no smoothing) to below 1.
+	// The original values are drawn in a pale color.
 	Smooth float64
 	// Law is the scaling model that Fit draws, such as scaling.LawUSL. Empty means the best by AICc.
 	// Beyond is the largest worker count of the prediction; 0 means twice the largest measured one.
@@ -59,26 +60,26 @@ type Options struct {
 	// Rate is the price of a device-hour in Currency, for Pareto. 0 means device-hours.
 	Rate     float64
 	Currency string
-	// Pairs are pairs of series with and without communication, in this order. Empty means those
-	// that the study finds; see scaling.Study.CommunicationPairs.
+	// Pairs are pairs of series; the first of each pair communicates and the second does not. Empty
+	// means the pairs that the study finds; see scaling.Study.CommunicationPairs.
 	Pairs [][2]string
-	// Run is the folder or file, or a part of its name, whose spans Timeline draws or whose samples
-	// Usage draws. Empty means the run with the most ranks. Timeline draws Steps steps (0 means 3)
-	// from FirstStep on (counted from 1; 0 means the middle of the run).
+	// Run selects the run whose spans Timeline draws or whose samples Usage draws: its folder or
+	// file, or a part of its name. Empty means the run with the most ranks. Timeline draws Steps
+	// steps (0 means 3) starting at FirstStep (counted from 1; 0 means the middle of the run).
 	Run              string
 	FirstStep, Steps int
 	// Measure is the quality that Quality draws: iou, dice, accuracy, val_accuracy, train_loss,
-	// val_loss or test_loss. Empty means the study's measure.
+	// val_loss or test_loss. Empty means the measure that scaling.Study.Quality chooses.
 	Measure string
 	// NoTitle omits the title, for a paper that has a caption. Title and the labels replace the
-	// figure's texts unless they are empty.
+	// figure's own texts if they are not empty.
 	NoTitle                           bool
 	Title, XLabel, YLabel, RightLabel string
-	// Legend is the place of the legend: "top" (above the plot), "bottom", "right" or "none". Empty
-	// means the place that leaves most space for the data.
+	// Legend is the position of the legend: "top" (above the plot), "bottom", "right" or "none".
+	// Empty means the position that leaves the most space for the data.
 	Legend string
-	// WidthInches and HeightInches are the size of the complete image. 0 means a size for a
-	// notebook. A size at which the figure would be illegible is a SizeError.
+	// WidthInches and HeightInches are the size of the complete image. 0 means a size that suits a
+	// notebook. A size at which the figure would be illegible results in a SizeError.
 	WidthInches, HeightInches float64
 	// FontSize is the size of the labels in points; lines and marks scale with it. 0 means 12 points
 	// in an image of default size and less in a smaller one (8.4 points at a width of 3.5 inches).
@@ -111,8 +112,8 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// selectSeries validates study and o, and returns the study of the series to draw. It stores the
-// study's name in o. name is the figure's name for errors.
+// selectSeries validates study and o, and returns the study restricted to the series to draw. It
+// stores the study's name in o. name is the figure's name for errors.
 func (o *Options) selectSeries(study *scaling.Study, name string) (*scaling.Study, error) {
 	if study == nil {
 		return nil, fmt.Errorf("draw figure %s: no study; read one with scaling.Read", name)
@@ -156,8 +157,8 @@ func (o Options) usesLogAxis(counts []int) bool {
 	return slices.Max(counts) >= wide*slices.Min(counts)
 }
 
-// barRange returns the range of a value's bar or band, and whether it is a confidence interval. ok
-// is false if the value has none.
+// barRange returns the range of a value's bar or band. interval is true if the range is a
+// confidence interval. ok is false if the value has no bar or band.
 func (o Options) barRange(v scaling.Estimate) (lo, hi float64, interval, ok bool) {
 	switch {
 	case o.Intervals == IntervalsNone || o.Intervals == IntervalsEpochs || !element.IsFinite(v.Value):
@@ -169,8 +170,9 @@ func (o Options) barRange(v scaling.Estimate) (lo, hi float64, interval, ok bool
 	return 0, 0, false, false
 }
 
-// titleOfStudy returns what the titles of a study's figures add in parentheses: its name, unless
-// that is longer than 40 bytes, and "published" or "recorded" if the runs were not trained here.
+// titleOfStudy returns the text that the titles of a study's figures have in parentheses: the name
+// of the study, unless it is longer than 40 bytes, and "published" or "recorded" if the runs were
+// not trained here.
 func titleOfStudy(study *scaling.Study) string {
 	name, kind := study.Name(), study.SourceKind()
 	switch {

@@ -34,7 +34,7 @@ type plottedQuantity struct {
 	points            bool                                     // points are not connected by a line
 }
 
-// maxBands is the largest number of series whose bands do not hide each other.
+// maxBands is the largest number of series whose bands are drawn. More bands would hide each other.
 const maxBands = 3
 
 // figureBuilder draws a figure over the worker count.
@@ -61,8 +61,7 @@ type figureBuilder struct {
 	sharedCores   bool                             // a point has a square because its workers shared cores
 }
 
-// drawOverWorkers draws a quantity over the worker count: its points, and one line per
-// series.
+// drawOverWorkers draws a quantity over the worker count, as points and one line per series.
 func (o Options) drawOverWorkers(study *scaling.Study, q plottedQuantity) (*figureBuilder, error) {
 	study, err := o.selectSeries(study, q.name)
 	if err != nil {
@@ -114,8 +113,8 @@ func (b *figureBuilder) rowKeyColumns() []string {
 	return columns
 }
 
-// explainMissingValues returns the end of an error message: why the study has no value for the
-// named figure, and what to do. It returns "" if the reason is unknown.
+// explainMissingValues returns the end of an error message that says why the study has no value for
+// the named figure, and what to do. It returns "" if the reason is unknown.
 func explainMissingValues(study *scaling.Study, name string) string {
 	switch name {
 	case "throughput":
@@ -129,7 +128,7 @@ func explainMissingValues(study *scaling.Study, name string) string {
 	return ""
 }
 
-// drawEpochBars draws the spread of each point's epochs, and adds it to the table.
+// drawEpochBars draws bars for the spread of each point's epochs, and adds the spread to the table.
 func (b *figureBuilder) drawEpochBars() {
 	spreads := b.study.EpochSpreads().Rows
 	at := map[string][]element.Interval{}
@@ -255,8 +254,8 @@ func sharedCoresGlyph() draw.GlyphStyle {
 	return draw.GlyphStyle{Shape: draw.SquareGlyph{}, Radius: 8, Color: element.Gray()}
 }
 
-// markUnreliableTimes draws a ring around each time of a series if other load on the machine disturbed at least
-// one of its runs, and a square if the workers shared cores.
+// markUnreliableTimes marks the unreliable times of a series: with a circle if other load on the
+// machine disturbed at least one of the runs, and with a square if the workers shared cores.
 func (b *figureBuilder) markUnreliableTimes(series string) {
 	if !b.q.ofTime {
 		return
@@ -303,8 +302,8 @@ func idealCurve(from plotter.XY, to int) plotter.XYs {
 	return xy
 }
 
-// drawIdealSpeedups draws the line N/B up to the largest worker count. If the series have different
-// baselines, B is the one of most series, and the caption says so.
+// drawIdealSpeedups draws the line N/B up to the largest worker count, where B is the baseline. If
+// the series have different baselines, B is the most frequent one, and the caption says so.
 func (b *figureBuilder) drawIdealSpeedups() {
 	series := map[int][]string{} // by baseline
 	for _, p := range b.study.Points {
@@ -337,8 +336,9 @@ func (b *figureBuilder) drawIdealSpeedups() {
 	}
 }
 
-// drawIdealLines draws the ideal line of each series: from its value at the smallest worker count, in
-// proportion to the worker count. If these lines would hide each other, it draws only the highest.
+// drawIdealLines draws the ideal line of each series, which is proportional to the worker count and
+// starts at the value of the smallest one. If these lines would hide each other, it draws only the
+// highest.
 func (b *figureBuilder) drawIdealLines() {
 	names := slices.DeleteFunc(b.study.Series(), func(name string) bool { return len(b.seriesValues(name)) < 2 })
 	if len(names) == 0 {
@@ -364,8 +364,8 @@ func (b *figureBuilder) seriesValues(series string) plotter.XYs {
 	return b.points(series, func(p scaling.Point) float64 { return b.q.span(p).Value })
 }
 
-// finishFigure sets the axes and the caption. If high is finite and all values are between 0
-// and high, the axis of the values ends at high.
+// finishFigure sets the axes and the caption. If high is finite and all values are between 0 and
+// high, the value axis ends at high.
 func (b *figureBuilder) finishFigure(high float64) *Figure {
 	element.SetCountAxis(&b.plot.X, b.sizes, b.log)
 	log := b.o.LogY || b.log && b.q.proportional

@@ -29,8 +29,9 @@ type panel interface {
 
 func (f *Figure) size() (w, h vg.Length) { return f.Width, f.Height }
 
-// Panels draws figures onto one page in two columns, each with a letter that the caption refers to.
-// The page is a Figure too. Its table lists the panels; the numbers are in the panels' tables.
+// Panels arranges figures on one page in two columns, each with a letter that the caption refers
+// to. The page is a Figure too. Its table lists the panels; the numbers are in the tables of the
+// panels.
 func Panels(title string, figures ...*Figure) (*Figure, error) {
 	if len(figures) == 0 {
 		return nil, errors.New("draw panels: no figures; make some with figure.All(study)")
@@ -62,7 +63,8 @@ func Panels(title string, figures ...*Figure) (*Figure, error) {
 	return page, nil
 }
 
-// joinCaptions joins the captions of panels. Sentences that all have come last, once.
+// joinCaptions joins the captions of panels. Sentences that occur in all captions are moved to the
+// end and appear once.
 func joinCaptions(letters, captions []string) string {
 	split := func(text string) []string { return strings.SplitAfter(text+" ", ". ") }
 	shared := slices.DeleteFunc(split(captions[0]), func(sentence string) bool {
@@ -110,7 +112,7 @@ func (f *Figure) rowHeight(row int) vg.Length {
 	return h
 }
 
-// titleHeight returns the height of the page's title, 0 if it has none.
+// titleHeight returns the height of the page's title, or 0 if it has none.
 func (f *Figure) titleHeight() vg.Length {
 	if f.title == "" {
 		return 0
@@ -129,8 +131,8 @@ func (f *Figure) areaBelowTitle(page vg.Rectangle) vg.Rectangle {
 	return page
 }
 
-// panelRects returns the rectangles of the panels within a rectangle, scaled in proportion if the
-// caller has changed the page's size.
+// panelRects returns the rectangles of the panels within a rectangle. They are scaled in proportion
+// if the caller has changed the page's size.
 func (f *Figure) panelRects(all vg.Rectangle) []vg.Rectangle {
 	natural := vg.Length(0)
 	for row := range f.panelRows() {

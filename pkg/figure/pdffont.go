@@ -18,8 +18,8 @@ import (
 // pdfFonts contains the smaller fonts that PDF files embed, by name.
 var pdfFonts sync.Map // of *opentype.Font
 
-// subsetFontForPDF returns f with only the glyphs that gonum's PDF can show, since the complete font
-// would be most of the file. It returns f if the font cannot be reduced.
+// subsetFontForPDF returns f reduced to the glyphs that gonum's PDF canvas can show, because the
+// complete font would make up most of the file. It returns f if the font cannot be reduced.
 func subsetFontForPDF(f font.Face) font.Face {
 	name := f.Name()
 	if small, ok := pdfFonts.Load(name); ok {
@@ -67,8 +67,9 @@ const (
 	checksumTarget = 0xb1b0afba
 )
 
-// subsetFont returns a TrueType font with the outlines of pdfCharacters only. Glyphs keep their numbers,
-// so the other tables stay valid. Tables for layout, which PDF readers do not use, are left out.
+// subsetFont returns a TrueType font that has only the outlines of pdfCharacters. Glyphs keep their
+// numbers, so the other tables stay valid. It leaves out tables for layout, which PDF readers do
+// not use.
 func subsetFont(source []byte) ([]byte, error) {
 	tables, err := readFontTables(source)
 	if err != nil {
@@ -120,7 +121,8 @@ func readFontTables(source []byte) (map[string][]byte, error) {
 	return tables, nil
 }
 
-// removeUnusedOutlines removes the outlines of glyphs that are neither in keep nor parts of such glyphs.
+// removeUnusedOutlines removes the outlines of all glyphs except those in keep and the glyphs that
+// they are composed of.
 func removeUnusedOutlines(tables map[string][]byte, glyphs int, keep map[int]bool) error {
 	glyf, loca, head := tables["glyf"], tables["loca"], tables["head"]
 	if len(head) <= headLocaFormat+1 {
@@ -172,7 +174,8 @@ func removeUnusedOutlines(tables map[string][]byte, glyphs int, keep map[int]boo
 	return nil
 }
 
-// glyphParts returns the numbers of a composite glyph's parts, or nil.
+// glyphParts returns the numbers of the glyphs that a composite glyph consists of, or nil for a
+// simple glyph.
 func glyphParts(outline []byte) []int {
 	const (
 		header     = 10

@@ -46,9 +46,9 @@ func extension(path string) string {
 }
 
 // Save writes the figure to a file in the format of its extension: .png, .svg or .pdf for the
-// image, .csv for the numbers, .txt for the caption, .tex for a table for LaTeX; without an
-// extension, it writes all of them. It creates missing folders. Each file is written completely or
-// not at all. Saving a figure again writes the same bytes.
+// image, .csv for the numbers, .txt for the caption, or .tex for a LaTeX table. Without an
+// extension, it writes a file in each format. It creates missing folders. Each file is written
+// completely or not at all. Saving a figure again writes the same bytes.
 func (f *Figure) Save(path string) error {
 	for _, file := range f.Files(path) {
 		b, err := f.encode(extension(file))
@@ -100,8 +100,8 @@ func (f *Figure) encode(format string) ([]byte, error) {
 	return nil, fmt.Errorf("unknown format %q: use the extension .%s or .%s, or none for all of them", format, strings.Join(formats[:last], ", ."), formats[last])
 }
 
-// fixPDFDates overwrites the dates in a PDF with a fixed date of the same length, because the
-// file's table of contents contains byte offsets.
+// fixPDFDates replaces the dates in a PDF by a fixed date of the same length. The length must not
+// change, because the file's cross-reference table contains byte offsets.
 func fixPDFDates(pdf []byte) []byte {
 	const never = "19700101000000"
 	return regexp.MustCompile(`/(CreationDate|ModDate) \(D:\d{14}`).ReplaceAllFunc(pdf, func(date []byte) []byte {

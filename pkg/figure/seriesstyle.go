@@ -10,14 +10,14 @@ import (
 )
 
 // notebookStyles contains the style of each series that a notebook has drawn, so that a series
-// keeps its color beside other series.
+// keeps its color in later figures.
 var notebookStyles struct {
 	mu      sync.Mutex
 	indices map[string]int // by name of the series
 }
 
-// styleIndex returns the index of a series' style. It depends on the study that was read, not on
-// the series that a figure draws. In a notebook, a series also keeps the style of its first figure.
+// styleIndex returns the index of a series' style. It depends on all series that were read, not on
+// those that a figure draws. In a notebook, a series also keeps the style of its first figure.
 func styleIndex(study *scaling.Study, series string) int {
 	own := study.SeriesIndex(series)
 	if !notebook.InNotebook() {
@@ -50,8 +50,9 @@ func seriesStyle(study *scaling.Study, series string) element.SeriesStyle {
 	return element.NewSeriesStyle(styleIndex(study, series))
 }
 
-// curveStyles returns the styles of n curves, each of a series at a worker count: the style of the
-// series if no series has several curves, otherwise the styles in order.
+// curveStyles returns the styles of n curves, each of which belongs to a series at a worker count.
+// A curve has the style of its series if no series has several curves; otherwise the styles are
+// assigned in order.
 func curveStyles(study *scaling.Study, n int, seriesOf func(i int) string) []element.SeriesStyle {
 	styles, seen := make([]element.SeriesStyle, n), map[string]bool{}
 	for i := range styles {

@@ -21,8 +21,9 @@ func Style(p *plot.Plot) {
 	}
 }
 
-// LineStyle returns the color, width and dashes of the i-th series of a figure, from 0.
+// LineStyle returns the color, width and dashes of the i-th series of a figure, counted from 0.
 func LineStyle(i int) draw.LineStyle { return element.NewSeriesStyle(max(0, i)).Line }
 
-// GlyphStyle returns the color, radius and shape of the marks of the i-th series of a figure, from 0.
+// GlyphStyle returns the color, radius and shape of the marks of the i-th series of a figure,
+// counted from 0.
 func GlyphStyle(i int) draw.GlyphStyle { return element.NewSeriesStyle(max(0, i)).Glyph }

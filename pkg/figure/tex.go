@@ -12,13 +12,13 @@ import (
 	"github.com/go-gota/gota/series"
 )
 
-// maxTeXRows is the largest number of rows of a table in a paper.
+// maxTeXRows is the largest number of rows in a table for a paper.
 const maxTeXRows = 40
 
-// TeX returns a tabular with \hline for LaTeX, which needs no package, with a label and its own
-// caption (the figure's caption describes the image). Numbers have four digits, and a dash stands
-// for a value that was not measured. It omits columns without numbers and, if there are intervals,
-// lowest and highest values. A longer table ends after 40 rows with a comment.
+// TeX returns a LaTeX tabular with \hline, which needs no package. It has a label and its own
+// caption, because the figure's caption describes the image. Numbers have four digits, and a dash
+// stands for a value that was not measured. It omits columns without numbers and, if there are
+// intervals, lowest and highest values. A longer table ends after 40 rows with a comment.
 func (f *Figure) TeX() string {
 	f.computeTableOnce()
 	table := f.table
@@ -80,8 +80,8 @@ func selectTeXColumns(table dataframe.DataFrame) []string {
 	})
 }
 
-// isRedundantColumn reports whether each number in column a is NaN or equal to that in column b,
-// such as lowest values (a) and medians (b) without repeated runs.
+// isRedundantColumn reports whether each number in column a is NaN or equal to the number in column
+// b. This is so for lowest values (a) and medians (b) if there are no repeated runs.
 func isRedundantColumn(table dataframe.DataFrame, a, b string) bool {
 	return slices.EqualFunc(table.Col(a).Float(), table.Col(b).Float(), func(x, y float64) bool {
 		return x == y || math.IsNaN(x)
@@ -134,7 +134,7 @@ func escapeTeX(text string) string {
 	).Replace(text)
 }
 
-// sanitizeTeXLabel replaces the characters that a LaTeX label must not have.
+// sanitizeTeXLabel replaces characters that are not allowed in a LaTeX label.
 func sanitizeTeXLabel(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {

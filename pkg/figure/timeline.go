@@ -41,7 +41,7 @@ func activityColor(kind string) color.NRGBA {
 	return color.NRGBA{R: 215, G: 215, B: 215, A: 255}
 }
 
-// activity is a colored interval in a row of the timeline, in seconds.
+// activity is a colored interval in a row of the timeline. Times are in seconds.
 type activity struct {
 	row        int
 	kind, name string
@@ -58,9 +58,9 @@ type timeline struct {
 // maxTimelineRows is the largest number of rows of a legible timeline.
 const maxTimelineRows = 24
 
-// Timeline draws when each rank of a run did what: one row per rank (for a trace: per thread or
-// stream), colored by kind. It draws the step spans of a run folder, or the spans of a trace.
-// Options.Run, FirstStep and Steps select the run and its steps.
+// Timeline draws what each rank of a run did over time. There is one row per rank (for a trace: per
+// thread or stream), colored by the kind of activity. It draws the step spans of a run folder, or
+// the spans of a trace. Options.Run, FirstStep and Steps select the run and its steps.
 func (o Options) Timeline(study *scaling.Study) (*Figure, error) {
 	const name = "timeline"
 	if study == nil || len(study.Runs) == 0 {
@@ -86,7 +86,7 @@ func (o Options) Timeline(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout(study)
 }
 
-// findRunWithSpans returns the run that Options.Run names, or else the one with the most ranks.
+// findRunWithSpans returns the run selected by Options.Run, or else the one with the most ranks.
 func (o Options) findRunWithSpans(study *scaling.Study) (*runs.Run, error) {
 	var best *runs.Run
 	ranks := 0
@@ -119,7 +119,7 @@ func (o Options) findRunWithSpans(study *scaling.Study) (*runs.Run, error) {
 	return nil, errors.New("no run has step spans (steps-<rank>.jsonl of a run folder) or a trace")
 }
 
-// selectSteps returns the first and the last step to draw, of a run with steps first to last.
+// selectSteps returns the first and the last step to draw. The run has the steps first to last.
 func (o Options) selectSteps(first, last int) (from, to int) {
 	n := cmp.Or(o.Steps, 3)
 	from = cmp.Or(o.FirstStep, max(first, (first+last-n+1)/2))
@@ -134,14 +134,15 @@ func (o Options) layOutTimeline(run *runs.Run, rows int) (*timeline, error) {
 	return o.layOutSteps(run, rows)
 }
 
-// rowsPerRank is the number of rows of a rank whose step spans are drawn: its phases, and below them the
-// time inside the all-reduce.
+// rowsPerRank is the number of rows for each rank whose step spans are drawn: one for its phases,
+// and below it one for the time inside the all-reduce.
 const rowsPerRank = 2
 
 const allReduceRow = "all-reduce"
 
 // layOutSteps lays out the step spans of a run folder. The files contain durations but no start
-// times. Ranks leave a collective together, so its end is drawn at the same time for all ranks.
+// times. Ranks leave a collective together, so the end of each collective is drawn at the same time
+// for all ranks.
 func (o Options) layOutSteps(run *runs.Run, rows int) (*timeline, error) {
 	t := &timeline{}
 	byRank := make([]map[int]runs.Step, run.Info.Workers)
@@ -197,8 +198,8 @@ func (o Options) layOutSteps(run *runs.Run, rows int) (*timeline, error) {
 	return t, nil
 }
 
-// addStep adds the activities of a step whose collective ends at the time end, and returns the time
-// at which the step ends.
+// addStep adds the activities of a step. end is the time at which the step's collective ends. It
+// returns the time at which the step ends.
 func (t *timeline) addStep(rank int, s runs.Step, end float64) float64 {
 	row := rowsPerRank * rank
 	add := func(row int, kind string, start, seconds float64) float64 {
@@ -216,7 +217,8 @@ func (t *timeline) addStep(rank int, s runs.Step, end float64) float64 {
 	return add(row, "optimizer", at, s.Optimizer)
 }
 
-// layOutTrace lays out the spans of a trace: only the selected steps' if the trace marks its steps.
+// layOutTrace lays out the spans of a trace. If the trace marks its steps, only the spans of the
+// selected steps are laid out.
 func (o Options) layOutTrace(run *runs.Run, rows int) (*timeline, error) {
 	t := &timeline{note: "Spans of the trace; the clocks of the ranks are as they were recorded."}
 	step := regexp.MustCompile(`(?i)^(profilerstep|step|train_?step|iteration)[ #_]*\d*$`)

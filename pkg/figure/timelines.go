@@ -10,9 +10,10 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// Timelines draws when each rank did what with each series, for example with each strategy: the
-// rows of Timeline for one run of each series, below each other, on one axis of time from the start
-// of each run. Options.Run, FirstStep and Steps select the runs and their steps.
+// Timelines compares what each rank did over time in several series, for example with each
+// strategy. It draws the rows of Timeline for one run of each series, one below the other, on a
+// common axis of time since the start of each run. Options.Run, FirstStep and Steps select the runs
+// and their steps.
 func (o Options) Timelines(study *scaling.Study) (*Figure, error) {
 	const name = "timelines"
 	study, err := o.selectSeries(study, name)
@@ -47,7 +48,7 @@ func (o Options) Timelines(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout(study)
 }
 
-// runsWithSpans returns the run of each series that Timeline would draw, without series that have
+// runsWithSpans returns for each series the run that Timeline would draw. It omits series that have
 // neither step spans nor traces.
 func (o Options) runsWithSpans(study *scaling.Study) []*runs.Run {
 	var all []*runs.Run
@@ -63,8 +64,8 @@ func (o Options) runsWithSpans(study *scaling.Study) []*runs.Run {
 
 func hasSeveralSeriesWithSpans(s *scaling.Study) bool { return len(Options{}.runsWithSpans(s)) > 1 }
 
-// appendSeries appends the rows of another timeline, whose earliest activity begins at 0. Their
-// names begin with the series.
+// appendSeries appends the rows of another timeline, and prefixes their names with the series. The
+// earliest activity of other is moved to time 0.
 func (t *timeline) appendSeries(series string, other *timeline) {
 	first := len(t.rows)
 	for _, name := range other.rows {

@@ -14,9 +14,9 @@ import (
 	"lockstep/pkg/runs/transfers"
 )
 
-// Frames shows a recorded all-reduce step by step: which rank sends which chunks to whom, and how
-// many ranks' numbers each chunk then has. A notebook shows it by its HTML method. The frames play
-// by themselves, and a slider selects one; nothing is fetched from a network.
+// Frames shows a recorded all-reduce step by step: which rank sends which chunks to which rank, and
+// from how many ranks each chunk contains numbers after that. Notebooks show it by its HTML method.
+// The frames play by themselves, and a slider selects one; nothing is fetched from a network.
 type Frames struct {
 	recording *transfers.Recording
 }
@@ -32,7 +32,7 @@ func NewFrames(r *transfers.Recording) (*Frames, error) {
 	return &Frames{r}, nil
 }
 
-// maxFrameRanks is the largest number of rows of legible frames.
+// maxFrameRanks is the largest number of ranks for which frames are legible.
 const maxFrameRanks = 32
 
 // String describes the recording, for output that cannot show HTML.
@@ -53,8 +53,8 @@ const (
 var framesScript string
 
 // HTML returns a fragment for a page or a notebook: one image per frame, each with its title, and a
-// script that shows one at a time. Without the script, as in a notebook that is not trusted, all
-// images are below each other. The first frame is the state before the first step.
+// script that shows one image at a time. Without the script, as in a notebook that is not trusted,
+// all images are shown one below the other. The first frame is the state before the first step.
 func (f *Frames) HTML() string {
 	r := f.recording
 	var b strings.Builder
@@ -104,7 +104,8 @@ func (f *Frames) frameTitle(frame int) string {
 	return fmt.Sprintf("step %d of %d: %s, %s to %s ms", frame, f.recording.Steps(), strings.Join(what, ", "), ms(first), ms(last))
 }
 
-// drawFrame returns an SVG image of the chunks before the frame's step, with its transfers as arrows.
+// drawFrame returns an SVG image of the chunks before the step of the frame, with the transfers of
+// the step as arrows.
 func (f *Frames) drawFrame(frame int) string {
 	r := f.recording
 	var b strings.Builder
@@ -144,7 +145,7 @@ func (f *Frames) drawFrame(frame int) string {
 	return b.String()
 }
 
-// drawTransfer draws an arrow from the sender's chunks to the same chunks of the receiver.
+// drawTransfer draws an arrow from the chunks of the sender to the same chunks of the receiver.
 func drawTransfer(b *strings.Builder, t transfers.Transfer, cell float64) {
 	stroke := formatHex(copiedTransferColor())
 	if t.Add {

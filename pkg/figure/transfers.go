@@ -18,9 +18,10 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// Transfers draws a recorded all-reduce over time: one row per rank, and an arrow for each
-// transfer, from the moment it was sent to the moment it was received. It is not in Names, because
-// a run folder has no such recording: lockstep transfers makes one, and draws it with --out.
+// Transfers draws a recorded all-reduce over time. Each rank has a row, and each transfer is an
+// arrow from the moment it was sent to the moment it was received. Transfers is not in Names,
+// because run folders contain no such recording: the command lockstep transfers makes one, and
+// draws it with --out.
 func (o Options) Transfers(r *transfers.Recording) (*Figure, error) {
 	const name = "transfers"
 	if err := r.Validate(); err != nil {

@@ -26,13 +26,13 @@ import (
 
 const usageName = "usage"
 
-// maxUsageLines limits the workers' lines in a panel to a distinguishable number.
+// maxUsageLines is the largest number of lines in a panel; a reader cannot distinguish more.
 const maxUsageLines = 8
 
-// Usage draws what the workers of a run and their machines used over time, on a page with a panel
-// for each recorded quantity: CPU, memory, network, power, use and memory of the GPUs. The samples
-// come from the files usage-<rank>.csv of the run folder. Options.Run selects the run, by default
-// the one with the most recorded workers.
+// Usage draws the resources that the workers of a run and their machines used over time. The page
+// has a panel for each recorded quantity: CPU, memory, network, power, and the utilization and
+// memory of the GPUs. The samples are read from the files usage-<rank>.csv in the run folder.
+// Options.Run selects the run; by default, it is the one with the most recorded workers.
 func (o Options) Usage(study *scaling.Study) (*Figure, error) {
 	study, err := o.selectSeries(study, usageName)
 	if err != nil {
@@ -78,7 +78,7 @@ func (o Options) Usage(study *scaling.Study) (*Figure, error) {
 	return page, page.checkSize()
 }
 
-// Usage draws what the workers of a run used over time; see Options.Usage.
+// Usage draws the resources that the workers of a run used over time; see Options.Usage.
 func Usage(study *scaling.Study) (*Figure, error) { return Options{}.Usage(study) }
 
 func (o Options) findRecordedUsage(study *scaling.Study) (*runs.Run, []usage.Record, error) {
@@ -108,7 +108,7 @@ func (o Options) findRecordedUsage(study *scaling.Study) (*runs.Run, []usage.Rec
 	return nil, nil, errors.New("usage is not recorded: no run has a file usage-<rank>.csv with samples; runs of at least one second have one, unless LOCKSTEP_USAGE=off was set")
 }
 
-// usageQuantity is a quantity of a panel: one line per worker or one per machine.
+// usageQuantity is a quantity in a panel, with one line per worker or per machine.
 type usageQuantity struct {
 	value      func(usage.Sample) float64
 	name       string // in the legend, of a quantity of a machine; empty: only the machine
@@ -116,7 +116,7 @@ type usageQuantity struct {
 	dashes     []vg.Length
 }
 
-// allProcessesName is the name of the line with the CPU time of all processes of a machine.
+// allProcessesName is the name of the line that shows the CPU time of all processes of a machine.
 const allProcessesName = "all processes"
 
 type usagePanel struct {
@@ -158,7 +158,7 @@ func usagePanels() []usagePanel {
 	}
 }
 
-// memoryUnit returns the unit in which a size in bytes is legible.
+// memoryUnit returns a unit that suits sizes up to largest bytes: its name, and its size in bytes.
 func memoryUnit(largest float64) (name string, unit float64) {
 	if largest >= 1<<30 {
 		return "GiB", 1 << 30
@@ -166,7 +166,8 @@ func memoryUnit(largest float64) (name string, unit float64) {
 	return "MiB", 1 << 20
 }
 
-// throughputUnit returns the unit in which a rate in bytes per second is legible.
+// byteRateUnit returns a unit that suits rates up to largest bytes per second: its name, and its
+// value in bytes per second.
 func byteRateUnit(largest float64) (name string, unit float64) {
 	if largest >= 1e5 {
 		return "MB/s", 1e6
@@ -254,7 +255,7 @@ func (u *usageDrawing) drawPanel(p usagePanel) (*Figure, error) {
 	return f.finishLayout(u.study)
 }
 
-// quantityRecords returns the records of which the quantity has a line.
+// quantityRecords returns the records for which the panel has a line of this quantity.
 func (u *usageDrawing) quantityRecords(q usageQuantity) []usage.Record {
 	if q.perMachine {
 		return u.machines
@@ -262,7 +263,7 @@ func (u *usageDrawing) quantityRecords(q usageQuantity) []usage.Record {
 	return u.shown
 }
 
-// markEpochs draws a vertical line at the end of each epoch, unless they would be too many.
+// markEpochs draws a vertical line at the end of each epoch, unless there would be too many lines.
 func (u *usageDrawing) markEpochs(f *Figure, timeUnit float64) {
 	const most = 50
 	if len(u.epochs) > most {
@@ -274,8 +275,8 @@ func (u *usageDrawing) markEpochs(f *Figure, timeUnit float64) {
 	}
 }
 
-// drawLine draws the i-th line of a quantity, interrupted where the run was, and adds it to the
-// legend.
+// drawLine draws the i-th line of a quantity and adds it to the legend. The line has gaps where the
+// run was interrupted.
 func (u *usageDrawing) drawLine(f *Figure, q usageQuantity, i int, r usage.Record, unit, timeUnit float64) {
 	style := element.NewSeriesStyle(i).Line
 	style.Dashes = q.dashes
@@ -320,8 +321,8 @@ func (u *usageDrawing) drawLine(f *Figure, q usageQuantity, i int, r usage.Recor
 	f.legend = append(f.legend, element.LegendEntry{Name: name, Icons: []plot.Thumbnailer{element.LegendKey(lineOnlyStyle(style))}})
 }
 
-// caption describes the page of the run with the given name. panels is the panels' caption, and
-// missing are the quantities without a panel.
+// caption describes the page about the run with the given name. panels is the caption of the
+// panels, and missing lists the quantities without a panel.
 func (u *usageDrawing) caption(name, panels string, missing []string) string {
 	c := fmt.Sprintf("What the workers of %s and their machines used; n = 1 run, one sample per second, in a long run fewer.", name)
 	if len(u.shown) < len(u.all) {
@@ -337,8 +338,8 @@ func (u *usageDrawing) caption(name, panels string, missing []string) string {
 	return c
 }
 
-// usageTable returns a row for each sample. The column seconds is the time since begin. Values that were
-// not recorded are NaN.
+// usageTable returns one row per sample. The column seconds is the time since begin. Values that
+// were not recorded are NaN.
 func usageTable(records []usage.Record, begin time.Time) dataframe.DataFrame {
 	var ranks, epochs []int
 	var hosts []string

@@ -9,7 +9,8 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// explanation is a section of the page with the derivation of a number. ID is the section's anchor.
+// explanation is a section of the page that shows how a number was derived. ID is the section's
+// anchor.
 type explanation struct {
 	ID, Title, Formula, Substituted, Rule string
 	Notes                                 []string
@@ -17,8 +18,8 @@ type explanation struct {
 	MoreInputs                            int // number of rows that are omitted from Inputs
 }
 
-// inputRow is a row in an explanation's table of inputs: the numbers of one kind from one file, for
-// example the seconds of all counted epochs.
+// inputRow is a row in an explanation's table of inputs. It combines the numbers of one kind from
+// one file, such as the seconds of all counted epochs.
 type inputRow struct {
 	Role, What, Values, Counted, Where string
 
@@ -28,12 +29,12 @@ type inputRow struct {
 	numbers []string
 }
 
-// maxExplanations limits the sections with explanations on a page. Beyond it, only numbers in the table
-// of headlines get one.
+// maxExplanations limits the number of explanations on a page. Once it is reached, only numbers in
+// the headline table get one.
 const maxExplanations = 64
 
-// addExplanation adds the section that explains a metric of a series at a worker count, unless the page
-// has it, and returns its anchor, or "" if the metric cannot be explained.
+// addExplanation adds the section that explains a metric of a series at a worker count, unless the
+// page already has it. It returns the section's anchor, or "" if the metric cannot be explained.
 func (b *pageBuilder) addExplanation(series, metric string, workers int) string {
 	key := fmt.Sprintf("%q %s %d", series, metric, workers)
 	if id, ok := b.anchors[key]; ok {
@@ -95,7 +96,7 @@ func (b *pageBuilder) groupInputs(all []scaling.Input) []inputRow {
 	return out
 }
 
-// formatCells sets the exported fields from the unexported ones.
+// formatCells sets the exported fields from the collected inputs in the unexported fields.
 func (r *inputRow) formatCells(b *pageBuilder) {
 	in := r.first
 	r.What = columnLabel(in.Name)
@@ -123,7 +124,8 @@ func (r *inputRow) formatCells(b *pageBuilder) {
 	}
 }
 
-// columnLabel returns the page's label for a column of the logs, such as "epoch time" for epoch_seconds.
+// columnLabel returns the label that the page shows for a column of the logs, such as "epoch time"
+// for epoch_seconds.
 func columnLabel(column string) string {
 	switch column {
 	case "iou":

@@ -23,11 +23,12 @@ var pageTemplate string
 //go:embed style.css
 var styleSheet string
 
-// StyleSheet returns the CSS of a report, for pages that look like one.
+// StyleSheet returns the CSS of a report, for other pages with the same style.
 func StyleSheet() string { return styleSheet }
 
-// pageData contains the data of the template, which escapes texts. It does not escape fields of type
-// template.HTML and template.CSS: only Lockstep's packages create them, and escape what they contain.
+// pageData contains the data of the HTML template, which escapes texts. It does not escape fields
+// of type template.HTML and template.CSS. Only Lockstep's packages create these, and they escape
+// what the fields contain.
 type pageData struct {
 	Title, Subtitle string
 	Style           template.CSS
@@ -90,23 +91,23 @@ type pageBuilder struct {
 	conclusions []conclusion // all; the page shows the first ones about each subject
 }
 
-// maxRows limits the listed runs and files, and maxInputs the rows of an explanation, because the page
-// of a study of many runs would open slowly.
+// maxRows limits the listed runs and files, and maxInputs the rows of an explanation. Otherwise,
+// the page of a study with many runs would open slowly.
 const (
 	maxRows   = 1000
 	maxInputs = 50
 )
 
-// maxSeries limits the series, and maxPoints the pairs of series and worker count, for
-// which the page has a row, a sentence or a section.
+// maxSeries and maxPoints limit the series, and the pairs of series and worker count, for which the
+// page has a row, a sentence or a section.
 const (
 	maxSeries = 20
 	maxPoints = 200
 )
 
-// describeOmitted returns a note for a list of n items of which the page shows the first limit: how many
-// are omitted, and the command that lists them. what names the items in the plural. It returns "" if no
-// item is omitted.
+// describeOmitted returns a note for a list of n items of which the page shows only the first
+// limit. The note states how many are omitted, and the command that lists them. what names the
+// items in the plural. It returns "" if no item is omitted.
 func describeOmitted(n, limit int, what, command string) string {
 	if n <= limit {
 		return ""
@@ -122,7 +123,7 @@ func formatNote(text string) string {
 }
 
 // maxProblems limits the listed problems, because a damaged folder may have very many. The command
-// lockstep read --explain lists all.
+// lockstep read --explain lists all of them.
 const maxProblems = 100
 
 func (b *pageBuilder) buildPage(figures []*figure.Figure) pageData {
@@ -201,8 +202,8 @@ func (b *pageBuilder) shortenHTML(markup string) template.HTML {
 	return template.HTML(markup) //nolint:gosec // the caller has escaped it
 }
 
-// formatSubtitle returns a line with the numbers of runs, series and workers, and the sources of runs
-// that were not trained here.
+// formatSubtitle returns a line with the numbers of runs, series and workers. If runs were not
+// trained here, it also states their sources.
 func (b *pageBuilder) formatSubtitle() string {
 	s := b.study
 	var sizes []int

@@ -14,23 +14,24 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// Options select the contents of a report. The zero value selects everything that the study has data
-// for, without prices.
+// Options select the contents of a report. The zero value selects everything that the study has
+// data for, except prices.
 type Options struct {
 	// Title is the heading. Empty means the study's name.
 	Title string
-	// Figures are the options of the figures. If Figures.Series is set, the report covers only these series.
+	// Figures are the options for drawing figures. If Figures.Series is set, the report covers only
+	// these series.
 	Figures figure.Options
-	// Only contains the names of the figures to draw (see figure.Names). Empty means all that the study has
-	// data for.
+	// Only lists the names of the figures to draw (see figure.Names). Empty means all figures that
+	// the study has data for.
 	Only []string
-	// Costs adds a figure of the time against device-hours. Price, of a device-hour in Currency, implies
-	// Costs if it is not 0.
+	// Costs adds a figure of time against device-hours. Price is the price of one device-hour in
+	// Currency; if it is not 0, it implies Costs.
 	Costs    bool
 	Price    float64
 	Currency string
-	// Budget is a number of device-hours. If it is not 0, the report states how many workers of Project it
-	// pays for.
+	// Budget is a number of device-hours. If it is not 0, the report states the number of workers
+	// at which Project fits into the budget.
 	Budget  float64
 	Project scaling.Project
 }
@@ -49,16 +50,16 @@ func (o Options) Validate() error {
 // Report is a page with a study's results. Page, HTML and String show it.
 type Report struct {
 	Title string
-	// Sentences are the conclusions from the study, one per result.
+	// Sentences are the conclusions from the study, one for each result.
 	Sentences []string
-	// Figures are in the order of the page.
+	// Figures are the figures in the order in which the page shows them.
 	Figures []*figure.Figure
 
 	page pageData
 }
 
-// New returns the report of a study. It omits figures and sections without data, but returns an error if
-// Options.Only names such a figure.
+// New returns the report of a study. It omits figures and sections without data, but returns an
+// error if Options.Only names a figure without data.
 func New(study *scaling.Study, options Options) (*Report, error) {
 	if study == nil {
 		return nil, errors.New("make report: no study; read one with scaling.Read")
@@ -113,12 +114,12 @@ func drawFigures(study *scaling.Study, options Options) ([]*figure.Figure, error
 	return figures, nil
 }
 
-// String returns the title and the conclusions for a terminal, one per line.
+// String returns the title and the conclusions as text, one per line.
 func (r *Report) String() string {
 	return r.Title + "\n  " + strings.Join(r.Sentences, "\n  ") + "\n"
 }
 
-// HTML returns the conclusions for a notebook's cell. Page returns the complete page.
+// HTML returns the conclusions for a notebook cell. Page returns the complete page.
 func (r *Report) HTML() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "<h3>%s</h3>\n<ul>\n", html.EscapeString(r.Title))
@@ -129,8 +130,8 @@ func (r *Report) HTML() string {
 	return b.String()
 }
 
-// commonFolder returns the deepest folder that contains all files of a study, to which the page shows
-// paths relatively. It returns "" if there is none.
+// commonFolder returns the deepest folder that contains all files of a study, or "" if there is
+// none. The page shows paths relative to it.
 func commonFolder(study *scaling.Study) string {
 	var dirs []string
 	for _, f := range study.Reports {

@@ -19,14 +19,16 @@ import (
 // Formats returns the extensions that Save supports.
 func Formats() []string { return []string{"html", "pdf"} }
 
-// ErrNoBrowser is the error of FindBrowser, and of saving a PDF, without a browser that can print one.
+// ErrNoBrowser is returned by FindBrowser, and when saving a PDF, if there is no browser that can
+// print one.
 var ErrNoBrowser = errors.New("printing a PDF needs chromium, which is not in PATH; install it: apt-get install --yes --no-install-recommends chromium")
 
-// printTimeout limits the printing of a PDF, which takes seconds, or longer on a busy machine.
+// printTimeout limits the time for printing a PDF. Printing takes seconds, or longer on a busy
+// machine.
 const printTimeout = 10 * time.Minute
 
-// FindBrowser returns the path of chromium, or of a browser based on it, which prints PDFs. Without one,
-// it returns ErrNoBrowser.
+// FindBrowser returns the path of chromium, or of a browser based on it, for printing PDFs. It
+// returns ErrNoBrowser if none is installed.
 func FindBrowser() (string, error) {
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -36,15 +38,15 @@ func FindBrowser() (string, error) {
 	return "", ErrNoBrowser
 }
 
-// Save writes the page to a file; see SavePage. For the same logs, HTML has the same bytes; a PDF contains
-// the date of printing.
+// Save writes the page to a file; see SavePage. Saving the same logs as HTML again writes the same
+// bytes; a PDF contains the date of printing.
 func (r *Report) Save(ctx context.Context, path string) error {
 	return SavePage(ctx, path, r.render)
 }
 
-// SavePage writes a self-contained page to path as .html, or as .pdf, which chromium prints. It creates
-// missing folders, and writes the file completely or not at all. render returns the page, with all sections
-// unfolded if it is for paper.
+// SavePage writes a self-contained page to path. The extension is .html, or .pdf for a page printed
+// by chromium. SavePage creates missing folders, and writes the file completely or not at all.
+// render returns the page as HTML; if paper is true, all sections are unfolded.
 func SavePage(ctx context.Context, path string, render func(paper bool) string) error {
 	var err error
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {
@@ -64,8 +66,8 @@ func SavePage(ctx context.Context, path string, render func(paper bool) string) 
 	return nil
 }
 
-// saveAtomically creates a file with the content that fill writes, and missing folders. An error of fill
-// leaves an existing file unchanged.
+// saveAtomically creates missing folders and a file with the content that fill writes. If fill
+// returns an error, an existing file remains unchanged.
 func saveAtomically(path string, fill func(f *os.File) error) error {
 	if err := wholefile.CheckOverwrite(path); err != nil {
 		return err
@@ -76,8 +78,8 @@ func saveAtomically(path string, fill func(f *os.File) error) error {
 	return wholefile.Write(path, 0o644, fill)
 }
 
-// printPDF prints a page with chromium and copies the PDF to f. A temporary profile keeps chromium from
-// reading or changing the user's.
+// printPDF prints a page with chromium and copies the PDF to f. It uses a temporary profile, so
+// that chromium does not read or change the user's profile.
 func printPDF(ctx context.Context, f *os.File, page string) error {
 	browser, err := FindBrowser()
 	if err != nil {
@@ -125,7 +127,8 @@ func printPDF(ctx context.Context, f *os.File, page string) error {
 	return errors.Join(err, printed.Close())
 }
 
-// outputTail returns the last 500 bytes of a program's output, after "…" if it is longer.
+// outputTail returns the last 500 bytes of a program's output, preceded by "…" if the output is
+// longer.
 func outputTail(output []byte) string {
 	const most = 500
 	text := strings.TrimSpace(string(output))

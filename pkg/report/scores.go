@@ -11,10 +11,11 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// maxImageRuns limits the runs whose held-out images the page shows, because it reads a file for each.
+// maxImageRuns limits the runs whose held-out images are shown, because the page reads a file for
+// each run.
 const maxImageRuns = 20
 
-// analyzeClasses shows the scores of each class, if there are several.
+// analyzeClasses shows the scores of each class if there are several classes.
 func (b *pageBuilder) analyzeClasses() (analysis, bool) {
 	c := b.study.Classes()
 	if len(c.Rows) == 0 {
@@ -29,7 +30,8 @@ func (b *pageBuilder) analyzeClasses() (analysis, bool) {
 // maxFinalTestRuns limits the runs whose final test the page shows.
 const maxFinalTestRuns = 50
 
-// analyzeFinalTest shows the scores of complete test images, if the data have a test part.
+// analyzeFinalTest shows the scores on the complete images of the test part. It returns false if
+// the data have no test part.
 func (b *pageBuilder) analyzeFinalTest() (analysis, bool) {
 	var rows [][]string
 	tested := 0

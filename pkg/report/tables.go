@@ -39,8 +39,8 @@ func metricColumns(rateUnit string) []metricColumn {
 	}
 }
 
-// columnsWithValues returns the columns that have a value for any of the points, or only the columns of
-// the table of headlines if headline is true.
+// columnsWithValues returns the columns that have a value for any of the points. If headline is
+// true, it returns only columns of the headline table.
 func (b *pageBuilder) columnsWithValues(points []scaling.Point, headline bool) []metricColumn {
 	columns := metricColumns(b.study.ThroughputUnit())
 	if b.study.HasClasses() {
@@ -52,7 +52,8 @@ func (b *pageBuilder) columnsWithValues(points []scaling.Point, headline bool) [
 	})
 }
 
-// largestPointPerSeries returns, for each series, the point with the most workers that has runs.
+// largestPointPerSeries returns for each series the point with the most workers, among the points
+// that have runs.
 func (b *pageBuilder) largestPointPerSeries() []scaling.Point {
 	var out []scaling.Point
 	for _, p := range b.study.Points {
@@ -67,10 +68,11 @@ func (b *pageBuilder) largestPointPerSeries() []scaling.Point {
 	return out
 }
 
-// maxHeadlineSettings limits the settings in the table of headlines. The table of settings shows all that differ.
+// maxHeadlineSettings limits the settings in the headline table. The table of settings shows all
+// settings that differ.
 const maxHeadlineSettings = 3
 
-// headlineTable returns the results of each series at its largest worker count, one row per series. Every
+// headlineTable returns one row per series, with the results at its largest worker count. Every
 // number links to its explanation.
 func (b *pageBuilder) headlineTable() pageTable {
 	points := b.largestPointPerSeries()
@@ -107,7 +109,8 @@ func (b *pageBuilder) headlineTable() pageTable {
 	return t
 }
 
-// newMetricCell returns the cell of point p in column m. If link is true, it links to the explanation.
+// newMetricCell returns the cell of point p in column m. If link is true, the number links to its
+// explanation.
 func (b *pageBuilder) newMetricCell(p scaling.Point, m metricColumn, link bool) tableCell {
 	v := m.span(p)
 	c := tableCell{Text: m.show(v.Value), Number: true}
@@ -128,8 +131,8 @@ type countColumn struct {
 	of    func(scaling.Point) int
 }
 
-// countColumns returns the columns of counts that differ between the points. same describes the counts
-// that are equal in all of them.
+// countColumns returns the columns of the counts that differ between the points. same describes the
+// counts that are equal at all points.
 func countColumns(points []scaling.Point) (columns []countColumn, same string) {
 	var equal []string
 	for _, c := range []countColumn{
@@ -156,7 +159,7 @@ func countColumns(points []scaling.Point) (columns []countColumn, same string) {
 	return columns, same
 }
 
-// resultTable has one row per series and worker count.
+// resultTable returns the table of results, with one row per series and worker count.
 func (b *pageBuilder) resultTable() pageTable {
 	points := b.study.Points
 	if len(points) == 0 {
@@ -192,8 +195,8 @@ func (b *pageBuilder) resultTable() pageTable {
 	return t
 }
 
-// speedupInterval formats the confidence interval of a speed-up. It returns "–" if that is unknown, and
-// for the baseline, whose speed-up is 1 by definition.
+// speedupInterval formats the confidence interval of a speed-up. It returns "–" if the interval is
+// unknown, and for the baseline, whose speed-up is 1 by definition.
 func speedupInterval(p scaling.Point) string {
 	if p.Size == p.Baseline || !isMeasured(p.Speedup.Low) {
 		return "–"
@@ -201,7 +204,7 @@ func speedupInterval(p scaling.Point) string {
 	return formatNumber(p.Speedup.Low) + " to " + formatNumber(p.Speedup.High)
 }
 
-// sizeUnit returns the unit of a run's size in the study's rule: scaling.PerWorker or scaling.PerNode.
+// sizeUnit returns the unit of sizes in the study's rule: scaling.PerWorker or scaling.PerNode.
 func (b *pageBuilder) sizeUnit() string {
 	return cmp.Or(b.study.Rule.Per, scaling.PerWorker)
 }
@@ -286,8 +289,8 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// fileKindTable has one row per kind of file, with the numbers of files, runs, records, lines and
-// problems.
+// fileKindTable returns one row per kind of file, with the numbers of files, runs, records, lines
+// and problems.
 func (b *pageBuilder) fileKindTable() pageTable {
 	type sum struct{ files, runs, records, lines, used, problems int }
 	sums := map[string]*sum{}

@@ -13,7 +13,8 @@ import (
 	"lockstep/pkg/runs/usage"
 )
 
-// maxUsageRuns limits the runs whose recorded usage the page shows, because it reads the samples of each.
+// maxUsageRuns limits the runs whose recorded usage is shown, because the page reads all samples of
+// these runs.
 const maxUsageRuns = 20
 
 func (b *pageBuilder) analyzeUsage() (analysis, bool) {
@@ -46,7 +47,8 @@ func (b *pageBuilder) analyzeUsage() (analysis, bool) {
 	return r, true
 }
 
-// usageRow returns the cells of a run, in the order of the table's head. ok is false if nothing was recorded.
+// usageRow returns the cells of a run, in the order of the table's header. ok is false if nothing
+// was recorded.
 func usageRow(run runs.Run) (row []string, ok bool) {
 	records, _, err := usage.Read(run.Dir)
 	records = slices.DeleteFunc(records, func(r usage.Record) bool { return len(r.Samples) == 0 })
@@ -93,7 +95,7 @@ func usageRow(run runs.Run) (row []string, ok bool) {
 	}, true
 }
 
-// sumSummaries returns the sum of a value, or NaN if it is NaN for any summary.
+// sumSummaries returns the sum of value over all summaries, or NaN if it is NaN for any of them.
 func sumSummaries(all []usage.Summary, value func(usage.Summary) float64) float64 {
 	sum := 0.0
 	for _, s := range all {
@@ -102,7 +104,8 @@ func sumSummaries(all []usage.Summary, value func(usage.Summary) float64) float6
 	return sum
 }
 
-// tableHTML returns a table of the columns that have a value in any row. The first texts columns are text.
+// tableHTML returns a table as HTML. It omits columns without a value in any row. The first texts
+// columns contain text, the others numbers.
 func tableHTML(head []string, rows [][]string, texts int) string {
 	var b strings.Builder
 	line := func(element string, cells []string) {

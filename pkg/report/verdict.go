@@ -11,14 +11,14 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// analysis is one aspect of a study, with the conclusions about it.
+// analysis is one aspect of a study, with the conclusions about this aspect.
 type analysis struct {
 	id, title, html string
 	verdicts        []conclusion
 }
 
-// analyze returns all analyses for which the study has data. A function analyzeX returns false if it has
-// nothing to show.
+// analyze returns the analyses for which the study has data. Each method analyzeX returns false if
+// it has nothing to show.
 func (b *pageBuilder) analyze() []analysis {
 	var out []analysis
 	for _, of := range []func() (analysis, bool){
@@ -31,7 +31,7 @@ func (b *pageBuilder) analyze() []analysis {
 	return out
 }
 
-// allConclusions returns the conclusions in this order: what limits the meaning of the times, speed,
+// allConclusions returns the conclusions in this order: cautions about the measured times, speed,
 // strong or weak scaling, the analyses, problems.
 func (b *pageBuilder) allConclusions(results []analysis) []conclusion {
 	var out []conclusion
@@ -87,8 +87,8 @@ func limitPerSubject(all []conclusion) []conclusion {
 	return out
 }
 
-// showOption returns the option with which lockstep scaling lists the conclusions about a subject, such as
-// " --show fit", or "" if it lists them by default.
+// showOption returns the option that makes the command lockstep scaling list the conclusions about
+// a subject, such as " --show fit". It returns "" if the command lists them by default.
 func showOption(subject string) string {
 	tables := map[string]string{
 		"Scaling": "modes", "Law": "fit", "All-reduce": "collective", "Time": "time-use", "Bottleneck": "bottleneck", "Quality": "quality",
@@ -129,8 +129,8 @@ func (b *pageBuilder) speedConclusions() []conclusion {
 	return out
 }
 
-// describeEfficiency returns the efficiency of p as text. If its interval contains the ideal, the measured
-// ratio does not show whether the speed-up is above or below.
+// describeEfficiency returns the efficiency of p as text. If the confidence interval contains the
+// ideal, the text says that the speed-up is not distinguishable from the ideal.
 func describeEfficiency(p scaling.Point) string {
 	if e := p.Efficiency; isMeasured(e.Low) && e.Low <= 1 && e.High >= 1 {
 		return "not distinguishable from the ideal " + formatNumber(float64(p.Size)/float64(p.Baseline))
@@ -138,8 +138,8 @@ func describeEfficiency(p scaling.Point) string {
 	return formatPercent(p.Efficiency.Value) + " of the ideal"
 }
 
-// scalingModeConclusions states which series show strong or weak scaling, in one sentence for all series
-// with the same reason.
+// scalingModeConclusions states which series show strong or weak scaling. Series with the same
+// reason share one sentence.
 func (b *pageBuilder) scalingModeConclusions() []conclusion {
 	var out []conclusion
 	var names [][]string
@@ -201,13 +201,13 @@ func (b *pageBuilder) analyzeFits() (analysis, bool) {
 	return r, len(parts) > 0
 }
 
-// joinFirstSeries joins the first maxSeries parts, of one series each. If there are more, it adds a note
-// with their number and the command that lists them.
+// joinFirstSeries joins at most maxSeries parts, one per series. If there are more, it adds a note
+// with the number of the others and the command that lists them.
 func joinFirstSeries(parts []string, command string) string {
 	return strings.Join(parts[:min(len(parts), maxSeries)], "\n") + formatNote(describeOmitted(len(parts), maxSeries, "series", command))
 }
 
-// countMeasuredSizes returns at how many worker counts a series has a speed.
+// countMeasuredSizes returns the number of worker counts at which the speed of a series is known.
 func (b *pageBuilder) countMeasuredSizes(series string) int {
 	n := 0
 	for _, p := range b.study.Points {
@@ -237,10 +237,10 @@ func (b *pageBuilder) analyzeComparisons() (analysis, bool) {
 	return r, len(parts) > 0
 }
 
-// comparedPairs returns the pairs of series to compare, without series that were measured without
-// communication (see figure.Options.CommunicationPairs). Of at most four series it returns the pairs whose
-// names start with the same word, such as PyTorch native and PyTorch Horovod. Without such pairs it returns
-// all pairs of at most three series.
+// comparedPairs returns the pairs of series to compare. It ignores series that were measured
+// without communication (see figure.Options.CommunicationPairs). If there are at most four series,
+// it returns the pairs whose names start with the same word, such as PyTorch native and PyTorch
+// Horovod. If there are no such pairs and at most three series, it returns all pairs.
 func (b *pageBuilder) comparedPairs() [][2]string {
 	pairs := b.options.Figures.CommunicationPairs(b.study)
 	names := slices.DeleteFunc(b.study.Series(), func(name string) bool {
@@ -267,8 +267,8 @@ func (b *pageBuilder) comparedPairs() [][2]string {
 	return nil
 }
 
-// analyzeBottleneck shows whether loading data or computing limits the speed, by the trials of each run
-// (see scaling.BottleneckRow).
+// analyzeBottleneck shows whether loading data or computing limits the speed, based on the trials
+// of each run (see scaling.BottleneckRow).
 func (b *pageBuilder) analyzeBottleneck() (analysis, bool) {
 	x, err := b.study.Bottleneck()
 	if err != nil || len(x.Rows) == 0 {
@@ -298,8 +298,8 @@ func (b *pageBuilder) analyzeOverhead() (analysis, bool) {
 	return r, len(parts) > 0
 }
 
-// analyzeCollective shows the latency and the bandwidth of each series' all-reduce, unless too few runs
-// have measured its time.
+// analyzeCollective shows the latency and the bandwidth of each series' all-reduce, unless too few
+// runs measured its time.
 func (b *pageBuilder) analyzeCollective() (analysis, bool) {
 	r := analysis{id: "collective", title: "Latency and bandwidth of the all-reduce"}
 	var parts []string
@@ -315,8 +315,8 @@ func (b *pageBuilder) analyzeCollective() (analysis, bool) {
 	return r, len(parts) > 0
 }
 
-// analyzeTimeUse shows the fractions of a step for computing, waiting for communication and waiting for
-// data, by step spans and traces.
+// analyzeTimeUse shows the fractions of a step that are spent on computing, on waiting for
+// communication and on waiting for data, based on step spans and traces.
 func (b *pageBuilder) analyzeTimeUse() (analysis, bool) {
 	t := b.study.TimeUse()
 	if len(t.Rows) == 0 {

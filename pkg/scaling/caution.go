@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Cautions returns sentences about what limits the meaning of the measured times: which series
-// trained without communication, which workers shared cores, and which runs other load disturbed.
-// They come before any number: in the table's notes, in reports and in comparisons.
+// Cautions returns sentences that restrict what the measured times mean: which series trained
+// without communication, which workers shared cores, and which runs were disturbed by other load.
+// Notes, reports and comparisons begin with them.
 func (s *Study) Cautions() []string { return s.cautionsAbout(s.Series()) }
 
 func (s *Study) cautionsAbout(series []string) []string {
@@ -26,7 +26,6 @@ func (s *Study) cautionsAbout(series []string) []string {
 	return append(out, s.describeProcesses(series)...)
 }
 
-// seriesInOneProcess returns the series that have runs with all workers in one process.
 func (s *Study) seriesInOneProcess(series []string) []string {
 	return slices.DeleteFunc(slices.Clone(series), func(name string) bool {
 		return !slices.ContainsFunc(s.Runs, func(r runs.Run) bool {
@@ -35,8 +34,9 @@ func (s *Study) seriesInOneProcess(series []string) []string {
 	})
 }
 
-// SizeName returns what the study's sizes count, for an axis label: "workers", "workers in one
-// process" if all series have such runs, or "nodes".
+// SizeName returns what the study's sizes count, for an axis label: "nodes" if Rule.Per is "node",
+// "workers in one process" if every series has runs with all workers in one process, or else
+// "workers".
 func (s *Study) SizeName() string {
 	switch {
 	case s.Rule.Per == PerNode:
@@ -47,8 +47,8 @@ func (s *Study) SizeName() string {
 	return "workers"
 }
 
-// describeProcesses says which series have runs with all workers in one process, and which runs a
-// profiler slowed down.
+// describeProcesses returns sentences that name the series whose workers ran in one process, and
+// the runs that were slowed down by a profiler.
 func (s *Study) describeProcesses(series []string) []string {
 	var profiled, out []string
 	for _, r := range s.Runs {
@@ -73,8 +73,8 @@ func formatCautions(cautions []string) []string {
 	return lines
 }
 
-// noCommunicationNotes returns one note for each series whose workers did not communicate, so that losses
-// and scores are not real.
+// noCommunicationNotes returns one note for each series whose workers did not communicate. The
+// losses and scores of such series are meaningless.
 func (s *Study) noCommunicationNotes(series []string) []string {
 	reasons := map[string]string{}
 	for _, r := range s.Runs {
@@ -91,8 +91,8 @@ func (s *Study) noCommunicationNotes(series []string) []string {
 	return notes
 }
 
-// ConditionsNote says for captions which workers shared cores, and which runs other load disturbed.
-// It returns "" if there are none.
+// ConditionsNote returns a sentence for captions about the workers that shared cores and the runs
+// that were disturbed by other load, or "" if there are none.
 func (s *Study) ConditionsNote() string {
 	var texts []string
 	for _, text := range []string{s.describeSharedCores(s.Series()), s.describeDisturbances(s.Series(), true)} {
@@ -103,8 +103,9 @@ func (s *Study) ConditionsNote() string {
 	return strings.Join(texts, "; ")
 }
 
-// describeSharedCores describes which workers of some series had fewer cores than threads, such as "4 and
-// 8 workers shared 2 cores". It returns "" if there are none, or if the logs lack the numbers of cores.
+// describeSharedCores describes the workers of the given series that had fewer cores than threads,
+// such as "4 and 8 workers shared 2 cores". It returns "" if there are none or if the logs do not
+// state the number of cores.
 func (s *Study) describeSharedCores(series []string) string {
 	var texts []string
 	names := map[string][]string{} // by text, the series to which it applies
@@ -151,9 +152,9 @@ func (s *Study) describeSharedCores(series []string) string {
 
 type disturbedRun struct{ series, name, load string }
 
-// describeDisturbances describes which counted runs of some series were disturbed by other load on
-// their machine: "2 of 6 runs disturbed by other load: …", or "" if there are none. Unless brief is
-// set, it says by how much.
+// describeDisturbances describes the counted runs of the given series that were disturbed by other
+// load on their machine, such as "2 of 6 runs disturbed by other load: …". It returns "" if there
+// are none. If brief is set, it omits how much they were disturbed.
 func (s *Study) describeDisturbances(series []string, brief bool) string {
 	const most = 4 // runs that are named
 	var texts []string

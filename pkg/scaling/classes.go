@@ -19,7 +19,7 @@ type ClassRow struct {
 	Pixels    int      // of the class in the held-out masks
 }
 
-// Classes contains the scores of each class in segmentation into several classes.
+// Classes contains the scores of each class for segmentation into several classes.
 //
 // Its table has one row per series, worker count and class: series, workers, class, runs, iou and
 // dice, each with _low and _high, and pixels.
@@ -28,8 +28,9 @@ type Classes struct {
 	Rows []ClassRow
 }
 
-// Classes returns the scores of each class after training, or no rows if no run has classes. In
-// Point and in Quality, IoU and Dice are the means over the classes in the held-out masks.
+// Classes returns the scores of each class after training. It has no rows if no run recorded scores
+// of classes. Point and Quality contain the means over the classes that occur in the held-out
+// masks.
 func (s *Study) Classes() *Classes {
 	out := &Classes{}
 	out.analysis = analysis{out}
@@ -57,8 +58,8 @@ func (s *Study) Classes() *Classes {
 	return out
 }
 
-// finalClassScores returns the scores of each class after training or, before its end, after the last
-// recorded epoch, or nil.
+// finalClassScores returns the scores of each class after training, or after the last recorded
+// epoch if training has not ended. It returns nil if r has no such scores.
 func finalClassScores(r runs.Run) []runs.NamedScores {
 	if r.Info.Test != nil && r.Info.Test.Classes != nil {
 		return r.Info.Test.Classes

@@ -29,8 +29,8 @@ type Comparison struct {
 	Workers      int
 	Measure      string // the measure compared: throughput, epoch_seconds or wall_seconds
 	RunsA, RunsB int
-	// Ratio is the speed of A divided by that of B, with its interval. If times are compared, it is
-	// the time of B divided by that of A.
+	// Ratio is the speed of A divided by the speed of B, with its interval. If the measure is a
+	// time, it is the time of B divided by the time of A.
 	Ratio Estimate
 	// P is from Welch's t-test of the logarithms of the measured values: the probability of
 	// a difference at least this large if A and B are equally fast. PermutationP is from
@@ -74,9 +74,9 @@ type Comparisons struct {
 	cautions []string // about the compared series; see Study.Cautions
 }
 
-// Compare compares the speeds of series a and b at one worker count: by the interval of their
-// ratio, according to the study's rule, and by Welch's t-test of the logarithms (Welch 1947). The
-// verdict is faster or slower only if the interval excludes 1 and P is below 1 − confidence.
+// Compare compares the speeds of series a and b at one worker count. It computes the interval of
+// their ratio by the study's Rule, and Welch's t-test of the logarithms (Welch 1947). The verdict
+// is faster or slower only if the interval excludes 1 and P is below 1 − confidence.
 func (s *Study) Compare(a, b string, workers int) (*Comparison, error) {
 	i, err := s.findPoint(a, workers)
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *Study) CompareSeries(a, b string) (*Comparisons, error) {
 }
 
 // CompareStudies compares the series that have the same name in both studies or, if there are none,
-// the only series of each. The intervals use the rule of study a.
+// the only series of each. The intervals are computed by a.Rule.
 func CompareStudies(a, b *Study) (*Comparisons, error) {
 	if a == nil || b == nil {
 		return nil, fmt.Errorf("compare: %w", errMissingStudy)
@@ -149,7 +149,8 @@ func CompareStudies(a, b *Study) (*Comparisons, error) {
 	return newComparisons(c, a.Rule, mergeCautions(a, b)), nil
 }
 
-// mergeCautions returns the cautions about two studies, with the study's name if they differ.
+// mergeCautions returns the cautions of both studies. If they differ, each begins with the name of
+// its study.
 func mergeCautions(a, b *Study) []string {
 	if slices.Equal(a.Cautions(), b.Cautions()) {
 		return a.Cautions()

@@ -50,8 +50,8 @@ type Cost struct {
 	growingWork []string // series whose samples per epoch grow with the workers, so that their rows are different work
 }
 
-// unequalWorkNotes returns one note per series; the samples per epoch of these series grow with the
-// workers.
+// unequalWorkNotes returns one note for each of the given series, whose samples per epoch grow with
+// the workers.
 func unequalWorkNotes(series []string) []string {
 	var out []string
 	for _, name := range series {
@@ -60,16 +60,15 @@ func unequalWorkNotes(series []string) []string {
 	return out
 }
 
-// seriesWithGrowingWork returns the series whose samples per epoch grow with the workers.
 func (s *Study) seriesWithGrowingWork() []string {
 	return slices.DeleteFunc(s.Series(), func(name string) bool { return s.Mode(name).Samples != verdict.FixedPerWorker })
 }
 
-// Cost compares the elapsed hours with the device-hours of each point, and computes the price at a
-// rate per device-hour (0 if only hours matter). All rows use the same basis: the time of the
-// complete job if every run has it, else the training time, else the time per epoch. If the runs
-// have different numbers of epochs, the basis is the time per epoch, if necessary the job's time
-// divided by its epochs. Cost ignores the quality of the model: see Quality.
+// Cost computes the elapsed hours and the device-hours of each point, and the price at a rate per
+// device-hour (0 to omit prices). All rows use the same basis: the time of the complete job if
+// every run has it, else the training time, else the time per epoch. If the runs have different
+// numbers of epochs, the basis is the time per epoch, which may be the job's time divided by its
+// epochs. Cost ignores the quality of the model: see Quality.
 func (s *Study) Cost(rate float64) (*Cost, error) {
 	if !(rate >= 0) || math.IsInf(rate, 0) {
 		return nil, fmt.Errorf("cost: invalid rate %g: use the price of a device-hour, 0 or more", rate)
@@ -113,8 +112,8 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 	return c, nil
 }
 
-// chooseCostBasis chooses the time from which the cost is computed. It returns its name, and a function
-// that returns the time of a point, or nil if no point has a time.
+// chooseCostBasis chooses the time from which the cost is computed. It returns the name of the time
+// and a function that returns it for a point. The function is nil if no point has a time.
 func (s *Study) chooseCostBasis() (string, func(Point) Estimate) {
 	all := func(span func(Point) Estimate) bool {
 		return !slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 0 && math.IsNaN(span(p).Value) })
@@ -141,7 +140,7 @@ func (s *Study) chooseCostBasis() (string, func(Point) Estimate) {
 	return "", nil
 }
 
-// ParetoFront returns the rows with Pareto set, the fastest first.
+// ParetoFront returns the rows whose Pareto field is set, the fastest first.
 func (c *Cost) ParetoFront() []CostRow {
 	front := slices.DeleteFunc(slices.Clone(c.Rows), func(r CostRow) bool { return !r.Pareto })
 	slices.SortStableFunc(front, func(a, b CostRow) int { return cmp.Compare(a.Hours.Value, b.Hours.Value) })
@@ -184,8 +183,9 @@ func (c *Cost) table(maxRows int) resultTable {
 	return g
 }
 
-// Project is the work that a budget pays for: trainings of Epochs epochs each, one per seed. 0
-// means the number of the logs: the most epochs of a run, and the most seeds at one worker count.
+// Project is the work that a budget pays for: one training of Epochs epochs for each seed. A field
+// that is 0 is taken from the logs: the most epochs of a run, or the most seeds at one worker
+// count.
 type Project struct{ Epochs, Seeds int }
 
 // BudgetRow is the worker count that a budget allows for a series.
@@ -213,12 +213,12 @@ type Budget struct {
 	growingWork []string // series whose samples per epoch grow with the workers, so that their rows are different work
 }
 
-// maxPredictionFactor limits predictions to twice the largest measured worker count, beyond which a
-// fitted law is unreliable.
+// maxPredictionFactor limits predictions to twice the largest measured worker count, because a
+// fitted law is unreliable beyond that.
 const maxPredictionFactor = 2
 
 // Budget returns for each series the fastest worker count at which a project costs at most
-// deviceHours. Without a project, it assumes the epochs and seeds of the logs. Candidates are the
+// deviceHours. Without a project, the epochs and seeds are taken from the logs. Candidates are the
 // measured worker counts and, if a law was fitted, all counts up to twice the largest measured one.
 func (s *Study) Budget(deviceHours float64, project ...Project) (*Budget, error) {
 	if !(deviceHours > 0) || math.IsInf(deviceHours, 0) {
@@ -278,8 +278,8 @@ func (s *Study) Budget(deviceHours float64, project ...Project) (*Budget, error)
 	return b, nil
 }
 
-// haveEqualEpochs reports whether all counted runs trained equally many epochs, or none of the
-// numbers is known.
+// haveEqualEpochs reports whether all counted runs trained the same number of epochs. It is also
+// true if no run states its number.
 func (s *Study) haveEqualEpochs() bool {
 	epochs := map[float64]bool{}
 	for _, c := range s.cells {
@@ -290,7 +290,8 @@ func (s *Study) haveEqualEpochs() bool {
 	return len(epochs) < 2
 }
 
-// pointEpochs returns the epochs of the i-th point's runs, or 0 if unknown or different.
+// pointEpochs returns the number of epochs of the i-th point's runs, or 0 if it is unknown or the
+// runs differ.
 func (s *Study) pointEpochs(i int) float64 {
 	n := 0.0
 	for k, r := range s.cells[i].Runs {
@@ -320,8 +321,8 @@ type budgetPlan struct {
 	seeds   int
 }
 
-// fillFromRuns sets the numbers that the user did not state to the largest of the logs; cell is a
-// part of them.
+// fillFromRuns increases the epochs and seeds that the user did not state to those of cell, the
+// runs of a series at one worker count.
 func (p *budgetPlan) fillFromRuns(cell observe.RunGroup) {
 	seeds := map[int64]bool{}
 	for _, r := range cell.Runs {
@@ -357,9 +358,10 @@ func (p budgetPlan) String() string {
 	return epochs + " with " + seeds
 }
 
-// budgetRows returns a row with the fastest measured worker count of a series within the budget (0
-// workers if the budget is too small) and, if a law predicts a faster one within the budget, a
-// second row with the prediction. It returns nil if all, the costs of the project, lacks the series.
+// budgetRows returns the budget's rows for one series. The first contains the fastest measured
+// worker count within the budget, or 0 workers if the budget is too small. If a law predicts a
+// faster one within the budget, a second row contains the prediction. all contains the costs of the
+// project; budgetRows returns nil if it has no row of the series.
 func (s *Study) budgetRows(series string, all []CostRow, plan budgetPlan) []BudgetRow {
 	best := BudgetRow{Series: series, Hours: math.Inf(1), Epochs: int(math.Round(plan.epochs)), Seeds: plan.seeds}
 	cheapest := CostRow{DeviceHours: Estimate{Value: math.Inf(1)}}
@@ -392,9 +394,9 @@ func (s *Study) budgetRows(series string, all []CostRow, plan budgetPlan) []Budg
 	return rows
 }
 
-// predictBudgetRow predicts, by the law that the data support, the fastest worker count within the
-// budget, extrapolating from the measured row from. It returns false if the data support no law, or
-// if the prediction is not faster than measured.
+// predictBudgetRow predicts the fastest worker count within the budget from the law that the data
+// support, extrapolating from the measured row from. It returns false if the data support no law,
+// or if the predicted count is not faster than the measured one.
 func (s *Study) predictBudgetRow(series string, from CostRow, measured BudgetRow, budget float64) (BudgetRow, bool) {
 	if s.Rule.Per == PerNode || s.Mode(series).Samples == verdict.FixedPerWorker { // a law of nodes cannot predict worker counts
 		return BudgetRow{}, false

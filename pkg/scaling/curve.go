@@ -23,7 +23,8 @@ const (
 	AxisWall     = curve.AxisWall     // seconds since 1970
 )
 
-// CurveLine contains one metric of one run: the values Y at the positions X of an axis.
+// CurveLine contains one metric of one run: Y[i] is the metric's value at position X[i] of the
+// axis.
 type CurveLine struct {
 	Series  string
 	Workers int
@@ -110,9 +111,10 @@ func (s *Study) Curve(metric, axis string) (*CurveSet, error) {
 	return set, nil
 }
 
-// Smoothed returns the line with TensorBoard's smoothing: an exponential moving average with a
-// weight from 0 (no smoothing) to below 1, divided by the sum of the weights, so that the start is
-// not biased towards 0. Values that are not finite are kept and do not affect the average.
+// Smoothed returns the line smoothed as in TensorBoard, by an exponential moving average. weight is
+// between 0 (no smoothing) and 1 (excluded). The average is divided by the sum of the weights, so
+// that the start is not biased towards 0. Values that are not finite are kept and do not affect the
+// average.
 func (l CurveLine) Smoothed(weight float64) CurveLine {
 	weight = min(0.999, max(0, weight))
 	out := l
@@ -128,7 +130,7 @@ func (l CurveLine) Smoothed(weight float64) CurveLine {
 	return out
 }
 
-// curvePoint is the i-th point of a line, a row of the table in files.
+// curvePoint is the i-th point of a line: one row of the table in a file.
 type curvePoint struct {
 	line CurveLine
 	i    int
@@ -153,7 +155,7 @@ func (c *CurveSet) pointTable() grid.Grid[curvePoint] {
 	return g
 }
 
-// curveTables has two tables: String and HTML show one row per line, files one row per point.
+// curveTables has one row per line in String and HTML, and one row per point in files.
 type curveTables struct {
 	grid.Grid[CurveLine]
 	points grid.Grid[curvePoint]
@@ -195,8 +197,8 @@ func (c *CurveSet) table(maxRows int) resultTable {
 	return curveTables{g, c.pointTable()}
 }
 
-// LossCurve contains the losses of a series at one worker count, by epoch, combined over its
-// repeated runs that neither failed nor were canceled. All slices have one element per epoch, in
+// LossCurve contains the losses of a series at one worker count by epoch, combined over its
+// repeated runs. Failed and canceled runs are left out. All slices have one element per epoch, in
 // ascending order; unknown values are NaN. The slices belong to the study and must not be modified.
 type LossCurve struct {
 	Series  string
@@ -204,11 +206,12 @@ type LossCurve struct {
 	Runs    int // runs that count
 
 	Epoch []float64 // number of the epoch, from 1
-	// Elapsed is the training time until the end of the epoch, and Clock also includes validation.
-	// Both are medians over the runs in seconds, and NaN from the first epoch of unknown time on.
+	// Elapsed is the training time in seconds until the end of the epoch. Clock also includes
+	// validation. Both are medians over the runs, and NaN after the first epoch whose time is
+	// unknown.
 	Elapsed, Clock []float64
 	Train, Val     []float64 // losses, medians over the runs
-	// TrainMin and TrainMax are the extremes of the runs' training losses.
+	// TrainMin and TrainMax are the lowest and highest training loss of the runs.
 	TrainMin, TrainMax []float64
 }
 

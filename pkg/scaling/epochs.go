@@ -81,8 +81,8 @@ func (s *Study) Epochs() dataframe.DataFrame {
 	}}.Table()
 }
 
-// EpochSpread describes how much the counted epochs of a point's runs vary. Unlike a confidence
-// interval, it can be computed for a single run, does not become narrower with more epochs, and
+// EpochSpread describes how much the counted epochs of a point's runs vary. It is not a confidence
+// interval: it can be computed for a single run, does not become narrower with more epochs, and
 // does not show how much another run would differ.
 type EpochSpread struct {
 	Series  string
@@ -95,9 +95,9 @@ type EpochSpread struct {
 	Throughput Spread // samples per second of all workers together; NaN if the logs have no sample counts
 }
 
-// Spread contains the median and a central interval of values. With the rule's confidence of 0.95
-// it is the interval from the 2.5th to the 97.5th percentile, interpolated between neighboring
-// values. All fields are NaN for fewer than two values.
+// Spread contains the median and a central interval of values. At a confidence level of 0.95, the
+// interval is from the 2.5th to the 97.5th percentile, interpolated between neighboring values. All
+// fields are NaN for fewer than two values.
 type Spread struct{ Median, Low, High float64 }
 
 // EpochSpreads contains the spread of the epochs of each point.
@@ -110,7 +110,8 @@ type EpochSpreads struct {
 	rule Rule
 }
 
-// EpochSpreads returns the spread of each point's epochs, if at least two of them count and have a time.
+// EpochSpreads returns the spread of each point's epochs. It omits points with fewer than two
+// counted epochs with a time.
 func (s *Study) EpochSpreads() *EpochSpreads {
 	out := &EpochSpreads{rule: s.Rule}
 	out.analysis = analysis{out}
@@ -139,7 +140,8 @@ func (s *Study) EpochSpreads() *EpochSpreads {
 	return out
 }
 
-// newSpread returns the median of values and their central interval with the given share. It sorts values.
+// newSpread returns the median of values and the central interval that contains the given share of
+// them. It sorts values in place.
 func newSpread(values []float64, share float64) Spread {
 	if len(values) < 2 {
 		return Spread{math.NaN(), math.NaN(), math.NaN()}

@@ -9,10 +9,10 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// Estimate is a quantity measured over repeated runs, with its minimum, its maximum, and an
-// interval that contains the true value with the rule's confidence. Unknown numbers are NaN. Low
-// and High are NaN for fewer than two runs (for a ratio, on either side), because a single run does
-// not show how much another run would differ.
+// Estimate is a quantity measured over repeated runs. Low and High are the confidence interval of
+// the true value, at the confidence level of the study's Rule. Unknown numbers are NaN. Low and
+// High are NaN for fewer than two runs (of a ratio: on either side), because a single run does not
+// show how much another run would differ.
 type Estimate struct {
 	Value, Min, Max float64
 	Low, High       float64 // confidence interval of Value, see Study.IntervalNote
@@ -30,10 +30,11 @@ func (e Estimate) formatInterval() string { return english.FormatInterval(e.Low,
 
 func (e Estimate) scale(by float64) Estimate { return Estimate(stats.Estimate(e).Scale(by)) }
 
-// NotDrawnReason returns why a figure does not draw the interval as an error bar or a band, or ""
-// if it is drawn or missing. An interval from two runs is not drawn because it can be so wide that
-// it covers the figure: at 95 %, Student's quantile is 12.7 for two runs, but 4.3 for three. An
-// interval that is wider than its value is not drawn either. Tables contain all intervals.
+// NotDrawnReason returns why a figure does not draw the interval as an error bar or a band. It
+// returns "" if the interval is drawn or if there is none. An interval from two runs is not drawn
+// because it can be so wide that it covers the figure: at 95 %, Student's quantile is 12.7 for two
+// runs, but 4.3 for three. An interval that is wider than its value is not drawn either. Tables
+// contain all intervals.
 func (e Estimate) NotDrawnReason() string {
 	switch {
 	case math.IsNaN(e.Low) || math.IsNaN(e.High):
@@ -62,8 +63,9 @@ func (s *Study) estimator() stats.Estimator {
 	return stats.Estimator{Level: s.Rule.confidenceLevel(), Mean: s.Rule.Repeats == Mean, Cache: s.draws}
 }
 
-// estimate combines the values that are not NaN by the study's rule. Set logScale for positive
-// values that vary by factors, such as times: the bootstrap then resamples their logarithms.
+// estimate combines the values that are not NaN according to the study's Rule. Set logScale for
+// positive values that vary by factors, such as times: the bootstrap then resamples their
+// logarithms.
 func (s *Study) estimate(values []float64, logScale bool) Estimate {
 	return Estimate(s.estimator().Estimate(values, logScale))
 }
@@ -74,9 +76,9 @@ func (s *Study) IntervalNote() string {
 		english.FormatPercent(s.Rule.confidenceLevel()), stats.Resamples)
 }
 
-// estimateColumns returns the columns of one Estimate of each row, which the function estimate
-// selects: its value, the formatted interval (only for people, if any row has one), and the ends of
-// the interval (only in files).
+// estimateColumns returns the columns for one Estimate per row: its value; the formatted interval,
+// shown in text and HTML if any row has one; and the interval's bounds, written only to files. The
+// function estimate gets the Estimate of a row.
 func estimateColumns[T any](name string, estimate func(T) Estimate) []grid.Column[T] {
 	value := func(suffix string, pick func(Estimate) float64) grid.Column[T] {
 		return grid.Column[T]{Name: name + suffix, Value: func(r T) float64 { return pick(estimate(r)) }}

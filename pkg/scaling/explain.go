@@ -12,7 +12,8 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// Input is a number that a result was computed from, and its source.
+// Input is a number that entered the computation of a result, with the file and line that it was
+// read from.
 type Input struct {
 	Role    string // its role in the formula: "N = 14", "baseline B = 1"
 	Run     string // run folder, or log file of another program
@@ -50,9 +51,10 @@ type Explanation struct {
 	Items []ExplainedNumber
 }
 
-// Explain documents how a metric of each series at a worker count was computed: the formula, the
-// numbers in it, which epochs count, and the file and line of each number. metric is a column of
-// Table, such as speedup, efficiency, throughput, epoch_seconds, iou, val_loss or wall_seconds.
+// Explain documents how a metric of each series at a worker count was computed: the formula, its
+// inputs, which epochs count, and the file and line of each number. metric is a column of
+// Study.Table, such as speedup, efficiency, throughput, epoch_seconds, iou, val_loss or
+// wall_seconds.
 func (s *Study) Explain(metric string, workers int) (*Explanation, error) {
 	e := &Explanation{}
 	e.analysis = analysis{e}
@@ -126,7 +128,8 @@ func htmlID(metric, series string, workers int) string {
 	return fmt.Sprintf("%s-%s-%d", strings.ReplaceAll(metric, "_", "-"), safe, workers)
 }
 
-// explainRatio stores in x how the speed-up or efficiency of the i-th point is a ratio of two points.
+// explainRatio stores in x how the speed-up or efficiency of the i-th point was computed from two
+// points.
 func (s *Study) explainRatio(x *ExplainedNumber, i int) error {
 	p := s.Points[i]
 	m, ok := s.measures[p.Series]
@@ -229,8 +232,8 @@ func (s *Study) explainRunMetric(x *ExplainedNumber, i int) {
 	}
 }
 
-// speedInputs returns the inputs of a measure of speed at the i-th point: the values of all epochs,
-// including those that do not count.
+// speedInputs returns the values of all epochs at the i-th point that enter a measure of speed,
+// including epochs that do not count.
 func (s *Study) speedInputs(role string, i int, measureName string) []Input {
 	var out []Input
 	for _, in := range s.Rule.toObserveRule().SpeedInputs(s.cells[i], measureName) {
@@ -240,7 +243,7 @@ func (s *Study) speedInputs(role string, i int, measureName string) []Input {
 	return out
 }
 
-// describeEpochs describes how a run's epochs are combined: "mean over the counted epochs".
+// describeEpochs describes how a run's epochs are combined, such as "mean over the counted epochs".
 func (r Rule) describeEpochs() string {
 	switch how := cmp.Or(r.Epochs, Mean); how {
 	case Mean, Median:

@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/scaling/internal/grid"
 )
 
-// maxListedInputs is the number of similar inputs (same role, run and column) that String lists.
-// HTML and the table contain all inputs.
+// maxListedInputs is the maximum number of inputs with the same role, run and column that String
+// lists. HTML and the table contain all inputs.
 const maxListedInputs = 8
 
 // Location returns "file:line", or the file if Line is 0.
@@ -106,8 +106,8 @@ type inputRow struct {
 	in Input
 }
 
-// explanationTables shows an explanation as formulas in String and HTML, and as one row per input
-// in files.
+// explanationTables shows an explanation as formulas in String and HTML. Files contain one row per
+// input.
 type explanationTables struct {
 	grid.Grid[inputRow]
 	items []ExplainedNumber

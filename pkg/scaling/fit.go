@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/scaling/internal/steptime"
 )
 
-// Names of the laws, the values of Fit.Law.
+// Names of the scaling laws: the values of Fit.Law.
 const (
 	LawLinear    = law.Linear
 	LawAmdahl    = law.Amdahl
@@ -28,7 +28,7 @@ type Parameter struct {
 	Value, Low, High float64
 }
 
-// Fit is a scaling law that was fitted to a series.
+// Fit is a scaling law fitted to the throughputs of a series.
 type Fit struct {
 	Law, Formula string
 	Parameters   []Parameter // first λ, the throughput of one worker or node
@@ -62,8 +62,8 @@ type Fits struct {
 // ErrTooFew reports that a series has too few runs or worker counts for fitting a law.
 var ErrTooFew = law.ErrTooFewWorkerCounts
 
-// BandPoint is a fit's prediction at one size: the value, and the interval that contains the next
-// run with the rule's confidence if the law is valid.
+// BandPoint is a fit's prediction at one size. If the law is valid, the interval contains the next
+// run with the probability Rule.Confidence.
 type BandPoint struct {
 	Size                    int
 	Speedup, Low, High      float64
@@ -104,8 +104,9 @@ func (s *Study) Fit(series string) (*Fits, error) {
 	return f, nil
 }
 
-// collectThroughputs returns the size and throughput of each run of a series. base is the throughput
-// with speed-up 1: the baseline's or, without a baseline, that of the first run at the smallest size.
+// collectThroughputs returns the size and throughput of each run of a series. base is the
+// throughput at which the speed-up is 1: the baseline's or, without a baseline, the throughput of
+// the first run at the smallest size.
 func (s *Study) collectThroughputs(series string, m observe.SpeedMeasure) (data []law.Observation, base float64) {
 	base = math.NaN()
 	for i, p := range s.Points {
@@ -126,8 +127,9 @@ func (s *Study) collectThroughputs(series string, m observe.SpeedMeasure) (data 
 	return data, base
 }
 
-// leavesWorkersUnused reports whether another point of the series has more workers on as many nodes
-// as the i-th point, whose throughput is then too low for its nodes.
+// leavesWorkersUnused reports whether another point of the series has more workers on the same
+// number of nodes as the i-th point. The throughput of the i-th point is then too low for its
+// nodes.
 func (s *Study) leavesWorkersUnused(i int, m observe.SpeedMeasure) bool {
 	p := s.Points[i]
 	for k, q := range s.Points {
@@ -168,7 +170,8 @@ func (f *Fits) SupportedLaw() *Fit {
 	return nil
 }
 
-// RefusalReason returns why a law was not fitted, or "" if it was or does not exist.
+// RefusalReason returns why the named law was not fitted. It returns "" if the law was fitted or
+// does not exist.
 func (f *Fits) RefusalReason(law string) string {
 	for _, r := range f.fits.Refused {
 		if r.Law == law {
@@ -185,7 +188,7 @@ func (f *Fit) Rate(size float64) float64 { return f.fit.Rate(size) }
 // compare with measured speed-ups.
 func (f *Fit) Speedup(size float64) float64 { return f.fit.Speedup(size) }
 
-// Band returns the prediction at each size, with the interval for one more run.
+// Band returns the prediction at each size, with the interval expected for one more run.
 func (f *Fit) Band(sizes []int) []BandPoint {
 	out := make([]BandPoint, len(sizes))
 	for i, p := range f.fit.Band(sizes) {
@@ -242,13 +245,14 @@ func (f *Fits) table(maxRows int) resultTable {
 	return g
 }
 
-// rateDescriptions describes the throughput that is computed from each measure of speed.
+// rateDescriptions maps each measure of speed to a description of the throughput that is computed
+// from it.
 var rateDescriptions = map[string]string{"throughput": "throughput", "epoch_seconds": "1/(seconds per epoch)", "wall_seconds": "1/(seconds of the job)"}
 
 // gradientBytes is the size of one gradient value (float32) in the all-reduce.
 const gradientBytes = 4
 
-// CollectiveRow is the all-reduce time of one run, or of one size of a benchmark.
+// CollectiveRow is the all-reduce time of one run, or of one message size of a benchmark.
 type CollectiveRow struct {
 	Run             string
 	Workers         int
@@ -264,7 +268,7 @@ type CollectiveRow struct {
 // 2(N−1)/N·m·β for m bytes over N workers. If the gradients are in several buckets, α
 // is the sum over the buckets.
 //
-// Its table has one row per run, or per size of a benchmark: run, workers, bytes, seconds,
+// Its table has one row per run, or per message size of a benchmark: run, workers, bytes, seconds,
 // fitted_seconds.
 type CollectiveFit struct {
 	analysis
@@ -278,11 +282,12 @@ type CollectiveFit struct {
 	level          float64
 }
 
-// Collective fits latency and bandwidth to the time of the all-reduce, from the step spans of Lockstep's
-// runs. The time of a step is measured at the rank that starts the all-reduce last, because this rank
-// does not wait for others; the time of a run is the median over its steps. Of a run of nccl-tests or
-// the OSU micro-benchmarks, the time for each size counts. The fit minimizes the squares of the relative
-// errors. It needs at least 5 times at 3 different worker counts above 1, or of 3 sizes.
+// Collective fits the latency and bandwidth of the all-reduce to measured times. For Lockstep's
+// runs, the time of a step is taken from the spans of the rank that starts the all-reduce last,
+// because this rank does not wait for others; the time of a run is the median over its steps. For
+// nccl-tests and the OSU micro-benchmarks, each message size gives one time. The fit minimizes the
+// squares of the relative errors. It needs at least 5 times, at 3 different worker counts above 1
+// or at 3 different message sizes.
 func (s *Study) Collective(series string) (*CollectiveFit, error) {
 	name, err := s.resolveSeries(series)
 	if err != nil {

@@ -14,7 +14,7 @@ const (
 	OutcomeUnknown    = verdict.OutcomeUnknown
 )
 
-// GateRow is the outcome of the gate for one series at one worker count.
+// GateRow is the gate's outcome for one series at one worker count.
 type GateRow struct {
 	Series                      string
 	Workers                     int
@@ -24,8 +24,7 @@ type GateRow struct {
 	RunsNeeded                  int // approximate number of runs per side that would decide; 0 if the outcome is clear or too many would be needed
 }
 
-// GateResult states whether a candidate is slower than a baseline by more than an allowed
-// share of the speed.
+// GateResult states whether a candidate is slower than a baseline by more than an allowed fraction.
 //
 // Its table has one row per series and worker count: series, workers, baseline_runs,
 // candidate_runs, regression, regression_low, regression_high, outcome, runs_needed,
@@ -42,11 +41,12 @@ type GateResult struct {
 }
 
 // Gate compares the speed of a candidate with that of a baseline for every series and worker count
-// that both have, and distinguishes a change from noise. A row is a regression only if the complete
-// interval of the lost share is above maxRegression (0.05 is 5 %). It passes if the complete
-// interval is at or below maxRegression. It is "cannot tell" if the interval contains the limit or
-// a side has one run. The intervals have confidence 1 − (1 − confidence)/rows (Bonferroni), so that
-// a table with many rows does not raise more false alarms than a single row.
+// that both have, and distinguishes a change from noise. The compared quantity is the lost fraction
+// of the speed, with its interval. A row is a regression only if the complete interval is above
+// maxRegression (0.05 is 5 %). It passes if the complete interval is at or below maxRegression. It
+// is "cannot tell" if the interval contains maxRegression or a side has one run. The intervals have
+// confidence 1 − (1 − confidence)/rows (Bonferroni), so that a table with many rows does not raise
+// more false alarms than a single row.
 func Gate(baseline, candidate *Study, maxRegression float64) (*GateResult, error) {
 	if !(maxRegression >= 0 && maxRegression < 1) {
 		return nil, fmt.Errorf("gate: invalid allowed regression %g: use a share from 0 to below 1, such as 0.05 for 5 %%", maxRegression)

@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// unknownWorkersPrefix begins logread's problem for a log without a number of workers, which a study
-// reports once for all of its runs.
+// unknownWorkersPrefix is the beginning of the problem that logread reports for a log without a
+// number of workers. A study reports it once for all such runs.
 const unknownWorkersPrefix = "the number of workers is unknown"
 
 type missingData struct {
@@ -27,7 +27,8 @@ func (s *Study) addMissingData(r runs.Run, reason string) {
 	s.lacks[i].dirs = append(s.lacks[i].dirs, r.Dir)
 }
 
-// reportMissingData adds one problem for each lack: the first run, the reason, and the other runs.
+// reportMissingData adds one problem for each kind of missing data. It names the first run that
+// lacks the data, the reason, and the other runs.
 func (s *Study) reportMissingData() {
 	const most = 3 // other runs that are named
 	for _, l := range s.lacks {
@@ -42,7 +43,8 @@ func (s *Study) reportMissingData() {
 	}
 }
 
-// groupProblems replaces equal problems of many files by one with their number.
+// groupProblems replaces equal problems of several files by one problem that states the number of
+// files.
 func groupProblems(all []runs.Problem) (grouped []runs.Problem) {
 	const few = 3
 	counts := map[string]int{}
@@ -64,8 +66,8 @@ func groupProblems(all []runs.Problem) (grouped []runs.Problem) {
 	return grouped
 }
 
-// explainUncountedRun returns why no epoch of a run counts, and what to do. The run has n epochs,
-// some of them with a time.
+// explainUncountedRun returns why no epoch of a run counts, and what the user can do about it. The
+// run has n epochs, at least one of them with a time.
 func (r Rule) explainUncountedRun(n int) string {
 	text := fmt.Sprintf("0 of %d epochs count by the rule (%s)", n, r.describeCounting())
 	_, err := strconv.Atoi(r.Epochs)

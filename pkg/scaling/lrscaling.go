@@ -17,12 +17,13 @@ type RateRow struct {
 	GlobalBatch    int
 	Rates          int // number of learning rates tried
 	Runs, Diverged int
-	// Best is the best learning rate: the maximum of a parabola that is fitted to the quality over
-	// the logarithm of the rate, at the best rate tried and up to two rates on each side. If Bound
-	// is set, it is the best rate tried.
+	// Best is the best learning rate. It is the maximum of a parabola fitted to the quality as a
+	// function of the logarithm of the rate, at the best rate tried and up to two rates on each
+	// side. If Bound is set, it is the best rate tried.
 	Best  Estimate
 	Bound string
-	// Quality is the quality at the best rate tried, and Change its difference from the smallest batch's.
+	// Quality is the quality at the best rate tried, and Change its difference from the quality at
+	// the smallest batch.
 	Quality, Change Estimate
 	// Constant, Sqrt and Linear are the learning rates that these rules derive from the smallest
 	// batch's best rate.
@@ -38,14 +39,15 @@ type TriedRate struct {
 	Quality        Estimate
 }
 
-// RuleRow compares one rule with the measurements. The rule predicts a learning rate for each batch
-// from the smallest batch's best rate. If the predicted rate was tried, its quality is compared
-// with that of the best rate tried at the same batch.
+// RuleRow compares one scaling rule with the measurements. The rule predicts a learning rate for
+// each batch size from the best rate at the smallest one. If the predicted rate was tried, its
+// quality is compared with that of the best rate tried at the same batch size.
 type RuleRow struct {
 	Rule     string
 	Exponent float64
 	Batches  []int // batches above the smallest at which the rule's rate was tried
-	// Worst is the largest loss of quality, as a difference, at batch WorstBatch.
+	// Worst is the largest loss of quality, as a difference. It occurs at the batch size
+	// WorstBatch.
 	Worst      Estimate
 	WorstBatch int
 	Rejected   bool // the interval of the loss excludes 0 at some batch
@@ -67,13 +69,14 @@ type LRScaling struct {
 	Rules   []RuleRow
 
 	// Exponent is p in best rate = c·batch^p, by least squares of the logarithms. It is fitted to
-	// the batches whose best rate is neither the highest nor the lowest tried and whose quality is
-	// not below the smallest batch's. It is NaN for fewer than two such batches.
+	// the batch sizes whose best rate is neither the highest nor the lowest tried and whose quality
+	// is not below that of the smallest batch size. It is NaN for fewer than two such batch sizes.
 	Exponent Estimate
 	Rule     string // "none", "sqrt", "linear" or "other"; empty if the runs do not decide
 	How      string // the basis of the decision: "best rates" or "quality"; empty if Rule is empty
-	// Good is the largest batch up to which the quality at the best rate tried is not worse, beyond
-	// noise, than at the smallest batch. Falls is the first batch with a worse quality, or 0.
+	// Good is the largest batch size up to which the quality at the best rate tried is no worse,
+	// beyond noise, than at the smallest batch size. Falls is the first batch size with a worse
+	// quality, or 0 if there is none.
 	Good, Falls int
 	Sentence    string
 	Problems    []string

@@ -105,7 +105,7 @@ func (s *Study) Settings() *Settings {
 	return out
 }
 
-// resultTable returns the settings with a column for each of the first maxSeries series.
+// table has one column for each of the first maxSeries series.
 func (s *Settings) table(maxSeries int) resultTable {
 	g := grid.Grid[SettingRow]{What: "settings", Rows: s.Rows, Columns: []grid.Column[SettingRow]{
 		{Name: "setting", Brief: true, Text: func(r SettingRow) string { return r.Setting }},

@@ -25,8 +25,8 @@ type OverheadRow struct {
 	Overhead      Estimate // (without − with)/without, 0 to 1
 }
 
-// Overhead is the cost of communication in a series: its speed compared with a series that does the
-// same work without communication.
+// Overhead is the cost of communication in a series. The speed of the series is compared with that
+// of another series that does the same work without communication.
 //
 // Its table has one row per worker count: workers, size, and the estimates with, without
 // and overhead, each with _low and _high.
@@ -40,9 +40,10 @@ type Overhead struct {
 	rule          Rule
 }
 
-// Overhead compares a series with one that does the same work without communication. For each worker count
-// that both have, it returns the share of the speed that communication costs: (without − with)/without. If
-// both series have trials SYNTHETIC, it compares these, because loading data hides communication.
+// Overhead compares a series with one that does the same work without communication. For each
+// worker count that both have, it returns the fraction of the speed that communication costs:
+// (without − with)/without. If both series have trials named SYNTHETIC, it compares these instead,
+// because loading data hides communication.
 func (s *Study) Overhead(with, without string) (*Overhead, error) {
 	compared := ""
 	if only := s.newTrialStudy(TrialSynthetic, with, without); only != nil {
@@ -86,7 +87,8 @@ func (s *Study) Overhead(with, without string) (*Overhead, error) {
 	return o, nil
 }
 
-// workerCountsMissingIn returns the worker counts at which both series have points, but not in the other study.
+// workerCountsMissingIn returns the worker counts at which both series have points in s, but not in
+// other.
 func (s *Study) workerCountsMissingIn(other *Study, a, b string) (counts []string) {
 	has := func(s *Study, series string, workers int) bool {
 		_, err := s.findPoint(series, workers)
@@ -100,8 +102,8 @@ func (s *Study) workerCountsMissingIn(other *Study, a, b string) (counts []strin
 	return counts
 }
 
-// Overheads returns the overhead of each given pair of series with and without communication, or of
-// CommunicationPairs if there is none.
+// Overheads returns the overhead of each pair of series, with and without communication. If no
+// pairs are given, it uses CommunicationPairs.
 func (s *Study) Overheads(pairs ...[2]string) ([]*Overhead, error) {
 	if len(pairs) == 0 {
 		pairs = s.CommunicationPairs()
@@ -120,7 +122,8 @@ func (s *Study) Overheads(pairs ...[2]string) ([]*Overhead, error) {
 	return all, nil
 }
 
-// describeMeasure describes the measure of speed that was compared or, of a logged throughput, its source.
+// describeMeasure describes the measure of speed that was compared. For a logged throughput, it
+// describes its source.
 func describeMeasure(measure string, cells []observe.RunGroup) string {
 	all := observe.SpeedMeasures()
 	words := all[slices.IndexFunc(all, func(m observe.SpeedMeasure) bool { return m.Name == measure })].Words
@@ -132,7 +135,7 @@ func describeMeasure(measure string, cells []observe.RunGroup) string {
 	}))
 }
 
-// summarize describes the cost of communication at the largest worker count and at the smallest one
+// summarize describes the cost of communication at two worker counts: the largest, and the smallest
 // above 1.
 func (o *Overhead) summarize() string {
 	last := o.Rows[len(o.Rows)-1]
@@ -176,16 +179,16 @@ func (o *Overhead) table(maxRows int) resultTable {
 	return g
 }
 
-// noCommunicationPattern matches the part of a series name that says so, such as ", no communication"
-// or "_noddp".
+// noCommunicationPattern matches the part of a series name that marks a series without
+// communication, such as ", no communication" or "_noddp".
 var noCommunicationPattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)[\s,;:()_-]*(?:\b|_)(?:(?:no|without)[\s_-]+(?:communication|comm|all-?reduce|sync)|no[\s_-]?ddp)\b[)]?`)
 })
 
-// CommunicationPairs returns the pairs of series that differ only in communication, first the one
-// that communicates. What run.json states about a series counts, whatever its name is; its partner
-// is the series with the fewest other settings. Other pairs are found by names such as "A" and "A,
-// no communication".
+// CommunicationPairs returns the pairs of series that differ only in communication; the first of
+// each pair communicates. If run.json states whether a series communicates, its name is ignored,
+// and its partner is the series that differs in the fewest other settings. Other pairs are found by
+// names such as "A" and "A, no communication".
 func (s *Study) CommunicationPairs() [][2]string {
 	groups := s.groupBySeries()
 	var pairs [][2]string
@@ -222,8 +225,8 @@ func readCommunicationSetting(g observe.Series) (communicates, stated bool) {
 	return communicates, len(g.Runs) > 0
 }
 
-// findCommunicatingSeries returns the series that communicates and otherwise has the same work and the fewest
-// other settings than g, or "" if there is none, or several.
+// findCommunicatingSeries returns the series that communicates, does the same work as g, and
+// differs from g in the fewest other settings. It returns "" if there is none, or more than one.
 func findCommunicatingSeries(g observe.Series, groups []observe.Series) string {
 	fewest, partner := math.MaxInt, ""
 	for _, o := range groups {

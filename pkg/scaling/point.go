@@ -20,8 +20,9 @@ type Point struct {
 	Series  string
 	Workers int
 	Nodes   int // machines; 0 if unknown
-	// Size is the number of workers, or of nodes if Rule.Per is "node", and the figures' axis.
-	// Baseline is the Size of the point against which speed-up is computed, or 0.
+	// Size is the number of workers, or of nodes if Rule.Per is "node". It is the horizontal axis
+	// of figures. Baseline is the Size of the point against which speed-up is computed, or 0 if
+	// there is none.
 	Size, Baseline int
 	Scaling        string // "weak", "strong" or "unknown"; see Mode
 
@@ -33,7 +34,8 @@ type Point struct {
 	// runs.LoadSummary.
 	Disturbed int
 	// SharedCores is the number of cores that the workers on a machine shared, if they had more
-	// threads than cores; 0 if they had enough, if it is unknown, and with accelerators.
+	// threads than cores. It is 0 if they had enough cores, if the numbers are unknown, and with
+	// accelerators.
 	SharedCores int
 
 	EpochSeconds Estimate // training time per epoch, without validation
@@ -54,16 +56,16 @@ type Point struct {
 	TestLoss                    Estimate // after training
 	Accuracy, ValAccuracy       Estimate // 0 to 1, in the last epoch that has a value
 
-	// ThroughputUnit is the unit of Throughput and PerWorker: "samples/s", what the logs state,
-	// such as "images/s" or "tokens/s", or "" if the throughput is unknown.
+	// ThroughputUnit is the unit of Throughput and PerWorker: the unit stated in the logs, such as
+	// "images/s" or "tokens/s", or else "samples/s". It is "" if the throughput is unknown.
 	ThroughputUnit string
 
 	BatchPerWorker, GlobalBatch       int // 0 if unknown
 	SamplesPerEpoch, ThreadsPerWorker int // 0 if unknown
 }
 
-// addSeries appends the points of a series, its mode, and notes on differences between its runs
-// that make a comparison unfair.
+// addSeries appends the points of a series and its scaling mode. It adds notes about differences
+// between the runs that make a comparison unfair.
 func (s *Study) addSeries(g observe.Series) {
 	counts := map[int][]runs.Run{}
 	var workers []int
@@ -90,8 +92,9 @@ func (s *Study) addSeries(g observe.Series) {
 	s.Notes = append(s.Notes, verdict.UnfairnessNotes(g, verdict.ScalingMode(mode))...)
 }
 
-// noteMissingSpeeds adds notes: why the points of a series have neither a time per epoch, a throughput nor
-// a speed-up, and what would help; or that the rule leaves out the first epochs, which the logs lack.
+// noteMissingSpeeds adds notes that explain why points of a series have neither a time per epoch, a
+// throughput nor a speed-up, and what would help. It also notes if the rule drops first epochs that
+// the logs do not contain.
 func (s *Study) noteMissingSpeeds(g observe.Series, points []Point) {
 	late := 0
 	var curves []string
@@ -152,7 +155,8 @@ func (s *Study) notePadding(series string, points []Point, cells []observe.RunGr
 	}
 }
 
-// addSeriesNote adds a note about a series. Series share equal notes.
+// addSeriesNote adds a note about a series. If several series have the same note, it appears once
+// and names all of them.
 func (s *Study) addSeriesNote(series, text string) {
 	for i, note := range s.Notes {
 		if names, ok := strings.CutSuffix(note, ": "+text); ok {
@@ -215,7 +219,7 @@ func (s *Study) newPoint(series string, n int, all []runs.Run) (Point, observe.R
 }
 
 // setRunMetrics sets the fields of p that have one value per run: times of the complete run,
-// energy, metrics and losses.
+// energy, quality metrics and losses.
 func (s *Study) setRunMetrics(p *Point, c observe.RunGroup) {
 	over := func(logs bool, value func(i int) float64) Estimate {
 		v := make([]float64, len(c.Runs))
@@ -232,8 +236,8 @@ func (s *Study) setRunMetrics(p *Point, c observe.RunGroup) {
 	}
 }
 
-// addRunProblems adds a problem to a counted run that has not ended, has no epoch that counts, or
-// whose loss diverged.
+// addRunProblems adds a problem if a counted run has not ended, has no epoch that counts, or has a
+// loss that diverged.
 func (s *Study) addRunProblems(r runs.Run, m observe.Measurements) {
 	switch r.Info.Status {
 	case runs.StatusRunning:
@@ -264,8 +268,8 @@ func (s *Study) addNote(format string, a ...any) {
 	s.Notes = append(s.Notes, fmt.Sprintf(format, a...))
 }
 
-// findPoint returns the index in s.Points of a series at a worker count. Otherwise the error lists
-// the available series or worker counts.
+// findPoint returns the index in s.Points of a series at a worker count. If there is no such point,
+// the error lists the available series or worker counts.
 func (s *Study) findPoint(series string, workers int) (int, error) {
 	i := slices.IndexFunc(s.Points, func(p Point) bool { return p.Series == series && p.Workers == workers })
 	if i >= 0 {
@@ -283,7 +287,8 @@ func (s *Study) findPoint(series string, workers int) (int, error) {
 	return 0, fmt.Errorf("series %s has no run at %s; it has runs at %s", series, english.FormatCount(workers, "worker"), english.JoinAnd(there))
 }
 
-// resolveSeries returns name if it is a series or, if name is "", the only series of the study.
+// resolveSeries returns name if the study has a series of this name. If name is "", it returns the
+// only series of the study.
 func (s *Study) resolveSeries(name string) (string, error) {
 	all := s.Series()
 	switch {
@@ -298,8 +303,8 @@ func (s *Study) resolveSeries(name string) (string, error) {
 }
 
 // describeDisturbance describes the load that disturbed a run during the epochs that the rule
-// counts, or returns "" if there was none or it was not recorded. A run whose sweep did not get the
-// cores that it needs counts as disturbed whatever the load was.
+// counts. It returns "" if there was none or it was not recorded. A run started by a sweep that did
+// not get the cores it needs always counts as disturbed.
 func (s *Study) describeDisturbance(r runs.Run) string {
 	known := ""
 	if r.Info.Binding != nil {

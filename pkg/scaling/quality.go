@@ -37,8 +37,9 @@ type Quality struct {
 	level   float64
 }
 
-// Quality returns IoU, Dice, accuracy and losses by worker count and global batch, and the change of
-// the first measure that at least two points have from the smallest worker count of the same series.
+// Quality returns IoU, Dice, accuracy and losses by worker count and global batch. The change is
+// computed for the first measure that at least two points have, relative to the smallest worker
+// count of the same series.
 func (s *Study) Quality() *Quality {
 	q := &Quality{level: s.Rule.confidenceLevel()}
 	q.analysis = analysis{q}
@@ -93,8 +94,8 @@ func (s *Study) Quality() *Quality {
 	return q
 }
 
-// estimateChange estimates the center of a quantity in cell a minus its center in cell b. value
-// returns the quantity of a run.
+// estimateChange estimates the center of a quantity over the runs of a, minus its center over the
+// runs of b. value returns the quantity of a run.
 func (s *Study) estimateChange(a, b observe.RunGroup, value func(runs.Run) float64) Estimate {
 	values := func(c observe.RunGroup) []float64 {
 		var v []float64
@@ -115,7 +116,7 @@ func (s *Study) estimateChange(a, b observe.RunGroup, value func(runs.Run) float
 	return out
 }
 
-// summarize describes the change of quality in the rows of one series, and between which worker
+// summarize describes how the quality changes in the rows of one series, and between which worker
 // counts it drops most. higher is true if higher values are better.
 func (q *Quality) summarize(rows []QualityRow, higher bool, measureOf func(QualityRow) Estimate) string {
 	first, last, previous := -1, -1, -1

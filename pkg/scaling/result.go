@@ -24,9 +24,9 @@ type resultTable interface {
 	Write(w io.Writer, format string) error
 }
 
-// analysis is embedded in every result and implements its Table, String, HTML and Write methods.
-// The table is always computed from the original result, to which the field result points, even if
-// a copy of the result was modified.
+// analysis is embedded in every result and implements the methods Table, String, HTML and Write.
+// They always use the original result, to which the field result points, even if a copy of it was
+// modified.
 type analysis struct {
 	result interface {
 		// resultTable returns the table, limited to the first maxRows rows.
@@ -34,7 +34,7 @@ type analysis struct {
 	}
 }
 
-// unlimitedRows is a value of maxRows that exceeds the rows of any table.
+// unlimitedRows is a value for maxRows that no table reaches.
 const unlimitedRows = 1<<31 - 1
 
 func (a analysis) buildTable(maxRows int) resultTable {
@@ -44,7 +44,8 @@ func (a analysis) buildTable(maxRows int) resultTable {
 	return a.result.table(maxRows)
 }
 
-// Table returns the result as a DataFrame, with exact numbers. The comment of the type names its columns.
+// Table returns the result as a DataFrame, with exact numbers. The doc comment of the result's type
+// lists the columns.
 func (a analysis) Table() dataframe.DataFrame { return a.buildTable(unlimitedRows).Table() }
 
 // String returns the table for people: the main columns with rounded numbers, and notes.
@@ -56,10 +57,11 @@ func (a analysis) HTML() string { return a.buildTable(unlimitedRows).HTML() }
 // FirstHTML is like HTML, limited to the first maxRows rows.
 func (a analysis) FirstHTML(maxRows int) string { return a.buildTable(maxRows).HTML() }
 
-// Write writes the result as "table" (human-readable), "csv" (every column, exact
-// numbers, an empty cell if nothing was measured), "json" (an array of objects
-// with the same names, null if nothing was measured), or for a paper as "markdown" or
-// "latex" (the main columns with units, intervals as ±, with the package booktabs).
+// Write writes the result in the given format. "table" is human-readable. "csv" has every column
+// with exact numbers, and empty cells for values that were not measured. "json" is an array of
+// objects with the same names, with null for values that were not measured. "markdown" and "latex"
+// are for a paper: the main columns with units, and intervals as ±. LaTeX needs the package
+// booktabs.
 func (a analysis) Write(w io.Writer, format string) error {
 	return a.buildTable(unlimitedRows).Write(w, format)
 }

@@ -30,30 +30,31 @@ const (
 // Rule determines which measurements count, and how several of them are combined into one number.
 type Rule struct {
 	// DropFirst is the number of epochs at the start of a run that do not count for time and
-	// throughput. The first epoch also includes start-up and cold caches.
+	// throughput, because the first epoch also includes start-up and cold caches.
 	DropFirst int
-	// Epochs is how the counted epochs of a run are combined: "mean" (also if empty), "median", or
-	// the number (from 1) of the only epoch that counts, such as "5"; then DropFirst is ignored.
+	// Epochs selects how the counted epochs of a run are combined: "mean", "median", or the number
+	// (from 1) of the only epoch that counts, such as "5". In the last case, DropFirst is ignored.
+	// Empty means "mean".
 	Epochs string
-	// Repeats is how the runs of a series at one worker count (different seeds) are combined:
-	// "median" (also if empty) or "mean".
+	// Repeats selects how the runs of a series at one worker count (different seeds) are combined:
+	// "median" or "mean". Empty means "median".
 	Repeats string
 	// SamplesPerEpoch is the number of samples per epoch in runs whose logs lack it. If it is 0,
 	// the throughput of these runs is unknown.
 	SamplesPerEpoch int
 	// Baseline is the size against which speed-up is computed: "smallest" (the fewest workers of
-	// the series; also if empty), "one", or a number such as "4".
+	// the series), "one", or a number such as "4". Empty means "smallest".
 	Baseline string
-	// Per is the unit of sizes: "worker" (a GPU if each worker has one; also if empty) or "node".
-	// If several worker counts use equally many nodes, the largest one is the baseline, because it
-	// uses all workers of its nodes.
+	// Per is the unit of sizes: "worker" (one GPU if each worker has one) or "node". Empty means
+	// "worker". If several worker counts use the same number of nodes, the largest one is the
+	// baseline, because it uses all workers of its nodes.
 	Per string
 	// Confidence is the confidence level of intervals; 0 means 0.95.
 	Confidence float64
 }
 
-// DefaultRule returns the rule that drops the first epoch and takes the mean over the other epochs
-// and the median over repeated runs.
+// DefaultRule returns a rule that drops the first epoch, takes the mean over the other epochs of a
+// run, and takes the median over repeated runs.
 func DefaultRule() Rule { return Rule{DropFirst: 1, Epochs: Mean, Repeats: Median} }
 
 func (r Rule) withDefaults() Rule {
@@ -62,8 +63,8 @@ func (r Rule) withDefaults() Rule {
 	return r
 }
 
-// Validate returns an error that names the first invalid field by its flag (DropFirst is
-// --drop-first, and so on), or nil.
+// Validate returns an error if a field is invalid. The error names the field by its command-line
+// flag, such as --drop-first for DropFirst.
 func (r Rule) Validate() error {
 	n, err := strconv.Atoi(r.Epochs)
 	base, baseErr := strconv.Atoi(r.Baseline)

@@ -16,8 +16,9 @@ type dataUse struct {
 	names  []string
 }
 
-// listDataUses returns the data sets in the order of their first use. Runs that have not recorded
-// their data are left out. A run that was resumed with other data is listed with each.
+// listDataUses returns the data sets that the runs used, in the order of their first use. It omits
+// runs that did not record their data. A run that was resumed with other data is listed for each
+// data set.
 func listDataUses(all []runs.Run) []dataUse {
 	var uses []dataUse
 	for _, r := range all {

@@ -10,9 +10,10 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// Sources returns phrases about runs that were not trained here (see [runs.Info].Source): "published by …"
-// if this is so for all runs, else one phrase per source with its series, such as "resnet50v2: recorded on
-// …". It returns nil if all runs were trained here. The study's notes, captions and report contain them.
+// Sources returns phrases about where runs come from that were not trained here (see
+// [runs.Info].Source). If this applies to all runs, it is a single "published by …"; otherwise
+// there is one phrase per source with its series, such as "resnet50v2: recorded on …". It returns
+// nil if all runs were trained here. The study's notes, captions and report contain the phrases.
 func (s *Study) Sources() []string {
 	const most = 3 // series that are named
 	// The source of runs that were trained here is "".
@@ -51,7 +52,8 @@ func (s *Study) Sources() []string {
 }
 
 // SourceKind returns the first words of the study's sources for a title, such as "published" or
-// "recorded", after "partly" if some runs were trained here. It is empty if all were.
+// "recorded". They follow "partly" if some runs were trained here. It returns "" if all runs were
+// trained here.
 func (s *Study) SourceKind() string {
 	var kinds []string
 	partly := ""

@@ -40,9 +40,9 @@ func (s *Study) setSpeedups(series string, points []Point, cells []observe.RunGr
 	}
 }
 
-// findBaseline returns the index of the point against which speed-up is computed, and whether a run
-// counts there. It adds a note if the baseline that Rule.Baseline selects is not measured, is not
-// the smallest worker count of the series, or is larger than one.
+// findBaseline returns the index of the point against which speed-up is computed, and whether any
+// run counts at this point. It adds a note if the baseline selected by Rule.Baseline was not
+// measured, is not the smallest worker count of the series, or has more than one worker.
 func (s *Study) findBaseline(series string, points []Point, cells []observe.RunGroup, m observe.SpeedMeasure) (int, bool) {
 	if s.Rule.Per == PerNode && slices.ContainsFunc(points, func(p Point) bool { return p.Size == 0 }) {
 		s.addNote("series %s: the logs do not contain the number of nodes of the runs at %s, so these have no speed-up per node", series, s.workersWithoutSize(points))
@@ -89,8 +89,8 @@ func (s *Study) workersWithoutSize(points []Point) string {
 	return english.JoinAnd(there) + " workers"
 }
 
-// ThroughputUnit returns the units of all points' throughput, joined by "or", such as "samples/s",
-// which is also the default.
+// ThroughputUnit returns the units of all points' throughput, joined by "or". Without any, it
+// returns "samples/s".
 func (s *Study) ThroughputUnit() string {
 	return cmp.Or(english.JoinOr(s.throughputUnits()), observe.DefaultRateUnit)
 }
@@ -100,7 +100,8 @@ func (s *Study) throughputUnits() []string {
 	return slices.Sorted(slices.Values(observe.DistinctTexts(s.Points, func(p Point) string { return p.ThroughputUnit })))
 }
 
-// addRateNotes adds one note for each way in which a throughput was taken from logs without sample counts.
+// addRateNotes adds one note for each way in which a throughput was obtained from logs without
+// sample counts.
 func (s *Study) addRateNotes() {
 	var sources []string
 	series := map[string][]string{}
@@ -121,8 +122,8 @@ func (s *Study) addRateNotes() {
 	}
 }
 
-// addMeasureNotes notes the series whose throughput is not computed from epochs, and those whose
-// speed-up is not computed from throughput.
+// addMeasureNotes adds notes that name the series whose throughput is not computed from epochs, and
+// the series whose speed-up is not computed from throughput.
 func (s *Study) addMeasureNotes() {
 	s.addRateNotes()
 	byTime := func(name string) string {

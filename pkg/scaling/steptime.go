@@ -27,8 +27,8 @@ type StepTime struct {
 	Runs    int
 	Steps   int // number of steps of all ranks of all runs
 
-	// Step is the sum of the six parts that follow. It may differ slightly from the epoch's time
-	// divided by its steps, because ranks may start an epoch at different times.
+	// Step is the sum of the next six fields. It may differ slightly from the epoch's time divided
+	// by its steps, because ranks may start an epoch at different times.
 	Step      float64
 	Data      float64 // waiting for the loader and copying the batch
 	Forward   float64
@@ -94,7 +94,8 @@ func (b *Breakdown) addProblem(r runs.Run, format string, a ...any) {
 	b.Problems = append(b.Problems, runs.Problem{File: r.Dir, Reason: fmt.Sprintf(format, a...)})
 }
 
-// stepColumns returns the names of the columns of times and their values, in the order of the table.
+// stepColumns returns the names and values of the columns that contain times, in the order of the
+// table.
 func stepColumns() []struct {
 	name  string
 	value func(StepTime) float64
@@ -115,7 +116,7 @@ func stepColumns() []struct {
 	}
 }
 
-// resultTable returns the breakdown in milliseconds if it is displayed and in seconds in files.
+// table returns the breakdown in milliseconds for display, and in seconds for files.
 func (b *Breakdown) table(maxRows int) resultTable {
 	g := grid.Grid[StepTime]{What: "breakdown", Rows: limitRows(b.Rows, maxRows), Remarks: b.remarks(), Columns: []grid.Column[StepTime]{
 		{Name: "series", Brief: true, Text: func(t StepTime) string { return t.Series }},
@@ -153,7 +154,7 @@ func (b breakdownTable) Write(w io.Writer, format string) error {
 	return b.Grid.Write(w, format)
 }
 
-// remarks returns the notes that explain the columns, and the problems.
+// remarks returns notes that explain the columns, followed by the problems.
 func (b *Breakdown) remarks() []string {
 	return append([]string{
 		"rule: " + b.Rule.String() + "; mean over all steps of all ranks and runs",
@@ -163,9 +164,9 @@ func (b *Breakdown) remarks() []string {
 }
 
 // TimeUseRow describes how the steps of a series at one worker count spend their time, in seconds
-// per step: means over steps and ranks. Step = Data + Compute + Exposed + Idle. In each Estimate,
-// Low and High are the interval of the mean over the recorded steps (not over seeds), Min and Max
-// are the extremes of the steps, and N is their number.
+// per step, averaged over steps and ranks. Step = Data + Compute + Exposed + Idle. In each
+// Estimate, Low and High are the interval of the mean over the recorded steps (not over seeds), Min
+// and Max are the extremes of the steps, and N is the number of steps.
 type TimeUseRow struct {
 	Series             string
 	Workers            int
@@ -193,11 +194,11 @@ type TimeUse struct {
 	level    float64
 }
 
-// TimeUse splits the steps' time into data, compute, exposed communication, hidden communication
-// and idle time. From the step spans of run folders, compute is forward, backward and optimizer,
-// and idle is the time outside all spans. From traces, the parts are the times that spans of each
-// kind cover; the steps are those that the trace marks, or the complete trace if it marks none.
-// Failed runs and epochs that the rule omits do not count, but all steps of a trace count.
+// TimeUse divides the time of the steps into data, compute, exposed communication, hidden
+// communication and idle time. In the step spans of run folders, compute is forward, backward and
+// optimizer, and idle is the time outside all spans. In traces, each part is the time covered by
+// spans of that kind; the steps are those marked in the trace, or the complete trace if none are
+// marked. Failed runs and epochs that the rule omits do not count, but all steps of a trace count.
 func (s *Study) TimeUse() *TimeUse {
 	t := &TimeUse{level: s.Rule.confidenceLevel()}
 	t.analysis = analysis{t}

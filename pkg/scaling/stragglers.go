@@ -12,10 +12,10 @@ import (
 )
 
 // StragglerRow describes when one rank of a run arrives at the collective. In step spans, the
-// arrival is the time from the start of the step to its first collective; all ranks leave the
-// previous collective together, so the times can be compared. In a trace, each rank has its own
+// arrival is the time from the start of the step to its first collective. All ranks leave the
+// previous collective together, so these times can be compared. In a trace, each rank has its own
 // clock, so the arrival is derived from the duration of the first collective: all ranks leave it
-// together, so the last one spends the least time in it.
+// together, so the last rank to arrive spends the least time in it.
 type StragglerRow struct {
 	Series              string
 	Workers             int
@@ -24,8 +24,9 @@ type StragglerRow struct {
 	Rank, Steps         int
 	Last                int     // steps in which this rank arrived last
 	LastShare, Expected float64 // share of the steps in which it arrived last, and 1/N, the share expected if all ranks were alike
-	// P is the probability that a rank as fast as the others arrives last at least this often
-	// (binomial test). A rank is a straggler if P is below 0.01 divided by the number of ranks.
+	// P is the p-value of a binomial test: the probability that a rank as fast as the others
+	// arrives last at least this often. A rank is a straggler if P is below 0.01 divided by the
+	// number of ranks.
 	P           float64
 	LateSeconds float64 // mean delay per step relative to the mean of the other ranks; negative if earlier
 	CostSeconds float64 // mean time per step that the others would save if this rank were as fast as the second slowest
@@ -45,8 +46,9 @@ type Stragglers struct {
 	Sentence string
 }
 
-// Stragglers returns how often each rank arrives last at the collective and how much time that costs
-// the others. It analyzes runs with step spans, and runs with traces of all ranks that mark the steps.
+// Stragglers returns how often each rank arrives last at the collective, and how much time this
+// costs the other ranks. It analyzes runs with step spans, and runs in which every rank has a trace
+// that marks the steps.
 func (s *Study) Stragglers() *Stragglers {
 	out := &Stragglers{}
 	out.analysis = analysis{out}
@@ -101,18 +103,20 @@ const (
 )
 
 // BottleneckRow describes what limits the throughput of one run, according to its trials. Rates are
-// in samples per second. The interval of a rate is the spread in the log (value ± spread); Min and
-// Max are the extremes of the single trials.
+// in samples per second. The interval of a rate is the value ± the spread in the log; Min and Max
+// are the extremes of the individual trials.
 type BottleneckRow struct {
 	Series  string
 	Workers int
 	Run     string
-	// IO is the loader alone, Synthetic is training on data in memory, and Full is both together.
+	// IO is the rate of the loader alone, Synthetic that of training on data in memory, and Full
+	// that of both together.
 	IO, Synthetic, Full Estimate
 	Bound               string  // the slower of the two, "input" (IO) or "compute" (Synthetic); "unclear" if the trials do not show which
 	Share               float64 // Full divided by the slower of IO and Synthetic; 1 means that only a faster bottleneck would help
-	// Overlap is the achieved share of the possible overlap of loading and training. It is 0 if
-	// they never overlap (1/Full = 1/IO + 1/Synthetic), and 1 if Full is as fast as the slower one.
+	// Overlap is the fraction of the possible overlap of loading and training that was achieved. It
+	// is 0 if they never overlap (1/Full = 1/IO + 1/Synthetic), and 1 if Full is as fast as the
+	// slower of IO and Synthetic.
 	Overlap  float64
 	Headroom float64 // largest possible speed-up of Full without its bottleneck: the faster of IO and Synthetic divided by Full
 	Sentence string
@@ -127,8 +131,8 @@ type Bottleneck struct {
 	Rows []BottleneckRow
 }
 
-// Bottleneck determines for each run with the trials IO, SYNTHETIC and FULL whether loading or
-// computing limits its throughput. FULL cannot be faster than the slower of IO and SYNTHETIC; the
+// Bottleneck determines whether loading or computing limits the throughput of each run that has the
+// trials IO, SYNTHETIC and FULL. FULL cannot be faster than the slower of IO and SYNTHETIC; the
 // result states how close it gets. It is an error if no run has these trials.
 func (s *Study) Bottleneck() (*Bottleneck, error) {
 	b := &Bottleneck{}

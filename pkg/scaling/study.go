@@ -19,7 +19,7 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// Study is the analysis of a set of runs by a rule. It is immutable.
+// Study is the analysis of a set of runs according to a Rule. It is immutable.
 type Study struct {
 	Rule   Rule
 	Runs   []runs.Run // all runs that were read, including failed ones
@@ -50,14 +50,15 @@ type Study struct {
 	shownIn         <-chan struct{}    // of the cell in which Read has shown the ReadingNotes; nil if none
 }
 
-// Read reads the runs in each path and its subfolders into a study with DefaultRule: run folders, and
-// the logs of other programs whose formats logread knows. runs.LocateLogs resolves relative paths.
+// Read reads all runs in the given paths and their subfolders into a study with DefaultRule. It
+// reads run folders, and logs of other programs in the formats that package logread knows. Relative
+// paths are resolved by runs.LocateLogs.
 func Read(paths ...string) (*Study, error) {
 	return ReadWith(context.Background(), logread.Options{}, paths...)
 }
 
-// ReadWith is like Read, with options. It returns an error when ctx is done. In a notebook, the
-// cell shows the study's ReadingNotes.
+// ReadWith is like Read, with options. It returns an error when ctx is done. In a notebook, it
+// shows the study's ReadingNotes below the cell.
 func ReadWith(ctx context.Context, options logread.Options, paths ...string) (*Study, error) {
 	s, err := read(ctx, options, paths...)
 	if err != nil || !notebook.InNotebook() || len(s.ReadingNotes()) == 0 {
@@ -103,8 +104,8 @@ func read(ctx context.Context, options logread.Options, paths ...string) (*Study
 	return s, nil
 }
 
-// FromRuns returns a study of runs in memory, with DefaultRule. Runs that are not repeats of each
-// other become separate series; see logread.SeparateSeries.
+// FromRuns returns a study of runs in memory, with DefaultRule. Runs that are not repeated runs
+// with the same settings become separate series; see logread.SeparateSeries.
 func FromRuns(all []runs.Run) (*Study, error) {
 	all = slices.Clone(all)
 	notes := logread.SeparateSeries(all)
@@ -145,8 +146,8 @@ func (s *Study) Only(series ...string) (*Study, error) {
 	return out, nil
 }
 
-// withRuns returns a study of all, a subset of the runs of s, with the series in the given order,
-// or else in the natural order of the names.
+// withRuns returns a study of all, a subset of the runs of s. The series are in the given order. If
+// order is nil, they are in the natural order of their names.
 func (s *Study) withRuns(all []runs.Run, rule Rule, order []string) (*Study, error) {
 	out, err := newOrderedStudy(all, s.fileProblems, s.readNotes, rule, order)
 	if err != nil {
@@ -159,9 +160,9 @@ func (s *Study) withRuns(all []runs.Run, rule Rule, order []string) (*Study, err
 	return out, nil
 }
 
-// newOrderedStudy computes a study with the series in the given order, or else in the natural order
-// of their names. problems are those of files without a run, and notes are remarks about how the
-// runs were read.
+// newOrderedStudy computes a study. The series are in the given order, or in the natural order of
+// their names if order is nil. problems belong to files without a run, and notes are remarks about
+// how the runs were read.
 func newOrderedStudy(all []runs.Run, problems []runs.Problem, notes []string, rule Rule, order []string) (*Study, error) {
 	if err := rule.Validate(); err != nil {
 		return nil, err
@@ -225,8 +226,8 @@ func cleanNames(all []runs.Run) []runs.Run {
 	return all
 }
 
-// removeInvalidScores removes losses and scores that are not real, so that no table, figure or
-// comparison shows them. It does not change the runs' own slices.
+// removeInvalidScores removes losses and scores that are not meaningful, so that no table, figure
+// or comparison shows them. It does not change the runs' own slices.
 func removeInvalidScores(all []runs.Run) {
 	for i := range all {
 		r := &all[i]
@@ -244,9 +245,9 @@ func removeInvalidScores(all []runs.Run) {
 	}
 }
 
-// groupBySeries groups the runs into series, in the order passed to Only or else in the natural
-// order of their names. If there are several studies, a series name includes the study's, because
-// runs of different studies are not repeats of each other.
+// groupBySeries groups the runs into series, in the order passed to Only, or else in the natural
+// order of their names. If there are several studies, each series name includes the name of its
+// study, because runs of different studies are not repeated runs.
 func (s *Study) groupBySeries() []observe.Series {
 	var groups []observe.Series
 	for _, r := range s.Runs {
@@ -282,21 +283,21 @@ func (s *Study) seriesName(r runs.Run) string {
 	}
 }
 
-// equalIgnoringSeparators reports whether the names of a study and of a series differ only in separators: a
-// series named after its folder unet_b32 is called unet-b32.
+// equalIgnoringSeparators reports whether the names of a study and of a series differ only in
+// separators. For example, a series named after its folder unet_b32 may be called unet-b32.
 func equalIgnoringSeparators(study, series string) bool {
 	equal := strings.NewReplacer("_", "-", " ", "-", ".", "-")
 	return equal.Replace(study) == equal.Replace(series)
 }
 
-// Assumptions returns what was assumed about the runs because no log states it: one phrase for each
-// property and source, such as "workers of 4 runs assumed from file names". The study's notes,
-// captions and report contain them.
+// Assumptions returns what was assumed about the runs because no log states it. There is one phrase
+// for each property and source, such as "workers of 4 runs assumed from file names". The study's
+// notes, captions and report contain the phrases.
 func (s *Study) Assumptions() []string { return runs.Assumptions(s.Runs) }
 
-// ReadingNotes returns the first of the study's notes: its Cautions and Sources, which series were
-// separated and how to join them, which files are copies, what was assumed, and which runs had
-// different data.
+// ReadingNotes returns the study's notes about how it was read: its Cautions and Sources, which
+// series were separated and how to join them, which files are copies, what was assumed, and which
+// runs had different data.
 func (s *Study) ReadingNotes() []string {
 	notes := slices.Concat(s.Cautions(), s.Sources(), s.readNotes)
 	if assumed := s.Assumptions(); assumed != nil {
@@ -305,7 +306,7 @@ func (s *Study) ReadingNotes() []string {
 	return append(notes, s.differentDataNotes()...)
 }
 
-// unshownNotes returns the study's notes without those that Read has shown in the current cell.
+// unshownNotes returns the study's notes that Read has not yet shown in the current notebook cell.
 func (s *Study) unshownNotes() []string {
 	if s.shownIn == nil || !notebook.InNotebook() || s.shownIn != notebook.Context().Done() {
 		return s.Notes
@@ -326,13 +327,14 @@ func (s *Study) Series() []string {
 	return observe.Distinct(s.Points, func(p Point) string { return p.Series })
 }
 
-// SeriesIndex returns the index of a series, from 0, among all that were read, or 0 for an unknown name.
-// The study that Only returns has the same indices, so that figures keep the color of each series.
+// SeriesIndex returns the index of a series among all series that were read, or 0 for an unknown
+// name. Studies returned by Only keep the indices, so that figures keep the color of each series.
 func (s *Study) SeriesIndex(series string) int { return s.indices[series] }
 
-// Follow calls show at once, and again with an updated study each time its logs have grown. The rule
-// and the series that Only chose stay the same. Follow returns when ctx ends (without an error) or
-// show fails. It reads only appended data and polls the files, so it works on network file systems.
+// Follow calls show at once, and again with an updated study each time its logs have grown. The
+// updated study keeps the rule and the series selected by Only. Follow returns nil when ctx ends,
+// or the error of show. It reads only appended data and polls the files, so it works on network
+// file systems.
 func (s *Study) Follow(ctx context.Context, show func(*Study) error) error {
 	if len(s.paths) == 0 {
 		return errors.New("follow study: the study was not read from files: read it with scaling.Read")
@@ -354,8 +356,8 @@ func (s *Study) Follow(ctx context.Context, show func(*Study) error) error {
 	})
 }
 
-// Follow follows folders that may still be empty. It calls show when the first run appears, and
-// then like Study.Follow.
+// Follow waits until the first run appears in the given folders, which may still be empty. Then it
+// calls show like Study.Follow.
 func Follow(ctx context.Context, show func(*Study) error, paths ...string) error {
 	if len(paths) == 0 {
 		return errors.New("follow study: no path given; name a folder of logs such as logs/demo")
@@ -391,8 +393,8 @@ func follow(ctx context.Context, options logread.Options, paths []string, rule R
 	return nil
 }
 
-// newStudyFromLogs computes the study of logs. It passes on only the problems that do not belong to
-// a run, because newOrderedStudy adds those of the runs.
+// newStudyFromLogs computes the study of logs. It passes on only the problems that belong to no
+// run, because newOrderedStudy adds the problems of the runs.
 func newStudyFromLogs(logs *logread.Logs, rule Rule) (*Study, error) {
 	inRun := map[runs.Problem]bool{}
 	for _, r := range logs.Runs {

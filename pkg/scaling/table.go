@@ -24,7 +24,7 @@ type pointField struct {
 	of    func(*Point) *Estimate
 }
 
-// pointFields returns the estimates of Point in the order of the table.
+// pointFields returns the fields of Point that are estimates, in the order of the table.
 func pointFields() []pointField {
 	return []pointField{
 		{"epoch_seconds", true, func(p *Point) *Estimate { return &p.EpochSeconds }},
@@ -141,8 +141,8 @@ func (s *Study) pointGrid() grid.Grid[*Point] {
 	return g
 }
 
-// showThroughputUnit adds the unit of the throughput to the title of its column, unless it is
-// samples per second, or to its cells if the series have different units.
+// showThroughputUnit shows the unit of the throughput in the title of its column, unless it is
+// samples per second. If the series have different units, it shows them in the cells instead.
 func (s *Study) showThroughputUnit(c *grid.Column[*Point]) {
 	units := s.throughputUnits()
 	switch {
@@ -195,11 +195,11 @@ func (s *Study) showThroughputUnit(c *grid.Column[*Point]) {
 // that were disturbed by other load, and shared cores, the number of cores on which more threads ran.
 func (s *Study) Table() dataframe.DataFrame { return s.pointGrid().Table() }
 
-// Write writes the table as "table" (human-readable: the main columns, rounded, then the rule,
-// notes and problems), "csv" (every column, exact numbers, an empty cell if nothing was measured),
-// "json" (an array of objects with the same names, null if nothing was measured), or for a paper as
-// "markdown" or "latex" (the main columns with units, intervals as ±, with the package booktabs;
-// LaTeX has the notes as comments).
+// Write writes the table in the given format. "table" is human-readable: the main columns, rounded,
+// then the rule, notes and problems. "csv" has every column with exact numbers, and empty cells for
+// values that were not measured. "json" is an array of objects with the same names, with null for
+// values that were not measured. "markdown" and "latex" are for a paper: the main columns with
+// units, and intervals as ±. LaTeX needs the package booktabs, and has the notes as comments.
 func (s *Study) Write(w io.Writer, format string) error { return s.pointGrid().Write(w, format) }
 
 // WriteCSV writes the table to a CSV file, as Write does. It returns an error if the file is one of
@@ -222,7 +222,7 @@ func (s *Study) String() string { return s.pointGrid().String() }
 func (s *Study) HTML() string { return s.pointGrid().HTML() }
 
 // remarks returns the lines below the table: the cautions, the rule, how intervals are computed,
-// the scaling mode of each series, the other notes and the problems.
+// the scaling mode of each series, other notes, and the problems.
 func (s *Study) remarks() []string {
 	notes := s.unshownNotes()
 	cautions := slices.DeleteFunc(s.Cautions(), func(text string) bool { return !slices.Contains(notes, text) })

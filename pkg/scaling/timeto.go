@@ -12,7 +12,7 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// TargetTime describes whether and when a run reached the target.
+// TargetTime describes whether and when a run reached the target value of a metric.
 type TargetTime struct {
 	Series      string
 	Workers     int
@@ -26,14 +26,16 @@ type TargetTime struct {
 	Best        float64 // best value of the run
 }
 
-// PointTargetTime describes when the runs of a series at one worker count reached the target.
+// PointTargetTime describes when the runs of a series at one worker count reached the target value
+// of a metric.
 type PointTargetTime struct {
 	Series        string
 	Workers       int
 	Runs, Reached int
-	// Seconds is the time combined over the repeated runs by the study's rule, with its interval:
-	// training time, or wall time if that is unknown. It is NaN unless every run reached the
-	// target, because the time of the faster runs alone would be too optimistic.
+	// Seconds is the training time until the target, or the wall time if the training time is
+	// unknown. It is combined over the repeated runs according to the study's Rule. It is NaN
+	// unless every run reached the target, because the time of the faster runs alone would be too
+	// optimistic.
 	Seconds Estimate
 }
 
@@ -106,7 +108,8 @@ func (s *Study) combineByPoint(rows []TargetTime) []PointTargetTime {
 	return out
 }
 
-// summarize says how many runs reached the target, and which point was the first.
+// summarize says how many runs reached the target, and which series and worker count reached it
+// first.
 func (t *TimeTo) summarize() string {
 	sign := "≥"
 	if t.Below {

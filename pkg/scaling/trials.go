@@ -10,17 +10,18 @@ import (
 	"lockstep/pkg/scaling/internal/steptime"
 )
 
-// Names of the trials of benchy and of lockstep trials.
+// Names of the trials that benchy and lockstep trials run.
 const (
 	TrialIO        = steptime.TrialIO        // the loader alone
 	TrialSynthetic = steptime.TrialSynthetic // training on data in memory
 	TrialFull      = steptime.TrialFull      // training with the loader
 )
 
-// SplitTrials returns a study in which every trial of a series is a series, whose throughput is the
-// rate of the trial: of series ddp "ddp, FULL", "ddp, SYNTHETIC" and "ddp, IO", or "FULL" and so on
-// if the study has no other series. Series whose runs have fewer than two kinds of trials, or
-// epochs with times, stay as they are. If all do, SplitTrials returns s.
+// SplitTrials returns a study in which every trial of a series is a separate series, whose
+// throughput is the rate of the trial. Series ddp becomes "ddp, FULL", "ddp, SYNTHETIC" and "ddp,
+// IO", or "FULL" and so on if the study has no other series. Series are unchanged if their runs
+// have fewer than two kinds of trials, or have epochs with times. If this applies to all series,
+// SplitTrials returns s.
 func (s *Study) SplitTrials() *Study {
 	groups := s.groupBySeries()
 	var all []runs.Run
@@ -53,8 +54,8 @@ func (s *Study) SplitTrials() *Study {
 	return out
 }
 
-// newTrialStudy returns a study of two series in which the throughput is the rate of a trial, or nil if
-// there is no worker count at which both series have the trial.
+// newTrialStudy returns a study of the series a and b in which the throughput is the rate of a
+// trial. It returns nil if there is no worker count at which both series have the trial.
 func (s *Study) newTrialStudy(trial, a, b string) *Study {
 	var all []runs.Run
 	counts := map[string]map[int]bool{a: {}, b: {}}
@@ -76,7 +77,8 @@ func (s *Study) newTrialStudy(trial, a, b string) *Study {
 	return nil
 }
 
-// selectTrialRuns returns the runs of a series that have a trial, reduced to its rate, as series name.
+// selectTrialRuns returns the runs of g that have the trial. The copies contain only the rate of
+// the trial and belong to the series name.
 func selectTrialRuns(g observe.Series, trial, name string) []runs.Run {
 	nan := math.NaN()
 	var out []runs.Run
@@ -97,7 +99,8 @@ func selectTrialRuns(g observe.Series, trial, name string) []runs.Run {
 	return out
 }
 
-// renameSeries returns copies of runs as series name, which may already contain the name of the study.
+// renameSeries returns copies of runs that belong to the series name. The name may already contain
+// the name of the study.
 func renameSeries(all []runs.Run, name string) []runs.Run {
 	all = slices.Clone(all)
 	for i := range all {

@@ -27,11 +27,11 @@ type Accumulator struct {
 	part  int             // number of the current batch, from 1
 }
 
-// NewAccumulator returns an Accumulator that passes mean gradients to inner, which may be nil
-// if an engine adds up the gradients and is alone.
+// NewAccumulator returns an Accumulator that passes mean gradients to inner. inner may be nil if
+// the engine adds up the gradients itself and there is only one worker.
 func NewAccumulator(inner engine.GradSync) *Accumulator { return &Accumulator{inner: inner} }
 
-// Begin starts an optimizer step that uses the given number of batches, at least 1.
+// Begin starts an optimizer step that uses the given number of batches. Values below 1 mean 1.
 func (a *Accumulator) Begin(parts int) { a.parts, a.part = max(1, parts), 1 }
 
 // ReduceBucket adds b to the sum of bucket i over the batches of the step. During the last
@@ -75,8 +75,8 @@ func (a *Accumulator) Wait() error {
 	return a.inner.Wait()
 }
 
-// Capabilities are those of the inner GradSync: batch norms use the statistics of all
-// workers' current batches, and traces show the reductions after the last batch. If the
+// Capabilities returns the capabilities of the inner GradSync: batch norms use the statistics of
+// all workers' current batches, and traces show the reductions after the last batch. If the
 // optimizer step uses several batches, the engine must not record and repeat the calls.
 func (a *Accumulator) Capabilities() engine.SyncCapabilities {
 	var c engine.SyncCapabilities

@@ -15,12 +15,13 @@ import (
 	"lockstep/pkg/strategy/internal/shard"
 )
 
-// NameAsyncPeer is the name of the strategy whose workers average with a random neighbor.
+// NameAsyncPeer is the name of the strategy in which workers average their parameters with those of
+// a random neighbor.
 const NameAsyncPeer = "async_peer"
 
 // asyncPeer is asynchronous decentralized parallel SGD (AD-PSGD; Lian et al. 2018,
-// arXiv:1710.06952): each worker updates its own parameters by its own gradients, and pairs of
-// workers average their parameters; server.Peer describes how.
+// arXiv:1710.06952). Each worker updates its own parameters by its own gradients, and pairs of
+// workers average their parameters; see server.Peer.
 type asyncPeer struct {
 	*bucketQueue
 	shard shard.Shard // all parameters of this worker
@@ -52,9 +53,9 @@ func (a *asyncPeer) Start(ctx context.Context, exe engine.Executable, saved map[
 	return nil
 }
 
-// Step computes gradients for a copy of this worker's parameters. After the last batch of
-// an optimizer step, it updates the parameters, which may have been averaged meanwhile, and
-// an active worker averages them with a random passive one.
+// Step computes gradients for a copy of this worker's parameters. After the last batch of an
+// optimizer step, it updates the parameters, which may have been averaged in the meantime. An
+// active worker then averages its parameters with those of a random passive worker.
 func (a *asyncPeer) Step(ctx context.Context, exe engine.Executable, s Step) (t engine.Timing, err error) {
 	a.core.BeginEpoch(a.ctx, s.Update)
 	if s.Batch <= 1 {
@@ -82,8 +83,8 @@ func (a *asyncPeer) Step(ctx context.Context, exe engine.Executable, s Step) (t 
 	return t, err
 }
 
-// Equalize waits until all workers have finished the epoch, and sets the parameters of all to
-// their mean.
+// Equalize waits until all workers have finished the epoch. It then sets the parameters of every
+// worker to the mean over all workers.
 func (a *asyncPeer) Equalize(context.Context, engine.Executable) error {
 	weights, ended, err := a.core.FinishEpoch()
 	if err != nil || !ended {

@@ -12,8 +12,8 @@ import (
 	"lockstep/pkg/strategy/internal/shard"
 )
 
-// asyncServer is a parameter server whose workers do not wait for each other in each step.
-// Package server describes the exchange. The servers run from the first step of an epoch until
+// asyncServer is a parameter server whose workers do not wait for each other in each step. The
+// exchange is described in package server. The servers run from the first step of an epoch until
 // Equalize.
 type asyncServer struct {
 	*bucketQueue
@@ -22,7 +22,6 @@ type asyncServer struct {
 	core    *server.AsyncExchange
 }
 
-// newAsyncServer creates the strategy of one worker.
 func newAsyncServer(ctx context.Context, c Config, group collective.Group) *asyncServer {
 	a := &asyncServer{bucketQueue: newBucketQueue(ctx, group, nil), servers: c.serverCount()}
 	a.core = server.NewAsyncExchange(group, a.servers, c.MaxStaleness)
@@ -96,8 +95,8 @@ func (a *asyncServer) State(context.Context, engine.Executable) (map[string][]fl
 	})
 }
 
-// OptimizerBytes returns the size of the optimizer's state on this rank, and of the state
-// that a rank has with NameDDP.
+// OptimizerBytes returns the size of the optimizer's state on this rank (own), and the size that it
+// has on every rank with NameDDP (replicated).
 func (a *asyncServer) OptimizerBytes(u optim.Update) (own, replicated int64) {
 	return a.shard.OptimizerBytes(u)
 }

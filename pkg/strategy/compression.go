@@ -11,16 +11,17 @@ import (
 	"lockstep/pkg/strategy/internal/shard"
 )
 
-// CompressionPrefix is the prefix of the names of the tensors that gradient_compression needs to
-// continue, after RankPrefix and before the name of the parameter. They have no other shape than
-// their length.
+// CompressionPrefix is the prefix of the names of tensors in which gradient_compression keeps its
+// state. It follows RankPrefix and precedes the name of the parameter. The tensors have one
+// dimension.
 const CompressionPrefix = "compression."
 
-// residualPrefix is the prefix of the names of a worker's rests, before the name of the parameter.
+// residualPrefix is the prefix of the names of a worker's residuals, before the name of the
+// parameter. A residual is the part of a gradient that was not sent yet.
 const residualPrefix = CompressionPrefix + "rest."
 
-// compressedDDP is a DDP whose workers exchange compressed gradients. Each worker keeps the rest
-// of its gradients that it has not sent, and adds it to the next ones.
+// compressedDDP is a DDP whose workers exchange compressed gradients. Each worker keeps the
+// residual of its gradients, which compression has left out, and adds it to the next gradients.
 type compressedDDP struct {
 	*DDP
 	method  string // compress.FP16 or compress.BF16
@@ -29,13 +30,12 @@ type compressedDDP struct {
 	forgets bool // in a test: the rest is dropped
 }
 
-// compressedBucket is the state of one bucket.
+// compressedBucket contains the residual of one bucket.
 type compressedBucket struct {
 	parameters []engine.ParameterMemory
 	rest       device.Buffer // like the gradients
 }
 
-// newCompressedDDP creates the strategy of one worker.
 func newCompressedDDP(ctx context.Context, c Config, group collective.Group) *compressedDDP {
 	d := &compressedDDP{method: c.GradientCompression}
 	q := newNegotiatingQueue(ctx, group, func(q *bucketQueue) ([]completedExchange, error) { return exchangeFirstBucket(q, d.exchangeBucket) })
@@ -43,7 +43,8 @@ func newCompressedDDP(ctx context.Context, c Config, group collective.Group) *co
 	return d
 }
 
-// Start implements Strategy. Each worker of a resumed run also restores the rest of its gradients.
+// Start implements Strategy. Each worker of a resumed run also restores the residuals of its
+// gradients.
 func (d *compressedDDP) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
 	memory, err := shard.MemoryOf(exe)
 	if err != nil {
@@ -59,8 +60,8 @@ func (d *compressedDDP) Start(ctx context.Context, exe engine.Executable, saved 
 	return d.equalReplicas.Start(ctx, exe, saved)
 }
 
-// exchangeBucket replaces one bucket by the mean of all workers' compressed gradients, and returns
-// the number of bytes that this worker contributes.
+// exchangeBucket replaces the gradients in one bucket by the mean of all workers' compressed
+// gradients. It returns the number of bytes that this worker contributes.
 func (d *compressedDDP) exchangeBucket(q *bucketQueue, b bucket) (sent int, err error) {
 	if b.index >= len(d.buckets) {
 		return 0, fmt.Errorf("got bucket %d of %d: call Start first", b.index, len(d.buckets))
@@ -78,7 +79,8 @@ func (d *compressedDDP) exchangeBucket(q *bucketQueue, b bucket) (sent int, err 
 	return sent, err
 }
 
-// forEachResidual calls f with the name, the parameter and the rest of each parameter's gradient.
+// forEachResidual calls f for each parameter, with the name of the residual, the name of the
+// parameter and the residual of its gradient.
 func (d *compressedDDP) forEachResidual(f func(name, param string, rest device.Buffer) error) error {
 	for _, b := range d.buckets {
 		for _, p := range b.parameters {
@@ -90,7 +92,7 @@ func (d *compressedDDP) forEachResidual(f func(name, param string, rest device.B
 	return nil
 }
 
-// restoreResiduals restores this worker's rest from a checkpoint, if it has one.
+// restoreResiduals restores this worker's residuals, if the checkpoint contains them.
 func (d *compressedDDP) restoreResiduals(saved map[string][]float64) error {
 	return d.forEachResidual(func(name, param string, rest device.Buffer) error {
 		v, ok := saved[RankPrefix(d.bucketQueue.group.Rank())+name]
@@ -104,7 +106,7 @@ func (d *compressedDDP) restoreResiduals(saved map[string][]float64) error {
 	})
 }
 
-// State returns, on rank 0, the rest of every worker.
+// State returns, on rank 0, the residuals of all workers.
 func (d *compressedDDP) State(context.Context, engine.Executable) (map[string][]float64, error) {
 	n, rank := d.bucketQueue.group.Size(), d.bucketQueue.group.Rank()
 	if n == 1 {
@@ -134,8 +136,8 @@ func (d *compressedDDP) State(context.Context, engine.Executable) (map[string][]
 	return all, nil
 }
 
-// SentBytes implements SentEstimator. The number of batches of a step does not matter, because the
-// workers exchange their mean gradient.
+// SentBytes implements SentEstimator. It ignores the number of batches per step, because the
+// workers exchange the mean gradient over the batches.
 func (d *compressedDDP) SentBytes(float64) float64 {
 	sum := 0.0
 	for _, b := range d.buckets {

@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/strategy/stage"
 )
 
-// Config is a strategy with its options. In YAML and in run.json it is the strategy's name,
+// Config selects a strategy and its options. In YAML and in run.json it is the strategy's name,
 // or the name with options:
 //
 //	strategy: ddp
@@ -26,65 +26,63 @@ import (
 type Config struct {
 	Name string `yaml:"name" json:"name"` // one of Names; empty: NameDDP
 
-	// BroadcastBuffers (ddp) copies rank 0's running statistics of batch norms to all ranks
-	// before each batch, as PyTorch's DDP does by default. They do not affect training, and
-	// an evaluation uses those of rank 0 in any case, so the results do not change.
+	// BroadcastBuffers (ddp) copies rank 0's running statistics of batch norms to all ranks before
+	// each batch, as PyTorch's DDP does by default. This does not change the results: the running
+	// statistics do not affect training, and evaluations always use those of rank 0.
 	BroadcastBuffers bool `yaml:"broadcast_buffers,omitempty" json:"broadcast_buffers"`
-	// NoCommunication (ddp) leaves out every exchange of gradients and statistics, to measure
-	// what the exchange costs. Each worker then trains a network of its own on its shard of the
-	// data: only the times of such a run mean something. They include the wait after each step
-	// in which the trainer synchronizes all workers, so that all stop after the same step.
+	// NoCommunication (ddp) leaves out every exchange of gradients and statistics, to measure the
+	// cost of the exchange. Each worker then trains its own network on its shard of the data, so
+	// only the times of such a run are meaningful. They include a wait after each step, in which
+	// the trainer synchronizes all workers so that all stop after the same step.
 	NoCommunication bool `yaml:"no_communication,omitempty" json:"no_communication"`
 
 	// GradientCompression (ddp) is how the workers compress their gradients before the exchange:
-	// fp16 or bf16 (rounded to 16 bits); empty or none: not at all. Each worker adds what it has not
-	// sent to its next gradient.
+	// fp16 or bf16 (rounded to 16 bits). Empty or none means no compression. Each worker adds what
+	// it has not sent to its next gradient.
 	GradientCompression string `yaml:"gradient_compression,omitempty" json:"gradient_compression"`
 
-	// Steps (local_sgd) is the number K of optimizer steps between two averages of the
-	// parameters, counted from the start of the run; 0: 8. They are also averaged at the end
-	// of each epoch.
+	// Steps (local_sgd) is the number K of optimizer steps between two averages of the parameters,
+	// counted from the start of the run. 0 means 8. The parameters are also averaged at the end of
+	// each epoch.
 	Steps int `yaml:"steps,omitempty" json:"steps"`
 	// AverageOptimizer (local_sgd) also averages the optimizer's slots, such as the momentum,
 	// whenever the parameters are averaged. Without it, each worker keeps its own slots.
 	AverageOptimizer bool `yaml:"average_optimizer,omitempty" json:"average_optimizer"`
 
-	// Servers (paramserver) is the number of parameter servers, in the processes of the first
-	// workers. Each has an equal part of every bucket's bytes. 0: 1.
+	// Servers (paramserver) is the number of parameter servers. They run in the processes of the
+	// first workers, and each has an equal part of every bucket. 0 means 1.
 	Servers int `yaml:"servers,omitempty" json:"servers"`
-	// MaxStaleness (paramserver) is 0 for a synchronous server. If it is more, the server is
-	// asynchronous: each worker's gradient is an update of its own as soon as it arrives.
-	// MaxStaleness limits its staleness, the number of updates since the worker has read the
-	// parameters. With N workers of equal speed the staleness is about N-1; workers wait for
-	// each other if MaxStaleness is less.
+	// MaxStaleness (paramserver) is 0 for a synchronous server. Otherwise, the server is
+	// asynchronous: it applies each worker's gradient as a separate update as soon as it arrives.
+	// MaxStaleness limits a gradient's staleness, which is the number of updates since the worker
+	// has read the parameters. With N workers of equal speed, the staleness is about N-1; workers
+	// wait for each other if MaxStaleness is less.
 	MaxStaleness int `yaml:"max_staleness,omitempty" json:"max_staleness"`
 
-	// Replicas (multiworker) is the number of replicas of the network in each process. 0: 1.
+	// Replicas (multiworker) is the number of replicas of the network in each process. 0 means 1.
 	Replicas int `yaml:"replicas,omitempty" json:"replicas"`
 
-	// CycleTime (horovod) is the least time between two negotiations, in milliseconds; 0: 1.
+	// CycleTime (horovod) is the minimum time between two negotiations, in milliseconds. 0 means 1.
 	CycleTime float64 `yaml:"cycle_time,omitempty" json:"cycle_time"`
-	// FusionThreshold (horovod) is the size in MiB up to which gradients are averaged
-	// together; 0: 128. A value below the size of two gradients turns fusion off.
+	// FusionThreshold (horovod) is the size in MiB up to which gradients are averaged together. 0
+	// means 128. A value below the size of two gradients turns fusion off.
 	FusionThreshold float64 `yaml:"fusion_threshold,omitempty" json:"fusion_threshold"`
-	// CacheCapacity (horovod) is the number of gradients in the response cache; 0: 1024.
+	// CacheCapacity (horovod) is the number of gradients in the response cache. 0 means 1024.
 	CacheCapacity int `yaml:"cache_capacity,omitempty" json:"cache_capacity"`
 	// Timeline (horovod) writes Horovod's timeline to the run folder, as trace-horovod.json. A
-	// resumed run replaces it. It grows by some kilobytes per step.
+	// resumed run replaces the file. It grows by a few kilobytes per step.
 	Timeline bool `yaml:"timeline,omitempty" json:"timeline"`
 
 	// Schedule (pipeline) is the order in which a stage runs the passes of the micro-batches:
-	// stage.GPipe or stage.OneForwardOneBackward; empty: stage.OneForwardOneBackward.
+	// stage.GPipe or stage.OneForwardOneBackward. Empty means stage.OneForwardOneBackward.
 	Schedule string `yaml:"schedule,omitempty" json:"schedule"`
 }
 
 // localSteps returns the number of optimizer steps between two averages of local SGD.
 func (c Config) localSteps() int { return cmp.Or(c.Steps, defaultLocalSteps) }
 
-// serverCount returns the number of parameter servers.
 func (c Config) serverCount() int { return cmp.Or(c.Servers, 1) }
 
-// schedule returns the schedule of a pipeline.
 func (c Config) schedule() string { return cmp.Or(c.Schedule, stage.OneForwardOneBackward) }
 
 // Staged reports whether each worker has one stage of the network, so that all workers
@@ -92,8 +90,8 @@ func (c Config) schedule() string { return cmp.Or(c.Schedule, stage.OneForwardOn
 // stage with Load.
 func (c Config) Staged() bool { return c.Name == NamePipeline }
 
-// ReplicaCount returns the number of replicas of the network, each of which trains on a separate
-// part of the data, in a world of the given number of workers.
+// ReplicaCount returns the number of replicas of the network in a run with the given number of
+// workers. Each replica trains on a separate part of the data.
 func (c Config) ReplicaCount(workers int) int {
 	if c.Staged() {
 		return 1
@@ -101,21 +99,21 @@ func (c Config) ReplicaCount(workers int) int {
 	return workers
 }
 
-// ReplicasDiffer reports whether the workers' parameters may differ between two steps.
+// ReplicasDiffer reports whether the parameters of the workers may differ between two steps.
 func (c Config) ReplicasDiffer() bool {
 	return c.NoCommunication || c.Staged() || c.IsAsynchronous() || c.Name == NameLocalSGD && c.localSteps() > 1
 }
 
-// IsAsynchronous reports whether a worker may be in a later step than another one. The workers
-// then wait for each other at the end of an epoch only, so there are no checkpoints within an
-// epoch, and repeated runs differ.
+// IsAsynchronous reports whether workers may be in different steps at the same time. They then wait
+// for each other only at the end of an epoch, so there are no checkpoints within an epoch, and
+// repeated runs differ.
 func (c Config) IsAsynchronous() bool {
 	return c.MaxStaleness > 0 || c.Name == NameAsyncPeer
 }
 
-// UpdatesPerStep returns the number of updates of the parameters in an optimizer step of all
-// workers: 1 if an update uses the mean of their gradients, else the number of workers. The
-// learning rate must not be scaled with the number of workers if each gradient is an update.
+// UpdatesPerStep returns the number of parameter updates per optimizer step of all workers: 1 if an
+// update uses the mean of their gradients, else the number of workers. The learning rate must not
+// be scaled with the number of workers if each gradient is a separate update.
 func (c Config) UpdatesPerStep(workers int) int {
 	if c.MaxStaleness > 0 {
 		return workers
@@ -123,9 +121,9 @@ func (c Config) UpdatesPerStep(workers int) int {
 	return 1
 }
 
-// SentBytes returns the mean number of bytes that a worker sends in an optimizer step, according
-// to the formula Kind.Bytes; parameterBytes is the size of the parameters. ok is false if the
-// formula depends on more than that; the strategy is then a SentEstimator.
+// SentBytes returns the mean number of bytes that a worker sends in an optimizer step, according to
+// the formula Kind.Bytes. parameterBytes is the size of the parameters. ok is false if the formula
+// depends on more than these arguments; the strategy is then a SentEstimator.
 func (c Config) SentBytes(workers int, parameterBytes float64) (n float64, ok bool) {
 	k, err := c.findKind()
 	if err != nil || k.SentBytes == nil || c.Lossy() {
@@ -134,19 +132,19 @@ func (c Config) SentBytes(workers int, parameterBytes float64) (n float64, ok bo
 	return k.SentBytes(c, workers, parameterBytes), true
 }
 
-// IsExact reports whether N workers compute the same parameters as one worker with an N-fold
-// batch, up to rounding. If NeedsSGD, they do so only with SGD, without clipped gradients.
+// IsExact reports whether N workers compute the same parameters as one worker with an N-fold batch,
+// up to rounding. If NeedsSGD returns true, this holds only for SGD without gradient clipping.
 func (c Config) IsExact() bool {
 	k, err := c.findKind()
 	return err == nil && (k.Exact || c.NeedsSGD()) && !c.Unreal() && !c.IsAsynchronous() && !c.Lossy()
 }
 
 // NeedsSGD reports whether the workers average parameters after each step, instead of gradients
-// before it. Both are equal if the update is linear in the gradients, as that of SGD is.
+// before it. The results are the same only if the update is linear in the gradients, as in SGD.
 func (c Config) NeedsSGD() bool { return c.Name == NameLocalSGD && c.localSteps() == 1 }
 
-// Unreal reports whether the losses and scores of a run are not those of any training with
-// several workers, because the workers do not communicate.
+// Unreal reports whether the losses and scores of a run are meaningless, because its workers do not
+// communicate.
 func (c Config) Unreal() bool { return c.NoCommunication }
 
 // Lossy reports whether gradient_compression makes the update differ from that of one worker with
@@ -158,13 +156,13 @@ func (c Config) Lossy() bool {
 // noCompression is the value of gradient_compression for gradients that are not compressed.
 const noCompression = "none"
 
-// compressionMethod returns the value of gradient_compression with defaults.
+// compressionMethod returns the value of gradient_compression, or noCompression if it is empty.
 func (c Config) compressionMethod() string {
 	return cmp.Or(c.GradientCompression, noCompression)
 }
 
-// Parse returns the config that text describes: a name, possibly followed by options, such
-// as "local_sgd" or "local_sgd:steps=4:average_optimizer=true".
+// Parse parses a strategy's name, possibly followed by options, such as "local_sgd" or
+// "local_sgd:steps=4:average_optimizer=true".
 func Parse(text string) (Config, error) {
 	name, options, hasOptions := strings.Cut(text, ":")
 	if name == "" {
@@ -213,7 +211,7 @@ func (c Config) options() []strategyOption {
 	}
 }
 
-// findKind returns the strategy that c names.
+// findKind returns the kind of strategy that c.Name selects.
 func (c Config) findKind() (Kind, error) {
 	name := cmp.Or(c.Name, NameDDP)
 	all := Kinds()
@@ -224,7 +222,8 @@ func (c Config) findKind() (Kind, error) {
 	return all[i], nil
 }
 
-// Validate returns an error for an unknown strategy or an invalid option, with valid values.
+// Validate returns an error for an unknown strategy or an invalid option. The error lists valid
+// values.
 func (c Config) Validate() error {
 	k, err := c.findKind()
 	if err != nil {
@@ -241,7 +240,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// listOptions returns the names of the strategy's options, for error messages.
+// listOptions returns the names of the options of this kind of strategy, for error messages.
 func (k Kind) listOptions() string {
 	if len(k.Options) == 0 {
 		return "this strategy has no options"
@@ -263,8 +262,7 @@ func (c Config) CheckEngine(o engine.Options) error {
 	return nil
 }
 
-// CheckWorkers returns an error if the strategy cannot be used with the given number of
-// workers.
+// CheckWorkers returns an error if the strategy does not support the given number of workers.
 func (c Config) CheckWorkers(workers int) error {
 	k, err := c.findKind()
 	if err != nil || k.checkWorkers == nil {
@@ -281,7 +279,7 @@ func (c Config) isDefault() bool {
 // IsZero reports whether c is NameDDP without options, which run.json omits.
 func (c Config) IsZero() bool { return c.isDefault() }
 
-// String returns the name, with the options that are set, such as "local_sgd steps=4".
+// String returns the strategy's name and the options that are set, such as "local_sgd steps=4".
 func (c Config) String() string {
 	text := cmp.Or(c.Name, NameDDP)
 	for _, o := range c.options() {
@@ -292,7 +290,7 @@ func (c Config) String() string {
 	return text
 }
 
-// YAML returns c as a value in YAML, such as "zero1" or "{name: local_sgd, steps: 4}".
+// YAML returns c as a YAML value, such as "zero1" or "{name: local_sgd, steps: 4}".
 func (c Config) YAML() string {
 	text := "name: " + cmp.Or(c.Name, NameDDP)
 	for _, o := range c.options() {
@@ -306,9 +304,9 @@ func (c Config) YAML() string {
 	return "{" + text + "}"
 }
 
-// Settings returns the name and the value of each of the strategy's options, including
-// defaults, by its key in configs: "strategy", "strategy.steps" and so on. The values have
-// the types that json.Unmarshal produces.
+// Settings returns the name and all options of the strategy, including defaults. The keys are those
+// of configs: "strategy", "strategy.steps" and so on. The values have the types that json.Unmarshal
+// produces.
 func (c Config) Settings() map[string]any {
 	settings := map[string]any{"strategy": cmp.Or(c.Name, NameDDP)}
 	for name, v := range c.optionValues() {
@@ -329,8 +327,8 @@ func (c Config) optionValues() map[string]any {
 	return values
 }
 
-// MarshalJSON encodes c as its name, if it is NameDDP without options or a strategy that has
-// no options, else as an object with the values of all options, including defaults.
+// MarshalJSON encodes c as its name if it is NameDDP without options, or if the strategy has no
+// options. Otherwise it encodes an object with the values of all options, including defaults.
 func (c Config) MarshalJSON() ([]byte, error) {
 	values := c.optionValues()
 	if c.isDefault() || len(values) == 0 {
@@ -340,8 +338,8 @@ func (c Config) MarshalJSON() ([]byte, error) {
 	return json.Marshal(values)
 }
 
-// UnmarshalJSON decodes a name, or an object with a name and options. For an option that Lockstep no
-// longer has, it decodes the others and returns a *RemovedOptionError.
+// UnmarshalJSON decodes a name, or an object with a name and options. If it finds an option that
+// Lockstep no longer has, it decodes the others and returns a *RemovedOptionError.
 func (c *Config) UnmarshalJSON(text []byte) error {
 	if strings.HasPrefix(strings.TrimSpace(string(text)), `"`) {
 		*c = Config{}
@@ -365,8 +363,8 @@ func (c *Config) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// RemovedOptionError reports a strategy in run.json with an option that Lockstep no longer has. The
-// run still reads and its network still predicts, but nobody can resume it.
+// RemovedOptionError reports that a strategy in run.json has an option that Lockstep no longer has.
+// The run can still be read and its network can still predict, but it cannot be resumed.
 type RemovedOptionError struct {
 	Option string // such as "strategy.backup_workers=1"
 }
@@ -376,11 +374,11 @@ func (e *RemovedOptionError) Error() string {
 	return e.Option + " was removed from Lockstep: train again without it, in another run folder"
 }
 
-// ScalarKey returns the key of the value that stands for a complete Config in YAML.
+// ScalarKey returns the key that is set if a single value is given for a complete Config in YAML.
 func (Config) ScalarKey() string { return "name" }
 
-// UnmarshalYAML decodes a name, or the name and options that the document contains. A name
-// resets the options, because they belong to the previous strategy.
+// UnmarshalYAML decodes a name, or a name and options. A name resets the options, because they
+// belong to the previous strategy.
 func (c *Config) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		*c = Config{Name: n.Value}

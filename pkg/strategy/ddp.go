@@ -11,9 +11,9 @@ import (
 	"lockstep/pkg/strategy/internal/vector"
 )
 
-// DDP is data parallelism with replicated parameters. It replaces each bucket by its mean
-// over all ranks while the backward pass goes on, and every worker's optimizer applies the
-// same update. It is also an engine.GradSync, for callers that run an executable themselves.
+// DDP is data parallelism with replicated parameters. It replaces each gradient bucket by its mean
+// over all ranks while the backward pass continues, and every worker's optimizer applies the same
+// update. It is also an engine.GradSync, for callers that run an executable themselves.
 type DDP struct {
 	*bucketQueue
 	equalReplicas
@@ -57,8 +57,8 @@ func (d *DDP) broadcastRunningStatistics(exe engine.Executable) error {
 	return d.exchangeBetweenSteps(size, func(ctx context.Context) error { return BroadcastTensors(ctx, exe, d.bucketQueue.group, names) })
 }
 
-// newDDPOrNCCL returns an *NCCL if every rank has a separate GPU and the NCCL library, else
-// a *DDP, which exchanges gradients through the host. All ranks get the same type.
+// newDDPOrNCCL returns an *NCCL if every rank has its own GPU and the NCCL library. Otherwise it
+// returns a *DDP, which exchanges gradients through the host. All ranks get the same type.
 func newDDPOrNCCL(ctx context.Context, c Config, gpu *engine.Accelerator, group collective.Group) (Strategy, error) {
 	switch {
 	case c.NoCommunication:
@@ -83,7 +83,8 @@ func newDDPOrNCCL(ctx context.Context, c Config, gpu *engine.Accelerator, group 
 	return n, nil
 }
 
-// equalReplicas is for workers with equal parameters and optimizer slots after each step.
+// equalReplicas implements Start and State for strategies in which all workers have equal
+// parameters and optimizer slots after each step.
 type equalReplicas struct{ group collective.Group }
 
 // Start restores saved tensors and copies rank 0's persistent tensors to all ranks.

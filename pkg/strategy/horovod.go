@@ -15,20 +15,20 @@ import (
 	"lockstep/pkg/strategy/internal/horovod"
 )
 
-// NameHorovod is the name of the strategy whose exchange a coordinator negotiates.
+// NameHorovod is the name of the strategy in which a coordinator decides when gradients are
+// exchanged.
 const NameHorovod = "horovod"
 
-// Defaults of Horovod's options, which are Horovod's own.
+// Defaults of Horovod's options, taken from Horovod.
 const (
 	defaultCycleMilliseconds = 1
 	defaultFusionMiB         = 128
 	defaultCacheCapacity     = 1024
 )
 
-// horovodStrategy is Horovod's DistributedOptimizer (Sergeev and Del Balso 2018,
-// arXiv:1802.05799): it averages each gradient over all workers, as a coordinator on rank 0
-// decides, and every worker's optimizer then applies the same update. Package horovod
-// describes the exchange.
+// horovodStrategy is Horovod's DistributedOptimizer (Sergeev and Del Balso 2018, arXiv:1802.05799).
+// It averages the gradients over all workers in the order that a coordinator on rank 0 decides.
+// Every worker's optimizer then applies the same update. Package horovod describes the exchange.
 type horovodStrategy struct {
 	*bucketQueue
 	equalReplicas
@@ -67,8 +67,8 @@ func checkHorovodOptions(c Config) error {
 	return nil
 }
 
-// BucketBytes returns the size at which a bucket of gradients is complete: of, the size in
-// the config, except with Horovod, which exchanges each gradient separately and fuses them
+// BucketBytes returns the size at which a bucket of gradients is complete. It is of, the size in
+// the config, except with Horovod: there each gradient is a bucket, because Horovod fuses gradients
 // itself.
 func (c Config) BucketBytes(of int) int {
 	if c.Name == NameHorovod {
@@ -99,7 +99,7 @@ func (h *horovodStrategy) Start(ctx context.Context, exe engine.Executable, save
 	return h.equalReplicas.Start(ctx, exe, saved)
 }
 
-// tensorNames returns, for each bucket, the name of its parameter.
+// tensorNames returns the name of the parameter in each bucket.
 func tensorNames(p *plan.Program) []string {
 	names := make([]string, len(p.Buckets))
 	for i, b := range p.Buckets {

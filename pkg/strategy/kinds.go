@@ -18,32 +18,32 @@ import (
 // NameDDP is the name of data parallelism with replicated parameters, the default strategy.
 const NameDDP = "ddp"
 
-// Kind is a kind of strategy that a config can choose by its name.
+// Kind is a kind of strategy that a config can select by its name.
 type Kind struct {
 	Name      string // value of the key strategy in configs and in run.json
 	About     string // explanation in one paragraph
 	Guarantee string // what the result of a training is equal to, or what the strategy gives up
-	// Bytes is the number of bytes that each worker sends per optimizer step, as a formula
-	// of P (bytes of the parameters) and N (workers). Sums of statistics, losses and norms
-	// are not counted: they do not depend on P.
+	// Bytes is a formula for the number of bytes that each worker sends per optimizer step, where P
+	// is the size of the parameters in bytes and N the number of workers. Sums of statistics,
+	// losses and norms are not counted, because their size does not depend on P.
 	Bytes string
-	// SentBytes returns the same for given options and numbers, on average over all workers.
-	// Messages without parameters or gradients are not counted. It is nil if the formula needs
-	// more than these numbers; see SentEstimator.
+	// SentBytes computes the formula Bytes for given options and numbers, averaged over all
+	// workers. Messages without parameters or gradients are not counted. It is nil if the formula
+	// needs more than these numbers; see SentEstimator.
 	SentBytes func(c Config, workers int, parameterBytes float64) float64
 	Options   []string // names of its options, fields of Config
-	// Exact reports whether N workers compute the same parameters as one worker with an
-	// N-fold batch, up to rounding; for a staged strategy, as one worker with the same batch.
-	// "lockstep verify dp" then checks that they do.
+	// Exact reports whether N workers compute the same parameters as one worker with an N-fold
+	// batch, up to rounding. For a staged strategy, the one worker has the same batch. "lockstep
+	// verify dp" checks strategies that are exact.
 	Exact bool
 
 	check        func(c Config) error              // validates the options; nil: all values are valid
 	checkWorkers func(c Config, workers int) error // nil: any number of workers
-	// new is New for valid options.
+	// new creates the strategy, like New. The options of c are valid.
 	new func(ctx context.Context, c Config, gpu *engine.Accelerator, group collective.Group) (Strategy, error)
 }
 
-// Kinds returns the strategies that a config can choose. The first one is the default.
+// Kinds returns all kinds of strategies that a config can select. The first one is the default.
 func Kinds() []Kind {
 	return []Kind{{
 		Name: NameDDP,
@@ -183,8 +183,8 @@ func Kinds() []Kind {
 	}}
 }
 
-// allReduceSentBytes is Kind.SentBytes of a strategy whose workers send what an all-reduce of all gradients
-// sends, in whatever number of parts.
+// allReduceSentBytes is the Kind.SentBytes of strategies whose workers send as much as an
+// all-reduce of all gradients, regardless of the number of parts.
 func allReduceSentBytes(_ Config, workers int, parameterBytes float64) float64 {
 	return allReduceBytes(workers, parameterBytes)
 }
@@ -205,8 +205,8 @@ func checkServerOptions(c Config) error {
 	return nil
 }
 
-// checkDDPOptions returns an error if c exchanges buffers but nothing else, or if it compresses gradients
-// by an unknown method or does not exchange them.
+// checkDDPOptions returns an error if c combines no_communication with another option, or if the
+// method of gradient_compression is unknown.
 func checkDDPOptions(c Config) error {
 	if c.NoCommunication && c.BroadcastBuffers {
 		return errors.New("strategy.no_communication and strategy.broadcast_buffers are both true: leave one of them out")
@@ -232,9 +232,9 @@ func Names() []string {
 	return names
 }
 
-// New creates the strategy of one worker, which computes on gpu, or on the CPU if gpu is nil. With
-// the default strategy, GPUs exchange gradients by NCCL if every rank has one; gpu nil prevents
-// that. All ranks of group must call New at the same time with the same config.
+// New creates the strategy of one worker. The worker computes on gpu, or on the CPU if gpu is nil.
+// With the default strategy, gradients are exchanged by NCCL if every rank has a gpu that is not
+// nil. All ranks of group must call New at the same time with the same config.
 func New(ctx context.Context, c Config, gpu *engine.Accelerator, group collective.Group) (Strategy, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err

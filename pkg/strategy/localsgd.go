@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/strategy/internal/vector"
 )
 
-// NameLocalSGD is the name of the strategy that averages parameters in place of gradients.
+// NameLocalSGD is the name of the strategy that averages parameters instead of gradients.
 const NameLocalSGD = "local_sgd"
 
 const defaultLocalSteps = 8
@@ -36,15 +36,15 @@ func newLocalSGD(ctx context.Context, c Config, _ *engine.Accelerator, group col
 }
 
 // newNoCommunication creates the strategy of a worker that never communicates during training. Its
-// loss is not that of any training with several workers.
+// loss is not meaningful for a training with several workers.
 func newNoCommunication(ctx context.Context, group collective.Group) *localSGD {
 	l := &localSGD{bucketQueue: newBucketQueue(ctx, group, nil)}
 	l.silent = true
 	return l
 }
 
-// Start copies rank 0's state to all ranks. In a resumed run, each rank then restores the
-// tensors that only it had.
+// Start copies rank 0's state to all ranks. In a resumed run, each rank then restores the tensors
+// in which it differed from rank 0.
 func (l *localSGD) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
 	memory, err := shard.MemoryOf(exe)
 	if err != nil {
@@ -89,8 +89,8 @@ func (l *localSGD) Step(ctx context.Context, exe engine.Executable, s Step) (eng
 	return t, err
 }
 
-// Equalize averages the parameters, and with averagesSlots the optimizer's slots too, unless
-// that was done after the last step.
+// Equalize averages the parameters, and the optimizer's slots if averagesSlots is set. It does
+// nothing if they were averaged after the last step.
 func (l *localSGD) Equalize(_ context.Context, exe engine.Executable) error {
 	if l.group.Size() == 1 || l.every == 0 || !l.differ {
 		return nil
@@ -164,9 +164,9 @@ func (l *localSGD) slotNames(exe engine.Executable) []string {
 	})
 }
 
-// State returns, on rank 0, the tensors of the other ranks that differ from those of rank 0:
-// the optimizer's slots unless they are averaged, and between two averages everything. Only
-// rank 0's running statistics are used.
+// State returns, on rank 0, the tensors of the other ranks that differ from those of rank 0: the
+// optimizer's slots unless they are averaged and, between two averages, all tensors except running
+// statistics, which are always those of rank 0.
 func (l *localSGD) State(_ context.Context, exe engine.Executable) (map[string][]float64, error) {
 	n, rank := l.group.Size(), l.group.Rank()
 	var names []string

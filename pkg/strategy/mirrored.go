@@ -10,17 +10,17 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// The names of the strategies whose processes contain several replicas of the network. The
-// replicas compute what the workers of NameDDP compute; only the processes of a run and the
-// group that connects the replicas differ.
+// Names of the strategies whose processes contain several replicas of the network. The replicas
+// compute the same as the workers of NameDDP. Only the number of processes and the group that
+// connects the replicas are different.
 const (
 	NameMirrored    = "mirrored"
 	NameMultiWorker = "multiworker"
 )
 
-// ReplicasPerProcess returns how many of the workers of a run each process contains. It is 1
-// for all strategies but NameMirrored, whose only process contains all workers, and
-// NameMultiWorker. CheckWorkers reports whether the workers can be divided evenly.
+// ReplicasPerProcess returns how many of the workers of a run are in each process. It is more than
+// 1 only for NameMirrored, where a single process contains all workers, and for NameMultiWorker.
+// CheckWorkers reports whether the workers can be divided evenly.
 func (c Config) ReplicasPerProcess(workers int) int {
 	switch c.Name {
 	case NameMirrored:
@@ -31,7 +31,7 @@ func (c Config) ReplicasPerProcess(workers int) int {
 	return 1
 }
 
-// newMirrored returns a DDP. group connects the replicas of a process through its memory.
+// newMirrored returns a DDP. group connects the replicas within a process through shared memory.
 func newMirrored(ctx context.Context, _ Config, _ *engine.Accelerator, group collective.Group) (Strategy, error) {
 	return NewDDP(ctx, group), nil
 }

@@ -15,22 +15,21 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// ErrSharedGPU is the error that NewNCCL wraps if two ranks have the same GPU, which NCCL
-// does not support. DDP then exchanges gradients through the host.
+// ErrSharedGPU is wrapped by the error of NewNCCL if two ranks have the same GPU, which NCCL does
+// not support. DDP then exchanges gradients through the host.
 var ErrSharedGPU = errors.New("ranks share a GPU")
 
-// ErrNoNCCL is the error that NewNCCL wraps if a rank lacks the library.
+// ErrNoNCCL is wrapped by the error of NewNCCL if the library is missing on any rank.
 var ErrNoNCCL = errors.New("the NCCL library is not available")
 
-// NCCLOptions are the time limits of an exchange by NCCL. The zero value selects the
-// defaults.
+// NCCLOptions contains the time limits of NCCL exchanges. The zero value selects the defaults.
 type NCCLOptions struct {
-	// Timeout limits each step, and the creation of the communicator. When it expires, the
-	// ranks determine which rank is missing. 0: collective.DefaultTimeout.
+	// Timeout limits each step, and the creation of the communicator. When it expires, the ranks
+	// determine which rank is missing. 0 means collective.DefaultTimeout.
 	Timeout time.Duration
 	Poll    time.Duration // interval between two checks of the communicator; 0: 100 ms
-	// SearchTimeout limits the search for the missing rank, and the time that Close waits for
-	// NCCL. 0: 10 s.
+	// SearchTimeout limits the search for the missing rank, and the time that Close waits for NCCL.
+	// 0 means 10 s.
 	SearchTimeout time.Duration
 }
 
@@ -47,17 +46,16 @@ func (o NCCLOptions) withDefaults() NCCLOptions {
 	return o
 }
 
-// NCCL is data parallelism whose workers exchange buckets between their GPUs: NVIDIA's
-// library replaces each bucket by its mean over all ranks, in a CUDA stream parallel to the
-// backward pass. According to NCCL's documentation, its calls may be captured in a CUDA
-// graph, so that a step remains a single launch. This was tested with simulated libraries,
-// not with a GPU.
+// NCCL is data parallelism in which the GPUs of the workers exchange gradient buckets directly.
+// NVIDIA's library replaces each bucket by its mean over all ranks, in a CUDA stream parallel to
+// the backward pass. According to NCCL's documentation, its calls may be captured in a CUDA graph,
+// so that a step remains a single launch. This was tested with simulated libraries, not with a GPU.
 //
-// NCCL itself waits forever for a rank that is gone. While a step runs, a watchdog checks
-// the communicator for errors. After a time-out or an error, it synchronizes with the other
-// ranks in the group on the host, whose error names the missing rank, and aborts the
-// communicator. According to NCCL's documentation, the kernels that wait for the missing
-// rank then end, and with them the step. This was tested with simulated libraries only.
+// NCCL itself waits forever for a missing rank. While a step runs, a watchdog checks the
+// communicator for errors. After a time-out or an error, it synchronizes with the other ranks in
+// the group on the host. The error of this synchronization names the missing rank. The watchdog
+// then aborts the communicator. According to NCCL's documentation, this ends the kernels that wait
+// for the missing rank, and with them the step. This was tested with simulated libraries only.
 //
 // NCCL destroys or aborts a communicator only after every graph that captured its
 // collectives is destroyed: close the executables before the strategy.
@@ -77,10 +75,10 @@ type NCCL struct {
 	stats Stats
 }
 
-// NewNCCL creates an NCCL communicator of the ranks of group. Rank 0 sends the
-// communicator's id to the other ranks through group. All ranks must call NewNCCL at the
-// same time. The engine must not capture its first step in a graph: the first exchange
-// makes NCCL load modules, which is not allowed during a capture.
+// NewNCCL creates an NCCL communicator for the ranks of group. Rank 0 sends the communicator's ID
+// to the other ranks through group. All ranks must call NewNCCL at the same time. The engine must
+// not capture its first step in a graph: the first exchange makes NCCL load modules, which is not
+// allowed during a capture.
 func NewNCCL(ctx context.Context, gpu *engine.Accelerator, group collective.Group, o NCCLOptions) (*NCCL, error) {
 	n := &NCCL{equalReplicas: equalReplicas{group}, gpu: gpu, group: group, options: o.withDefaults()}
 	if err := n.start(ctx); err != nil {
@@ -106,9 +104,9 @@ func (n *NCCL) start(ctx context.Context) error {
 	return n.createCommunicator(ctx, id)
 }
 
-// createCommunicator creates the communicator with the given id. NCCL's function returns
-// only when all ranks have called it, so createCommunicator calls it on a separate thread
-// and abandons the thread after the time-out.
+// createCommunicator creates the communicator with the given ID. NCCL's function returns only after
+// all ranks have called it. Therefore createCommunicator calls it on a separate thread, and
+// abandons the thread after the time-out.
 func (n *NCCL) createCommunicator(ctx context.Context, id nccl.UniqueID) error {
 	type result struct {
 		comm nccl.Comm
@@ -155,8 +153,8 @@ func (n *NCCL) addMissingRankError(ctx context.Context, cause error) error {
 	return cause
 }
 
-// agreeOnError returns err, or, if it is nil but another rank's is not, an error with the
-// number of ranks that failed.
+// agreeOnError returns err. If err is nil but another rank's error is not, it returns an error that
+// states how many ranks failed.
 func (n *NCCL) agreeOnError(ctx context.Context, err error) error {
 	failed := []float64{0}
 	if err != nil {
@@ -191,8 +189,8 @@ func (n *NCCL) checkDistinctGPUs(ctx context.Context) error {
 	return nil
 }
 
-// shareID returns the communicator's id, which rank 0 creates and sends to all ranks. Each
-// byte is sent as a float64, which represents it exactly.
+// shareID returns the communicator's ID, which rank 0 creates and sends to all ranks. Each byte is
+// sent as a float64, which represents it exactly.
 func (n *NCCL) shareID(ctx context.Context) (nccl.UniqueID, error) {
 	var id nccl.UniqueID
 	var err error
@@ -281,7 +279,8 @@ func (n *NCCL) SumStatistics(v device.Buffer, s device.Stream) error {
 // the exchange in its streams.
 func (n *NCCL) Wait() error { return n.watchdogError() }
 
-// Capabilities are exchanges in streams: a CUDA graph may contain NCCL's operations.
+// Capabilities reports that exchanges run in streams, so that a CUDA graph may contain NCCL's
+// operations.
 func (n *NCCL) Capabilities() engine.SyncCapabilities {
 	return engine.SyncCapabilities{Enqueues: true, SumStatistics: n.SumStatistics, Watch: n.Watch}
 }
@@ -297,11 +296,11 @@ func (n *NCCL) Stats() Stats {
 	return s
 }
 
-// Name returns the transport of the gradients, for run.json.
+// Name returns "nccl", the transport of the gradients that run.json records.
 func (n *NCCL) Name() string { return "nccl" }
 
-// Watch monitors a step in progress until stop is called. stop returns the error that
-// ended the step, or nil.
+// Watch monitors the current step until stop is called. stop returns the error that ended the step,
+// or nil.
 func (n *NCCL) Watch(ctx context.Context) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
@@ -341,11 +340,11 @@ func (n *NCCL) watch(ctx context.Context) {
 	}
 }
 
-// abort records cause and the missing rank as the watchdog's error, and starts to abort the
-// communicator, which ends the waiting operations in the GPU's streams. All waiting ranks
-// call abort at about the same time. It does not wait until the communicator is aborted:
-// NCCL's function returns only after all graphs that captured a collective are destroyed,
-// and the current step still uses them. Close waits for it.
+// abort records an error with cause and the missing rank, and starts to abort the communicator,
+// which ends the waiting operations in the GPU's streams. All waiting ranks call abort at about the
+// same time. It does not wait until the communicator is aborted: NCCL's function returns only after
+// all graphs that captured a collective are destroyed, and the current step still uses them. Close
+// waits for it.
 func (n *NCCL) abort(ctx context.Context, cause error) {
 	err := fmt.Errorf("exchange gradients by NCCL: %w", n.addMissingRankError(ctx, cause))
 	n.mu.Lock()
@@ -365,8 +364,8 @@ func (n *NCCL) watchdogError() error {
 	return n.err
 }
 
-// Close destroys the communicator, or waits until its abort has ended. Executables that
-// used it must be closed first. Close does not close the group.
+// Close destroys the communicator, or waits until it is aborted. Executables that used it must be
+// closed first. Close does not close the group.
 func (n *NCCL) Close() error {
 	n.mu.Lock()
 	comm, ended := n.comm, n.ended

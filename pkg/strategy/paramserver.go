@@ -13,14 +13,14 @@ import (
 	"lockstep/pkg/strategy/internal/vector"
 )
 
-// NameParamServer is the name of the strategy whose parameters are updated by servers.
+// NameParamServer is the name of the strategy in which servers update the parameters.
 const NameParamServer = "paramserver"
 
-// paramServer is a synchronous parameter server (Li et al. 2014, "Scaling Distributed
-// Machine Learning with the Parameter Server", OSDI; Chen et al. 2016, arXiv:1604.00981):
-// every worker sends its gradients to the server, which updates the parameters by their mean
-// and sends them back. With several servers, each has an equal part of every bucket. Server s
-// runs in the process of rank s, which is a worker too.
+// paramServer is a synchronous parameter server (Li et al. 2014, "Scaling Distributed Machine
+// Learning with the Parameter Server", OSDI; Chen et al. 2016, arXiv:1604.00981). Every worker
+// sends its gradients to the server, which updates the parameters with the mean gradient and sends
+// them back. With several servers, each has an equal part of every bucket. Server s runs in the
+// process of rank s, which is also a worker.
 type paramServer struct {
 	*bucketQueue
 	servers  int
@@ -46,8 +46,8 @@ func checkServerCount(c Config, workers int) error {
 	return nil
 }
 
-// forEachServer calls f for each server's shard of b. All ranks thus send and receive in the
-// same order, so that no two ranks wait for each other.
+// forEachServer calls f with each server and its shard of b. Because all ranks send and receive in
+// the same order, no two ranks wait for each other.
 func forEachServer(b device.Buffer, servers int, f func(server int, shard device.Buffer) error) error {
 	for server := range servers {
 		lo, hi := collective.Shard(b.Len(), servers, server)
@@ -62,8 +62,8 @@ func forEachServer(b device.Buffer, servers int, f func(server int, shard device
 }
 
 // pushGradients sends each shard of b, a bucket of gradients, to its server. In a server's process,
-// it replaces the server's shard by its mean over all workers. The server adds in the order
-// of the ranks, so that a repeated run computes the same bits.
+// it replaces the server's shard by the mean over all workers. The server adds the gradients in the
+// order of the ranks, so that repeated runs compute the same bits.
 func (p *paramServer) pushGradients(b device.Buffer) error {
 	n, rank := p.group.Size(), p.group.Rank()
 	return forEachServer(b, p.servers, func(server int, shard device.Buffer) error {
@@ -125,8 +125,8 @@ func (p *paramServer) Start(ctx context.Context, exe engine.Executable, saved ma
 	return startSharded(ctx, exe, p.group, &p.shard, serverShardRange(p.servers, p.group.Rank()), saved)
 }
 
-// serverShardRange returns a function that returns the range of a bucket of n elements that the
-// server of the given rank has. The range is empty if the rank has no server.
+// serverShardRange returns a function that returns the range of a bucket with n elements that
+// belongs to the server on the given rank. The range is empty if the rank has no server.
 func serverShardRange(servers, rank int) func(n int) (lo, hi int) {
 	return func(n int) (lo, hi int) {
 		if rank >= servers {

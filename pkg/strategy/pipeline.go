@@ -18,10 +18,10 @@ import (
 // workers.
 const NamePipeline = "pipeline"
 
-// pipeline is pipeline parallelism with one update per optimizer step: each rank has one
-// stage of the network, and the batches of an optimizer step, its micro-batches, follow each
-// other through the stages. Stages send activations to later stages and gradients to earlier
-// ones. Each rank updates the parameters of its own stage.
+// pipeline is pipeline parallelism with one update per optimizer step. Each rank has one stage of
+// the network. The batches of an optimizer step, its micro-batches, pass through the stages one
+// after another. Stages send activations to later stages and gradients to earlier ones. Each rank
+// updates the parameters of its own stage.
 type pipeline struct {
 	*bucketQueue
 	runner   *stage.Runner
@@ -33,16 +33,15 @@ type pipeline struct {
 	bubble   Bubble
 }
 
-// Bubble is the time in which a stage of a pipeline was idle, because it waited for other
-// stages.
+// Bubble is the time in which a stage of a pipeline was idle because it waited for other stages.
 type Bubble struct {
 	Idle, Total time.Duration // waiting, and in steps altogether
-	// Formula is (S−1)/(M+S−1) for S stages and M micro-batches in the largest optimizer step:
-	// the idle part of a step if all stages take equal times and messages take none.
+	// Formula is the fraction of a step that is idle if all stages take the same time and messages
+	// take none: (S−1)/(M+S−1) for S stages, and M micro-batches in the largest optimizer step.
 	Formula float64
 }
 
-// BubbleMeasurer is a Strategy whose workers are stages that wait for each other.
+// BubbleMeasurer is a Strategy that measures how long pipeline stages wait for each other.
 type BubbleMeasurer interface {
 	Strategy
 	// TakeBubble returns the bubble of this rank's stage in the steps since the previous call.
@@ -56,9 +55,9 @@ func newPipeline(ctx context.Context, c Config, _ *engine.Accelerator, group col
 	return p, nil
 }
 
-// Load loads p, the training program of a network, on e for the worker with the given rank of a
-// group of the given size: with strategy pipeline only the worker's stage. share is as in
-// engine.Engine.Load; with strategy pipeline, it must have the whole network.
+// Load loads p, the training program of a network, on e for the given rank of a group of workers.
+// With strategy pipeline, it loads only the stage of this rank. share is as in engine.Engine.Load;
+// with strategy pipeline, it must contain the whole network.
 func Load(c Config, e engine.Engine, p *plan.Program, share engine.Executable, workers, rank int) (engine.Executable, error) {
 	if !c.Staged() {
 		return e.Load(p, share)
@@ -70,7 +69,7 @@ func Load(c Config, e engine.Engine, p *plan.Program, share engine.Executable, w
 	return x, nil
 }
 
-// countMessage counts a message to another stage.
+// countMessage adds a message sent to another stage to the statistics. size is in bytes.
 func (p *pipeline) countMessage(size int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,9 +115,9 @@ func (p *pipeline) Start(ctx context.Context, exe engine.Executable, saved map[s
 	return err
 }
 
-// Step runs the forward pass of one micro-batch, and those backward passes that the schedule
-// has before the next forward pass. After the last micro-batch, it updates the parameters of
-// this rank's stage.
+// Step runs the forward pass of one micro-batch, and the backward passes that the schedule places
+// before the next forward pass. After the last micro-batch, it updates the parameters of this
+// rank's stage.
 func (p *pipeline) Step(ctx context.Context, exe engine.Executable, s Step) (t engine.Timing, err error) {
 	if p.failed != nil {
 		return t, p.failed
@@ -151,7 +150,7 @@ func (p *pipeline) Step(ctx context.Context, exe engine.Executable, s Step) (t e
 	return t, err
 }
 
-// finishStep waits for messages, exchanges the losses and updates this stage.
+// finishStep waits until the messages are sent, exchanges the losses and updates this stage.
 func (p *pipeline) finishStep(x *stage.Executable, u optim.Update, t *engine.Timing) error {
 	begin := time.Now()
 	end := p.runner.BeginFinalWait()

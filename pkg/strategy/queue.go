@@ -13,12 +13,12 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// bucketQueue is the part of a step that is equal for all strategies on the host. It is the
+// bucketQueue is the part of a step that is the same for all strategies on the host. It is the
 // engine.GradSync that a strategy passes to the executable. It exchanges the buckets by the
 // strategy's operation, usually one by one in the order in which ReduceBucket was called: in a
-// separate goroutine during the backward pass, in Wait, in ShareStatistics or in operate. The
-// last two first drain the queue, so that all ranks call the operations of the group in the
-// same order, however fast each rank is. Nothing else may use the group between a step's first
+// separate goroutine during the backward pass, in Wait, in ShareStatistics or in runOperation. The
+// last two first drain the queue, so that all ranks call the operations of the group in the same
+// order, however fast each rank is. Nothing else may use the group between a step's first
 // ReduceBucket or ShareStatistics and its Wait.
 type bucketQueue struct {
 	accumulation
@@ -26,10 +26,10 @@ type bucketQueue struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	group  collective.Group
-	// completedExchange exchanges the gradients of some of the waiting buckets between the ranks; nil:
-	// the strategy does not exchange gradients.
+	// exchange exchanges the gradients of some of the waiting buckets between the ranks. It is nil
+	// if the strategy does not exchange gradients.
 	exchange func() ([]completedExchange, error)
-	// silent: batch norms do not exchange their statistics either.
+	// silent is true if batch norms do not exchange their statistics either.
 	silent bool
 
 	mu            sync.Mutex
@@ -60,15 +60,15 @@ type completedExchange struct {
 	bytes   int // what this worker contributed
 }
 
-// Values of runOperation's parameter bucket.
+// Special values of the parameter bucket of runOperation.
 const (
 	onStatistics = -1 // as in engine.Reduction
 	betweenSteps = -2 // not part of a step's reductions
 )
 
-// newBucketQueue returns a queue whose buckets one exchanges; nil: the strategy does not exchange
-// gradients. one is not called in a group of one rank. If ctx is canceled, operations in
-// progress are canceled too.
+// newBucketQueue returns a queue that calls one to exchange a bucket. one is nil if the strategy
+// does not exchange gradients, and is not called in a group of one rank. If ctx is canceled,
+// operations in progress are canceled too.
 func newBucketQueue(ctx context.Context, group collective.Group, one func(q *bucketQueue, b bucket) error) *bucketQueue {
 	if one == nil {
 		return newNegotiatingQueue(ctx, group, nil)
@@ -78,8 +78,8 @@ func newBucketQueue(ctx context.Context, group collective.Group, one func(q *buc
 	})
 }
 
-// exchangeFirstBucket exchanges the first waiting bucket by one, which returns the bytes
-// contributed.
+// exchangeFirstBucket calls one to exchange the first waiting bucket. one returns the number of
+// bytes that this worker contributes.
 func exchangeFirstBucket(q *bucketQueue, one func(q *bucketQueue, b bucket) (int, error)) ([]completedExchange, error) {
 	q.mu.Lock()
 	b := q.waiting[0]
@@ -93,8 +93,9 @@ func exchangeFirstBucket(q *bucketQueue, one func(q *bucketQueue, b bucket) (int
 	return []completedExchange{{buckets: []int{b.index}, begin: begin, took: time.Since(begin), bytes: bytes}}, err
 }
 
-// newNegotiatingQueue is like newBucketQueue, for a strategy that chooses itself which of the
-// waiting buckets it exchanges next. some is called while there are any; it calls snapshot.
+// newNegotiatingQueue is like newBucketQueue, for a strategy that chooses which of the waiting
+// buckets it exchanges next. some is called while there are waiting buckets, which it gets from
+// waitingBuckets.
 func newNegotiatingQueue(ctx context.Context, group collective.Group, some func(q *bucketQueue) ([]completedExchange, error)) *bucketQueue {
 	q := &bucketQueue{group: group}
 	q.ctx, q.cancel = context.WithCancel(ctx)
@@ -106,8 +107,8 @@ func newNegotiatingQueue(ctx context.Context, group collective.Group, some func(
 	return q
 }
 
-// waitingBuckets returns the buckets that are not exchanged yet, and whether the executable waits
-// for them, so that it queues no further bucket before they are exchanged.
+// waitingBuckets returns the buckets that are not exchanged yet. complete is true if the executable
+// waits for them, so that it queues no further bucket until they are exchanged.
 func (q *bucketQueue) waitingBuckets() (waiting []bucket, complete bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -172,9 +173,9 @@ func (q *bucketQueue) ShareStatistics(own []float64) ([]float64, error) {
 	return q.allStatistics, q.err
 }
 
-// exchangeBetweenSteps exchanges something other than gradients between two steps, such as parameters:
-// it calls exchange after all queued buckets are exchanged. size is the number of bytes that
-// this worker contributes. After an error, every further call of any method returns it.
+// exchangeBetweenSteps exchanges something other than gradients between two steps, such as
+// parameters. It calls exchange after all queued buckets are exchanged. size is the number of bytes
+// that this worker contributes. After an error, all methods return this error.
 func (q *bucketQueue) exchangeBetweenSteps(size int, exchange func(ctx context.Context) error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -193,7 +194,8 @@ func (q *bucketQueue) exchangeBetweenSteps(size int, exchange func(ctx context.C
 	return q.err
 }
 
-// measureExchange adds the duration of exchange, which does not use the queue, to the statistics.
+// measureExchange calls exchange, which must not use the queue, and adds its duration to the
+// statistics.
 func (q *bucketQueue) measureExchange(exchange func() error) (time.Duration, error) {
 	begin := time.Now()
 	err := exchange()
@@ -243,7 +245,7 @@ func (q *bucketQueue) Reduced() []engine.Reduction {
 	return q.reduced
 }
 
-// Capabilities are exchanges on the host; a group of one rank has nothing to exchange.
+// Capabilities reports that exchanges run on the host. A group of one rank has nothing to exchange.
 func (q *bucketQueue) Capabilities() engine.SyncCapabilities {
 	return engine.SyncCapabilities{Enqueues: q.group.Size() == 1, ShareStatistics: q.ShareStatistics, Reduced: q.Reduced}
 }
@@ -258,7 +260,8 @@ func (q *bucketQueue) Stats() Stats {
 	return s
 }
 
-// Close cancels operations and returns when they have ended. It does not close the group.
+// Close cancels operations in progress and returns when they have ended. It does not close the
+// group.
 func (q *bucketQueue) Close() error {
 	q.mu.Lock()
 	q.closed = true
@@ -284,8 +287,8 @@ func (q *bucketQueue) exchangeUntilClosed() {
 }
 
 // exchangeWaitingBuckets lets the strategy exchange some of the waiting buckets. After an error, no
-// bucket is exchanged any more. The caller must hold q.mu, which exchangeWaitingBuckets releases during
-// the operations of the group.
+// more buckets are exchanged. The caller must hold q.mu, which exchangeWaitingBuckets releases
+// during the operations of the group.
 func (q *bucketQueue) exchangeWaitingBuckets() {
 	if q.err == nil {
 		q.busy = true
@@ -304,7 +307,8 @@ func (q *bucketQueue) exchangeWaitingBuckets() {
 	q.changed.Broadcast()
 }
 
-// recordExchange adds x to the statistics and removes its buckets. q.mu must be held.
+// recordExchange adds x to the statistics and removes its buckets from the queue. The caller must
+// hold q.mu.
 func (q *bucketQueue) recordExchange(x completedExchange) {
 	q.stats.AllReduce += x.took
 	q.stats.Bytes += x.bytes
@@ -317,9 +321,10 @@ func (q *bucketQueue) recordExchange(x completedExchange) {
 	}
 }
 
-// runOperation calls operation, an operation of the group on something other than gradients
-// (onStatistics or betweenSteps), and records its duration. The caller must hold q.mu, which
-// runOperation releases meanwhile; q.busy prevents other operations during that time.
+// runOperation calls operation, which runs an operation of the group on something other than
+// gradients, and records its duration. bucket is onStatistics or betweenSteps. The caller must hold
+// q.mu, which runOperation releases during operation; q.busy prevents other operations during that
+// time.
 func (q *bucketQueue) runOperation(bucket int, operation func() error) error {
 	q.busy = true
 	q.mu.Unlock()

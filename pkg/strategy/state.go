@@ -12,15 +12,14 @@ import (
 	"lockstep/pkg/strategy/internal/shard"
 )
 
-// BroadcastState copies rank 0's persistent tensors to all ranks: parameters, running
-// statistics and the optimizer's slots. They are sent as float64, which represents them
-// exactly.
+// BroadcastState copies all persistent tensors of rank 0 to all ranks: parameters, running
+// statistics and the optimizer's slots. They are sent as float64, which represents them exactly.
 func BroadcastState(ctx context.Context, exe engine.Executable, group collective.Group) error {
 	return BroadcastTensors(ctx, exe, group, exe.Names())
 }
 
-// BroadcastTensors copies rank 0's tensors with the given names to all ranks, like
-// BroadcastState. All ranks must pass the same names in the same order.
+// BroadcastTensors copies the named tensors of rank 0 to all ranks, like BroadcastState. All ranks
+// must pass the same names in the same order.
 func BroadcastTensors(ctx context.Context, exe engine.Executable, group collective.Group, names []string) error {
 	if group.Size() == 1 {
 		return nil
@@ -43,8 +42,9 @@ func BroadcastTensors(ctx context.Context, exe engine.Executable, group collecti
 	return nil
 }
 
-// AllReduceFloat64s replaces v, such as the counts of a metric or the sum of a loss, by its
-// element-wise sum over all ranks. For an empty v, it waits for all ranks.
+// AllReduceFloat64s replaces v by its element-wise sum over all ranks. It is meant for small
+// vectors, such as the counts of a metric or the sum of a loss. If v is empty, it only waits for
+// all ranks.
 func AllReduceFloat64s(ctx context.Context, group collective.Group, v []float64) error {
 	if len(v) == 0 {
 		return group.Barrier(ctx) // a nil slice has no precision
@@ -52,12 +52,12 @@ func AllReduceFloat64s(ctx context.Context, group collective.Group, v []float64)
 	return group.AllReduce(ctx, device.Buffer{F64: v})
 }
 
-// RankPrefix returns the prefix of the names of a rank's tensors that Strategy.State
-// returns, before the name of the tensor in the rank's executable.
+// RankPrefix returns the prefix that Strategy.State adds to the names of a rank's tensors. The name
+// of the tensor in the rank's executable follows.
 func RankPrefix(rank int) string { return fmt.Sprintf("rank%d/", rank) }
 
-// restoreTensors sets the tensors of exe with the given names to their values in saved, and
-// skips names that saved lacks.
+// restoreTensors sets the named tensors of exe to their values in saved. It skips names that are
+// not in saved.
 func restoreTensors(exe engine.Executable, saved map[string][]float64, names []string) error {
 	for _, name := range names {
 		if v, ok := saved[name]; ok {
@@ -69,8 +69,8 @@ func restoreTensors(exe engine.Executable, saved map[string][]float64, names []s
 	return nil
 }
 
-// namesWithoutSlots returns the names of the persistent tensors of exe except for the optimizer's
-// slots: an executable that is given no update needs no memory for them.
+// namesWithoutSlots returns the names of the persistent tensors of exe except the optimizer's
+// slots. An executable that never applies an update needs no memory for slots.
 func namesWithoutSlots(exe engine.Executable) []string {
 	return slices.DeleteFunc(slices.Clone(exe.Names()), func(name string) bool { return strings.HasPrefix(name, shard.SlotPrefix) })
 }

@@ -8,13 +8,13 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// Strategy decides how N workers turn their batches into one update of the parameters. It
-// is the strategy of one worker, for one executable.
+// Strategy decides how N workers turn their batches into one update of the parameters. Each worker
+// has its own Strategy, for one executable.
 //
 // All ranks call Start, Step, Equalize and State in the same order. If Config.IsAsynchronous
-// returns true, a rank may nevertheless be in a later call of Step than another one; they meet in
-// Equalize, which they call after the same number of steps. A Strategy may also be
-// an engine.ReductionReporter, for traces. In a world of one rank it exchanges nothing.
+// returns true, ranks may be in different calls of Step at the same time. They wait for each other
+// in Equalize, which they call after the same number of steps. A Strategy may also be an
+// engine.ReductionReporter, for traces. If there is only one rank, it exchanges nothing.
 type Strategy interface {
 	// Start makes the state of the workers consistent before the first step: usually all
 	// ranks get rank 0's parameters, running statistics and optimizer slots. saved contains
@@ -59,8 +59,9 @@ type Stats struct {
 	Buckets   int           // number of reduced buckets
 	Shared    int           // number of exchanges of batch norm statistics
 	Bytes     int           // size of this worker's buckets and statistics
-	// Staleness is the number of updates between the parameters for which the last gradient
-	// was computed and those to which it was applied; 0 unless workers are asynchronous.
+	// Staleness is the number of updates that were applied between the parameters for which the
+	// last gradient was computed and the parameters that it updated. It is 0 unless workers are
+	// asynchronous.
 	Staleness int
 }
 
@@ -69,13 +70,13 @@ var (
 	_ Strategy = (*NCCL)(nil)
 )
 
-// accumulation runs the batches of optimizer steps. The zero value is ready.
+// accumulation runs the batches of optimizer steps. The zero value is ready to use.
 type accumulation struct {
 	accumulator *Accumulator // nil until a step has several batches
 }
 
-// runBatch runs the batch s on exe with sync. After the last batch, the executable applies
-// update; nil: the strategy applies the update itself.
+// runBatch runs the batch s on exe, which passes its gradients to sync. After the last batch, the
+// executable applies update. If update is nil, the strategy applies the update itself.
 func (a *accumulation) runBatch(ctx context.Context, exe engine.Executable, sync engine.GradSync, s Step, update *optim.Update) (engine.Timing, error) {
 	if s.Batches > 1 && a.accumulator == nil {
 		a.accumulator = NewAccumulator(sync)
@@ -92,7 +93,7 @@ func (a *accumulation) runBatch(ctx context.Context, exe engine.Executable, sync
 	return exe.Step(ctx, sync, update)
 }
 
-// OptimizerSharder is a Strategy whose workers do not all have the complete optimizer state.
+// OptimizerSharder is a Strategy in which each worker has only a part of the optimizer state.
 type OptimizerSharder interface {
 	Strategy
 	// OptimizerBytes returns the size of this rank's part of the optimizer's state for
@@ -101,8 +102,8 @@ type OptimizerSharder interface {
 	OptimizerBytes(u optim.Update) (own, complete int64)
 }
 
-// SentEstimator is a Strategy with a formula of the bytes that its workers send which needs more
-// than the size of the parameters, so that Config.SentBytes has none.
+// SentEstimator is a Strategy that can estimate the bytes that its workers send, but needs more
+// than the size of the parameters for it, so that Config.SentBytes cannot.
 type SentEstimator interface {
 	Strategy
 	// SentBytes returns the mean number of bytes that a worker sends in an optimizer step

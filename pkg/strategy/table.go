@@ -6,8 +6,8 @@ import (
 	"text/tabwriter"
 )
 
-// Explain returns a table of all strategies with what each guarantees and sends, followed by
-// their explanations.
+// Explain returns a table of all strategies, with what each guarantees and sends, followed by an
+// explanation of each.
 func Explain() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -27,7 +27,7 @@ func Explain() string {
 	return b.String()
 }
 
-// wrapText breaks text into lines of at most width characters, which begin with indent.
+// wrapText breaks text into lines of at most width characters, each of which begins with indent.
 func wrapText(text, indent string, width int) string {
 	var lines []string
 	line := ""

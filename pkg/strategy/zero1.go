@@ -15,9 +15,9 @@ import (
 // NameZeRO1 is the name of the strategy that shards the optimizer's state.
 const NameZeRO1 = "zero1"
 
-// zero1 is stage 1 of ZeRO (Rajbhandari et al. 2020, arXiv:1910.02054, section 5.1): every
-// rank owns an equal part of each bucket. The gradients are reduce-scattered, each rank
-// updates its part, and the parameters are all-gathered.
+// zero1 is stage 1 of ZeRO (Rajbhandari et al. 2020, arXiv:1910.02054, section 5.1). Every rank
+// owns an equal part of each bucket. The gradients are reduce-scattered, each rank updates its
+// part, and the parameters are all-gathered.
 type zero1 struct {
 	*bucketQueue
 	shard shard.Shard
@@ -42,7 +42,7 @@ func (z *zero1) Start(ctx context.Context, exe engine.Executable, saved map[stri
 	return startSharded(ctx, exe, z.group, &z.shard, own, saved)
 }
 
-// startSharded is Start for strategies that apply the update themselves.
+// startSharded implements Start for strategies that apply the update themselves.
 func startSharded(ctx context.Context, exe engine.Executable, group collective.Group, s *shard.Shard, own func(n int) (lo, hi int), saved map[string][]float64) error {
 	if err := s.Start(exe, own); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (z *zero1) Step(ctx context.Context, exe engine.Executable, s Step) (engine
 
 func (z *zero1) gather(ctx context.Context, b device.Buffer) error { return z.group.AllGather(ctx, b) }
 
-// updateShards applies u to this rank's shards and exchanges them. It adds the times to t.
+// updateShards applies u to this rank's shards, exchanges the shards, and adds the times to t.
 func (q *bucketQueue) updateShards(s *shard.Shard, u optim.Update, t *engine.Timing, exchange func(ctx context.Context, b device.Buffer) error) error {
 	begin := time.Now()
 	if err := s.Apply(u, q.sumFloat64s); err != nil {
@@ -102,8 +102,8 @@ func (z *zero1) State(_ context.Context, _ engine.Executable) (map[string][]floa
 	return z.collectState(&z.shard, z.gather)
 }
 
-// collectState returns the complete slots of the optimizer on rank 0, and nil on the other
-// ranks. exchange completes a buffer that contains this rank's shard.
+// collectState returns the complete slots of the optimizer on rank 0, and nil on the other ranks.
+// exchange is called with a buffer that contains this rank's shard, and must fill in the others.
 func (q *bucketQueue) collectState(s *shard.Shard, exchange func(ctx context.Context, b device.Buffer) error) (all map[string][]float64, err error) {
 	if q.group.Size() == 1 {
 		return s.CollectSlots(func(device.Buffer) error { return nil })

@@ -15,10 +15,10 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// Check returns an error if a run of w with the given number of workers could not start, a
-// *UsageError for invalid input. It reads the config, looks at the data and checks the network's
-// sizes, but does not train, write files, or read or generate all data. It writes the config to out
-// as in run.json, but without the key model if w.Build is set.
+// Check returns an error if a run of w with the given number of workers could not start. The error
+// is a *UsageError for invalid input. Check reads the config, looks at the data and checks the
+// sizes of the network, but does not train, write files, or read or generate all data. It writes
+// the config to out in the form of run.json, but omits the key model if w.Build is set.
 func (w Worker) Check(ctx context.Context, workers int, out io.Writer) error {
 	cfg, err := w.Resolve()
 	if err == nil {
@@ -43,8 +43,8 @@ func (w Worker) Check(ctx context.Context, workers int, out io.Writer) error {
 	return json.NewEncoder(out).Encode(doc)
 }
 
-// checkDataAndNetwork opens an outline of the data and builds the network for training and evaluation, as
-// rank 0 of the given number of workers does.
+// checkDataAndNetwork opens an outline of the data and builds the network for training and
+// evaluation, like rank 0 of the given number of workers.
 func (w Worker) checkDataAndNetwork(ctx context.Context, cfg Config, workers int) (err error) {
 	if workers < 1 {
 		return fmt.Errorf("check config: got %d workers, want at least 1", workers)
@@ -81,7 +81,7 @@ func (w Worker) checkDataAndNetwork(ctx context.Context, cfg Config, workers int
 	return err
 }
 
-// rankZeroGroup is the group of the given size as rank 0 sees it, without exchanges.
+// rankZeroGroup acts as rank 0 of a group of the given size that never exchanges anything.
 type rankZeroGroup struct {
 	collective.Group
 	size int
@@ -96,9 +96,10 @@ type Difference struct {
 	Was, Now any    // value in the existing run, and in the new or resumed run
 }
 
-// Differences returns the keys whose values differ between recorded, the config in an existing
-// run.json, and current, in alphabetical order. It omits keys that may change when a run is
-// resumed, and keys that an earlier version did not have.
+// Differences returns the keys whose values differ between two configs, in alphabetical order.
+// recorded is the config in an existing run.json, and current the new one. It omits keys that may
+// change when a run is resumed, and keys that did not exist in the version of Lockstep that wrote
+// recorded.
 func Differences(recorded, current map[string]any) []Difference {
 	all := compareConfigs(withStrategySettings(recorded), withStrategySettings(current), "")
 	slices.SortFunc(all, func(a, b Difference) int {

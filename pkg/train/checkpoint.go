@@ -23,14 +23,14 @@ import (
 // ErrNoCheckpoint is the error that OpenPredictor wraps if a run folder has no checkpoint.
 var ErrNoCheckpoint = checkpoint.ErrNoCheckpoint
 
-// snapshot is a checkpoint that may be written later.
+// snapshot is a checkpoint in memory that may be written later.
 type snapshot struct {
 	checkpoint.Checkpoint
 	tensors []weights.Tensor
 }
 
-// takeSnapshot copies all persistent tensors on rank 0. On the other ranks, the result has
-// only the checkpoint's place.
+// takeSnapshot copies all persistent tensors on rank 0. On the other ranks, the result contains
+// only the checkpoint's save point.
 func (t *Trainer) takeSnapshot() (s snapshot, err error) {
 	s.Epochs, s.Step, s.Network = t.epoch, t.step, t.net.Name()
 	if t.group.Rank() != 0 {
@@ -52,8 +52,8 @@ func (t *Trainer) takeSnapshot() (s snapshot, err error) {
 	return s, err
 }
 
-// saveCheckpointIfDue takes a snapshot after an epoch. It saves it if Checkpoint.Every requires it, or else
-// keeps it in memory, to be saved if the run ends early.
+// saveCheckpointIfDue takes a snapshot after an epoch. It saves the snapshot if Checkpoint.Every
+// requires it. Otherwise it keeps it in memory, to be saved if the run ends early.
 func (t *Trainer) saveCheckpointIfDue(files *runFiles) error {
 	if t.options.Dir == "" {
 		return nil
@@ -173,9 +173,10 @@ func (t *Trainer) persistentTensors() ([]weights.Tensor, error) {
 	return out, nil
 }
 
-// restoreCheckpoint restores the newest undamaged checkpoint of before, or initializes the
-// parameters if there is none. before is the run to resume; nil: it was never started. Every rank
-// reads the checkpoint. Nevertheless, New then broadcasts the tensors of rank 0.
+// restoreCheckpoint restores the newest undamaged checkpoint of before, the run to resume. It
+// initializes the parameters if there is no checkpoint or if before is nil, which means that the
+// run was never started. Every rank reads the checkpoint, although New then broadcasts the tensors
+// of rank 0.
 func (t *Trainer) restoreCheckpoint(ctx context.Context, before *runs.Run) error {
 	var all []string
 	var err error
@@ -239,8 +240,8 @@ func (t *Trainer) restoreCheckpoint(ctx context.Context, before *runs.Run) error
 	return nil
 }
 
-// checkRecordedFiles returns an error if a file that the run wrote before it saved c is missing, because a
-// resumed run would replace it by a shorter one.
+// checkRecordedFiles returns an error if a file that the run wrote before it saved c is missing. A
+// resumed run would otherwise replace the file by a shorter one.
 func (t *Trainer) checkRecordedFiles(c checkpoint.Checkpoint) error {
 	var names []string
 	if c.Epochs > 0 {

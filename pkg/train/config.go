@@ -44,18 +44,20 @@ type Config struct {
 	Recompute  bool             `yaml:"recompute" json:"recompute"`   // recompute activations in the backward pass: needs less memory, computes the same bits
 	Checkpoint CheckpointConfig `yaml:"checkpoint" json:"checkpoint"`
 	// SyncBatchNorm makes batch norms use the statistics of the global batch, like
-	// torch.nn.SyncBatchNorm, so that N workers compute the same as one with an N-fold batch. It
-	// costs each batch norm an exchange in the forward pass and one in the backward pass.
+	// torch.nn.SyncBatchNorm, so that N workers compute the same as one worker with an N-fold
+	// batch. Each batch norm then needs one exchange in the forward pass and one in the backward
+	// pass.
 	SyncBatchNorm bool `yaml:"sync_batchnorm" json:"sync_batchnorm"`
-	// Strategy is how workers make one update, with options; see strategy.Kinds. The zero value is
-	// strategy.NameDDP, which run.json omits.
+	// Strategy selects how workers exchange gradients or parameters, with options; see
+	// strategy.Kinds. The zero value is strategy.NameDDP, which run.json omits.
 	Strategy strategy.Config `yaml:"strategy,omitempty" json:"strategy,omitzero"`
-	// TimeoutJoin is how long the workers wait for each other at the start, such as 30s or 5m;
-	// empty: rendezvous.DefaultTimeout. Increase it if a cluster's nodes start at different times.
+	// TimeoutJoin is how long the workers wait for each other at the start, such as 30s or 5m.
+	// Empty means rendezvous.DefaultTimeout. Increase it if a cluster's nodes start at different
+	// times.
 	TimeoutJoin string `yaml:"timeout_join,omitempty" json:"timeout_join,omitempty"`
 	// TimeoutCollective is how long a worker waits for a stopped or slow worker in one exchange,
-	// such as 30s or 5m; empty: collective.DefaultTimeout. The end of a worker process is detected
-	// at once, and the loss of its machine within 10 s.
+	// such as 30s or 5m. Empty means collective.DefaultTimeout. The end of a worker process is
+	// detected at once, and the loss of its machine within 10 s.
 	TimeoutCollective string `yaml:"timeout_collective,omitempty" json:"timeout_collective,omitempty"`
 }
 
@@ -76,8 +78,8 @@ type LoaderConfig struct {
 	Prefetch int      `yaml:"prefetch" json:"prefetch"`               // number of batches loaded ahead
 	Order    []string `yaml:"order,omitempty" json:"order,omitempty"` // order of the loader's stages, see data.LoaderOptions; empty: the default order
 	// DeviceMiB is the largest size, in MiB, of an 8-bit training set that is copied to the GPU's
-	// memory. The GPU then cuts, rotates and normalizes samples, with the same bits as the CPU.
-	// Other sets are loaded batch by batch, as are all if it is 0.
+	// memory. The GPU then crops, rotates and normalizes samples, with bitwise the same results as
+	// the CPU. Other training sets are loaded batch by batch. If it is 0, all training sets are.
 	DeviceMiB float64 `yaml:"device_mib" json:"device_mib"`
 }
 
@@ -188,8 +190,8 @@ func (c Config) LoaderOptions() data.LoaderOptions {
 	return data.LoaderOptions{Kind: l.Kind, Workers: l.Workers, Prefetch: l.Prefetch, Order: l.Order, Augment: c.Data.Augment, Seed: c.Seed, IgnoreOutside: c.Data.NetworkClasses() > 0}
 }
 
-// SamplerOptions returns the options of the sampler of the given rank. world is the number of
-// ranks, and samples the size of the training set.
+// SamplerOptions returns the options of a rank's sampler. samples is the size of the training set,
+// and world the number of ranks.
 func (c Config) SamplerOptions(samples, world, rank int) data.SamplerOptions {
 	return data.SamplerOptions{
 		Samples: samples, World: world, Rank: rank,
@@ -202,7 +204,8 @@ func (c Config) LoweringOptions() plan.Options {
 	return plan.Options{Fuse: c.Engine.Fuse, BucketBytes: c.Strategy.BucketBytes(int(c.BucketMiB * (1 << 20))), Recompute: c.Recompute, SyncBatchNorm: c.SyncBatchNorm}
 }
 
-// JoinOptions returns the options with which a worker joins the run, and those of its group.
+// JoinOptions returns the options with which a worker joins the run, including the options of its
+// group.
 func (c Config) JoinOptions() rendezvous.Options {
 	// Empty means 0, the default; Validate rejects all other invalid values.
 	join, _ := time.ParseDuration(c.TimeoutJoin)
@@ -223,7 +226,7 @@ func (c Config) runFolder(workers int) string {
 	return fmt.Sprintf("logs/%s/%s-n%d-s%d", c.Name, c.strategyName(), workers, c.Seed)
 }
 
-// With returns a validated copy of c with the given overrides "key=value".
+// With returns a validated copy of c with the given overrides, each of the form "key=value".
 func (c Config) With(overrides ...string) (Config, error) {
 	c, err := c.applyOverrides(overrides)
 	if err != nil {
@@ -235,8 +238,8 @@ func (c Config) With(overrides ...string) (Config, error) {
 	return c, nil
 }
 
-// applyOverrides is With without validation. It sets model.kind and the strategy's name first, because
-// they reset the other fields of the model and the options.
+// applyOverrides is like With, but does not validate. It sets model.kind and the strategy's name
+// first, because these reset the model's other fields and the strategy's options.
 func (c Config) applyOverrides(overrides []string) (Config, error) {
 	setsKind := func(o string) bool {
 		key, _, _ := strings.Cut(o, "=")
@@ -252,8 +255,8 @@ func (c Config) applyOverrides(overrides []string) (Config, error) {
 	return c, nil
 }
 
-// ConfigOf returns the validated config in info, the content of run.json, without options of the
-// strategy that Lockstep no longer has.
+// ConfigOf returns the validated config in info, the content of run.json. It ignores strategy
+// options that Lockstep no longer has.
 func ConfigOf(info runs.Info) (Config, error) {
 	doc := info.Config
 	var removed *strategy.RemovedOptionError
@@ -275,8 +278,7 @@ func ConfigOf(info runs.Info) (Config, error) {
 	return c, c.Validate()
 }
 
-// ForData returns c with the settings that the data determine for the network, and the network for
-// the data.
+// ForData returns c with the settings that the data determine, for both the network and the data.
 func (c Config) ForData() (Config, error) {
 	c.Data.SideMultiple = c.Model.SideMultiple()
 	if c.Data.Kind != data.KindPairs || c.Model.Kind != model.KindUNet2D {
@@ -293,8 +295,8 @@ func (c Config) ForData() (Config, error) {
 	return c, nil
 }
 
-// defaultsForModel returns the default config for a model of the given kind. Only the default kind
-// has default sizes of the network; those of the others are zero.
+// defaultsForModel returns the default config for a model of the given kind. The sizes of the
+// network are zero unless it is the default kind.
 func defaultsForModel(kind string) Config {
 	c := DefaultConfig()
 	if c.Model.Kind != kind {
@@ -303,11 +305,13 @@ func defaultsForModel(kind string) Config {
 	return c
 }
 
-// maxExactInteger is 2^53: a float64, and so every JSON reader, represents all integers up to it exactly.
+// maxExactInteger is 2^53. All integers up to it are represented exactly by a float64, and thus by
+// every JSON reader.
 const maxExactInteger = 1 << 53
 
 // checkExactIntegers returns an error if v contains an integer that run.json cannot represent
-// exactly, because the run could not be resumed or verified. key is the path of v in the config.
+// exactly. A run with such an integer could not be resumed or verified. key is the path of v in the
+// config.
 func checkExactIntegers(v reflect.Value, key string) error {
 	switch {
 	case v.CanInt():

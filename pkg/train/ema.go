@@ -9,8 +9,9 @@ import (
 )
 
 // AverageConfig configures the exponential moving average of the parameters (EMA, Polyak and
-// Juditsky 1992): a ← d·a + (1−d)·w after an optimizer step, where w are the parameters. The
-// averages are evaluated after each epoch, beside the parameters, and saved in checkpoints.
+// Juditsky 1992): a ← d·a + (1−d)·w after an optimizer step, where a is the average, d the decay
+// and w the parameters. The averages are evaluated after each epoch, in addition to the parameters,
+// and saved in checkpoints.
 type AverageConfig struct {
 	Decay float64 `yaml:"decay" json:"decay"` // d; 0: no average
 	Every int     `yaml:"every" json:"every"` // optimizer steps per update; 0: 1
@@ -27,7 +28,8 @@ func (a AverageConfig) Validate() error {
 	return nil
 }
 
-// movingAverage computes what AverageConfig configures. A nil movingAverage does nothing.
+// movingAverage computes the averages that AverageConfig configures. A nil movingAverage does
+// nothing.
 type movingAverage struct {
 	config  AverageConfig
 	updates int                  // number of updates so far
@@ -37,7 +39,8 @@ type movingAverage struct {
 
 const averagePrefix = model.AveragePrefix
 
-// newAverage starts with the current parameters of exe. It returns nil if c.Decay is 0.
+// newAverage returns averages that start with the current parameters of exe. It returns nil if
+// c.Decay is 0.
 func newAverage(c AverageConfig, exe engine.Executable) (*movingAverage, error) {
 	if c.Decay == 0 {
 		return nil, nil
@@ -95,7 +98,8 @@ func (a *movingAverage) update(step int, exe engine.Executable) error {
 	return nil
 }
 
-// evaluateAverage evaluates the network with the averaged parameters, then restores the trained ones.
+// evaluateAverage evaluates the network with the averaged parameters, and then restores the trained
+// parameters.
 func (t *Trainer) evaluateAverage(ctx context.Context) (Scores, error) {
 	trained := map[string][]float64{}
 	swap := func(values map[string][]float64) error {

@@ -15,8 +15,9 @@ import (
 )
 
 // openCommonEngine opens the engine for the config's device. On the CPU, all ranks use the same
-// instruction set, so that they compute the same bits: the resumed run's if all processors support
-// it, else the best one that all support. LOCKSTEP_CPU restricts those of a rank.
+// instruction set, so that they compute the same bits. It is the instruction set of the resumed run
+// if all processors support it, else the best one that all support. LOCKSTEP_CPU restricts the
+// instruction sets of a rank.
 func (t *Trainer) openCommonEngine(ctx context.Context) (engine.Engine, error) {
 	if t.options.Open != nil {
 		return t.options.Open(t.cfg.Engine, t.options.LocalRank)
@@ -65,10 +66,10 @@ func (t *Trainer) openCommonEngine(ctx context.Context) (engine.Engine, error) {
 	return engine.Open(o, t.options.LocalRank)
 }
 
-// commonInstructionSet returns the instruction set that all workers should use. names are all
+// commonInstructionSet returns the instruction set that all workers should use. names lists all
 // instruction sets, the best first; support contains the number of workers that support each. The
 // result is preferred if all workers support it, else the best set that all workers support, or ""
-// if there is no such set.
+// if there is none.
 func commonInstructionSet(names []string, support map[string]int, workers int, preferred string) string {
 	for _, set := range append([]string{preferred}, names...) {
 		if set != "" && support[set] == workers {
@@ -78,8 +79,9 @@ func commonInstructionSet(names []string, support map[string]int, workers int, p
 	return ""
 }
 
-// instructionSetNote returns a note for the log if the engine that trained a run and the one that
-// continues or evaluates it use different CPU instruction sets, else "". The arguments are engine names.
+// instructionSetNote returns a note for the log if two engines use different CPU instruction sets,
+// or "" if they do not. trainedOn is the name of the engine that trained a run, and current the
+// name of the engine that continues or evaluates it.
 func instructionSetNote(trainedOn, current string) string {
 	if trainedOn == current || engine.ParseInstructionSet(trainedOn) == "" || engine.ParseInstructionSet(current) == "" {
 		return ""
@@ -87,8 +89,9 @@ func instructionSetNote(trainedOn, current string) string {
 	return fmt.Sprintf("trained on %s, now on %s: results differ in their last bits", trainedOn, current)
 }
 
-// openMatchingEngine opens the engine for o.Device. On the CPU, it uses the instruction set of trainedOn,
-// the name of the run's engine, if this processor supports it. Otherwise note is a message for the log.
+// openMatchingEngine opens the engine for o.Device. trainedOn is the name of the engine that
+// trained the run. On the CPU, the new engine uses the same instruction set if this processor
+// supports it. Otherwise note is a message for the log.
 func openMatchingEngine(o engine.Options, trainedOn string) (e engine.Engine, note string, err error) {
 	sets, err := engine.InstructionSets(o.Precision)
 	if set := engine.ParseInstructionSet(trainedOn); err == nil && o.Device == "cpu" && slices.Contains(sets, set) {
@@ -102,7 +105,8 @@ func openMatchingEngine(o engine.Options, trainedOn string) (e engine.Engine, no
 	return e, note, err
 }
 
-// marshalLossScale returns the loss scale, which fp16 needs, as JSON, or "" if there is none.
+// marshalLossScale returns the loss scale as JSON. It returns "" for precisions other than fp16,
+// which have none.
 func marshalLossScale(can engine.Capabilities) (string, error) {
 	if can.LossScale == nil {
 		return "", nil
@@ -112,7 +116,7 @@ func marshalLossScale(can engine.Capabilities) (string, error) {
 }
 
 // restoreLossScale sets the loss scale from the JSON in a checkpoint, if the precision needs one.
-// text is empty if the run had another precision.
+// text is "" if the run used a precision without a loss scale.
 func restoreLossScale(can engine.Capabilities, text string) error {
 	if can.SetLossScale == nil || text == "" {
 		return nil
@@ -124,8 +128,9 @@ func restoreLossScale(can engine.Capabilities, text string) error {
 	return can.SetLossScale(s)
 }
 
-// openEngineOrCPU opens the engine for o.Device, or the CPU engine in fp32 if this machine cannot
-// use that GPU, or its processor lacks that precision. note then is a message for the log.
+// openEngineOrCPU opens the engine for o.Device. If this machine has no such GPU, or its processor
+// does not support the precision, it opens the CPU engine in fp32, and note is a message for the
+// log.
 func openEngineOrCPU(o engine.Options) (e engine.Engine, note string, err error) {
 	e, err = engine.Open(o, 0)
 	here := engine.DefaultOptions()

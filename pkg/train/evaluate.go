@@ -13,7 +13,7 @@ import (
 
 // Evaluate evaluates the network on the complete held-out set, one shard per rank, and returns the
 // scores of all ranks together. As in PyTorch's DDP, all ranks use the running statistics of rank
-// 0, so this is the network in the checkpoints. All ranks must call it.
+// 0, which are also saved in checkpoints. All ranks must call it.
 func (t *Trainer) Evaluate(ctx context.Context) (Scores, error) {
 	if err := strategy.BroadcastTensors(ctx, t.train, t.group, t.runningStatNames()); err != nil {
 		return Scores{}, fmt.Errorf("broadcast running statistics: %w", err)
@@ -30,7 +30,7 @@ func (t *Trainer) Evaluate(ctx context.Context) (Scores, error) {
 	return s, s.checkPixelsCounted()
 }
 
-// evaluateShard evaluates one rank's shard of ds. exe is an evaluation program.
+// evaluateShard evaluates one rank's shard of ds. exe is a program for evaluation.
 func evaluateShard(ctx context.Context, exe engine.Executable, task model.Task, ds data.Dataset, world, rank int) (Scores, error) {
 	batch, outputs, err := batchAndOutputSize(exe.Program())
 	if err != nil {
@@ -63,7 +63,7 @@ func evaluateShard(ctx context.Context, exe engine.Executable, task model.Task, 
 	return s, nil
 }
 
-// batchAndOutputSize returns p's batch size, and its number of outputs per sample.
+// batchAndOutputSize returns the batch size of p and its number of outputs per sample.
 func batchAndOutputSize(p *plan.Program) (batch, outputs int, err error) {
 	in, out := p.FindTensor(plan.Input, model.ImageInput), p.FindTensor(plan.Output, model.LogitsOutput)
 	if in < 0 || out < 0 {

@@ -11,19 +11,20 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// exchangeState is what a worker does together with the others in each step.
+// exchangeState is the state that a worker needs to exchange gradients or parameters with the
+// others.
 type exchangeState struct {
 	strategy   strategy.Strategy
 	cancelWork context.CancelFunc // cancels the exchange of gradients
 	sent       uint64             // value of collective.Sent at the last call of countSentBytes
-	// optimizerBytes contains the size of each rank's part of the optimizer's state; nil if every
-	// rank has the complete state, of completeOptimizerBytes.
+	// optimizerBytes contains the size of each rank's part of the optimizer's state. It is nil if
+	// every rank has the complete state, whose size is completeOptimizerBytes.
 	optimizerBytes         []int64
 	completeOptimizerBytes int64
 }
 
-// startStrategy restores the checkpoint's tensors, if the run is resumed, makes the state of the
-// workers consistent, and starts the timeline, if the config asks for one.
+// startStrategy makes the state of all workers consistent. If the run is resumed, it first restores
+// the checkpoint's tensors. It also starts the timeline if the config asks for one.
 func (t *Trainer) startStrategy(ctx context.Context) error {
 	if w, ok := t.strategy.(strategy.TimelineWriter); ok && t.cfg.Strategy.Timeline && t.options.Dir != "" {
 		if err := w.StartTimeline(filepath.Join(t.options.Dir, "trace-horovod.json")); err != nil {
@@ -40,7 +41,8 @@ func (t *Trainer) startStrategy(ctx context.Context) error {
 	return t.measureOptimizerBytes(ctx)
 }
 
-// measureOptimizerBytes sets t.optimizerBytes if the strategy divides the optimizer's state.
+// measureOptimizerBytes sets t.optimizerBytes if the strategy divides the optimizer's state among
+// the ranks.
 func (t *Trainer) measureOptimizerBytes(ctx context.Context) error {
 	s, ok := t.strategy.(strategy.OptimizerSharder)
 	if !ok {
@@ -59,7 +61,7 @@ func (t *Trainer) measureOptimizerBytes(ctx context.Context) error {
 	return nil
 }
 
-// exchangeTotals sums what the workers have exchanged in the steps of an epoch.
+// exchangeTotals sums the exchange statistics of the steps of an epoch.
 type exchangeTotals struct {
 	sent      float64 // bytes, also at the end of the epoch
 	staleness float64 // sum over all steps
@@ -72,8 +74,8 @@ func (x *exchangeTotals) add(s runs.Step) {
 	x.oldest = max(x.oldest, float64(s.Staleness))
 }
 
-// countSentBytes returns the bytes that this rank has sent since the previous call, or 0 with NCCL,
-// which does not report them.
+// countSentBytes returns the bytes that this rank has sent since the previous call. It returns 0
+// with NCCL, which does not report them.
 func (t *Trainer) countSentBytes() int64 {
 	if t.usesNCCL() {
 		return 0
@@ -84,14 +86,15 @@ func (t *Trainer) countSentBytes() int64 {
 	return int64(n)
 }
 
-// usesNCCL reports whether NCCL, not the group, exchanges the gradients.
+// usesNCCL reports whether NCCL exchanges the gradients, instead of t.group.
 func (t *Trainer) usesNCCL() bool {
 	_, ok := t.strategy.(*strategy.NCCL)
 	return ok
 }
 
-// expectedSentBytes returns the bytes that a worker sends in a step according to the strategy's formula,
-// averaged over the workers, or 0 if there is no formula or nothing to compare it with.
+// expectedSentBytes returns the bytes that a worker sends per step according to the strategy's
+// formula, averaged over the workers. It returns 0 if there is no formula, or if the sent bytes are
+// not measured.
 func (t *Trainer) expectedSentBytes() float64 {
 	if t.usesNCCL() {
 		return 0
@@ -111,7 +114,8 @@ func (t *Trainer) expectedSentBytes() float64 {
 }
 
 // describeSentBytes returns a log line about the bytes that all workers have sent in an epoch. It
-// returns "" if there are none, and for ddp without options, to keep its logs as in older versions.
+// returns "" if there are none. It also returns "" for ddp without options, so that its logs stay
+// the same as in older versions.
 func (t *Trainer) describeSentBytes(sent float64) string {
 	steps := float64(t.group.Size() * t.stepsPerEpoch())
 	switch {
@@ -127,8 +131,9 @@ func (t *Trainer) describeSentBytes(sent float64) string {
 	return line
 }
 
-// logExchangeTotals logs the bytes that the workers have sent, after the first epoch of a process, and
-// with an asynchronous strategy the staleness of the gradients, after each epoch.
+// logExchangeTotals logs what the workers exchanged in an epoch. The sent bytes are logged only
+// after the first epoch of a process. The staleness of the gradients is logged after each epoch if
+// the strategy is asynchronous.
 func (r *runFiles) logExchangeTotals() error {
 	t, x := r.t, r.t.progress.exchanged
 	if line := t.describeSentBytes(x.sent); line != "" && !r.sentLogged {
@@ -144,8 +149,9 @@ func (r *runFiles) logExchangeTotals() error {
 	return r.log("  staleness: %.2f updates on average, at most %.0f", x.staleness/steps, x.oldest)
 }
 
-// measureBubbles returns a log line with the part of the epoch's steps in which each stage of a pipeline
-// was idle, or "" for other strategies and for a single stage. All ranks must call it after each epoch.
+// measureBubbles returns a log line with the fraction of the epoch's steps in which each stage of a
+// pipeline was idle. It returns "" for other strategies and for a single stage. All ranks must call
+// it after each epoch.
 func (t *Trainer) measureBubbles(ctx context.Context) (string, error) {
 	m, ok := t.strategy.(strategy.BubbleMeasurer)
 	if !ok || t.group.Size() == 1 {

@@ -11,15 +11,15 @@ import (
 	"lockstep/pkg/model"
 )
 
-// batchFeeder is the engine.Source of an epoch: its batches contain the values that the loader
-// returns, or the indexes of samples if the training set is in the device's memory.
+// batchFeeder is the engine.Source of an epoch. Its batches contain the values that the loader
+// returns, or only the indexes of samples if the training set is in the device's memory.
 type batchFeeder struct {
 	loaded     time.Time // when Next returned the last batch
 	recordWait func(name string, start time.Time)
 
 	needTargets bool
-	// targets has the targets of the batches that takeTargets has not returned yet, the oldest
-	// first: the engine may load a batch during the step before it.
+	// targets contains the targets of the batches that takeTargets has not returned yet, the oldest
+	// first. There may be several because the engine may load a batch during the step before it.
 	targets [][]float32
 
 	batches *data.Iterator // nil if the device holds the set
@@ -29,8 +29,8 @@ type batchFeeder struct {
 	remaining [][]int // sample indexes of the remaining batches, if the device holds the set
 }
 
-// newBatchFeeder provides the batches of the current epoch from number batch on, counted from 0.
-// The caller must call stop.
+// newBatchFeeder returns a feeder of the current epoch's batches, starting with the given one,
+// counted from 0. The caller must call stop.
 func (t *Trainer) newBatchFeeder(ctx context.Context, batch int) *batchFeeder {
 	f := &batchFeeder{needTargets: t.net.Task() == model.Classification, device: t.deviceSet, epoch: t.epoch}
 	if f.device != nil {
@@ -88,7 +88,7 @@ func (f *batchFeeder) takeTargets() []float32 {
 	return v
 }
 
-// err returns the error that ended the batches early, or nil.
+// err returns the error that ended the epoch's batches early, or nil.
 func (f *batchFeeder) err() error {
 	if f.device != nil {
 		return nil
@@ -118,8 +118,8 @@ func (d *deviceDataset) sampleTargets(samples []int) []float32 {
 }
 
 // copySamplesToDevice copies an 8-bit training set that is not too large to the engine's device, if
-// the device supports this. Otherwise batches are loaded, and copySamplesToDevice sets
-// t.hostReason, or returns an error with loader.kind device.
+// the device supports this. Otherwise batches are loaded, and t.hostReason says why. If loader.kind
+// is "device", it returns an error instead.
 func (t *Trainer) copySamplesToDevice(ctx context.Context) error {
 	c := t.cfg.Loader
 	if t.can.HoldDataset == nil || c.DeviceMiB == 0 {
@@ -148,8 +148,8 @@ func (t *Trainer) copySamplesToDevice(ctx context.Context) error {
 	return nil
 }
 
-// describeDataPlacement returns a log line that says why the GPU holds the training set or does
-// not. It returns "" if the engine or the config does not support this.
+// describeDataPlacement returns a log line that says whether the GPU holds the training set, and if
+// not, why. It returns "" if the engine or the config does not support this.
 func (t *Trainer) describeDataPlacement() string {
 	if d := t.deviceSet; d != nil {
 		return fmt.Sprintf("the training set is in the memory of the GPU: %d samples, %.1f MiB", t.samples.Train.Len(), float64(d.bytes)/(1<<20))

@@ -19,7 +19,7 @@ import (
 	"lockstep/pkg/train/internal/ranks"
 )
 
-// NewImageScores returns empty scores of complete images, for a segmentation with the given number
+// NewImageScores returns empty scores for the segmentation of complete images. planes is the number
 // of logits per pixel.
 func NewImageScores(planes int) Scores {
 	s := Scores{pixels: 1} // each pixel has the same weight
@@ -29,8 +29,8 @@ func NewImageScores(planes int) Scores {
 	return s
 }
 
-// AddImage adds an image with the given logits [planes,H,W] and mask [H,W] to s, which
-// NewImageScores has made.
+// AddImage adds an image with the given logits [planes,H,W] and mask [H,W] to s. s must have been
+// created by NewImageScores.
 func (s *Scores) AddImage(logits, mask []float32) error {
 	sum := s.Loss * s.sampleWeight()
 	if err := s.countPixels(logits, mask); err != nil {
@@ -46,9 +46,9 @@ func (s *Scores) AddImage(logits, mask []float32) error {
 	return nil
 }
 
-// scoreTestImages scores the trained network on the complete images of the test part, and records the
-// scores. It does nothing unless the data have a test part besides the validation part. All ranks
-// must call it and score a share of the images each.
+// scoreTestImages scores the trained network on the complete images of the test part, and records
+// the scores. It does nothing unless the data have a test part in addition to the validation part.
+// All ranks must call it; each scores a share of the images.
 func (t *Trainer) scoreTestImages(ctx context.Context, r *runFiles) error {
 	ds := t.samples.Final
 	if ds == nil {

@@ -9,9 +9,10 @@ import (
 	"lockstep/pkg/monitor"
 )
 
-// newLoadMeter returns a meter of the load that processes outside this run cause on rank 0's machine.
-// Inside are the launcher of rank 0, the ranks on its machine, and their child processes. The meter is
-// nil on the other ranks, and if rank 0 cannot see all these processes. All ranks must call newLoadMeter.
+// newLoadMeter returns a meter of the load that is caused on rank 0's machine by processes outside
+// of this run. The launcher of rank 0, the ranks on its machine, and their child processes belong
+// to the run. The meter is nil on the other ranks, and if rank 0 cannot see all these processes.
+// All ranks must call newLoadMeter.
 func (t *Trainer) newLoadMeter(ctx context.Context) (*monitor.LoadMeter, error) {
 	const perRank = 3 // pid, machine, PID namespace
 	n, rank := t.group.Size(), t.group.Rank()
@@ -42,7 +43,7 @@ func (t *Trainer) newLoadMeter(ctx context.Context) (*monitor.LoadMeter, error) 
 	return monitor.NewLoadMeter(roots...), nil
 }
 
-// hashToFloat64 returns a 32-bit hash of text, which a float64 represents exactly.
+// hashToFloat64 returns a 32-bit hash of text as a float64, which represents it exactly.
 func hashToFloat64(text string) float64 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(text)) // never returns an error

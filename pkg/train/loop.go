@@ -50,7 +50,8 @@ func (t *Trainer) Run(ctx context.Context) (Result, error) {
 	return res, addDiskAdvice(files.close(ctx, err), t.options.Dir)
 }
 
-// finishedResult returns the recorded result of t.finished, and says so on the terminal.
+// finishedResult returns the recorded result of t.finished, and logs that the run is not evaluated
+// again.
 func (t *Trainer) finishedResult() Result {
 	if t.options.Log != nil {
 		t.options.Log("note: the run is done already; its checkpoints are missing, so that it is not evaluated again")
@@ -62,8 +63,9 @@ func (t *Trainer) finishedResult() Result {
 	return res
 }
 
-// saveAfterEarlyEnd saves a checkpoint after err has ended the run: after an interrupt, the state
-// after the last step; otherwise the last complete epoch, unless it is saved already.
+// saveAfterEarlyEnd saves a checkpoint after err has ended the run. After an interrupt, it saves
+// the state after the last step. Otherwise it saves the last complete epoch, unless that is saved
+// already.
 func (t *Trainer) saveAfterEarlyEnd(ctx context.Context, files *runFiles, err error) error {
 	interrupted := ctx.Err() != nil || errors.Is(err, context.Canceled)
 	if !interrupted || !t.progress.savable {
@@ -133,8 +135,8 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, files *runFiles) (Result
 	return res, files.writeTestScores(res.Test)
 }
 
-// evaluateUntrained evaluates the untrained network and logs the notes about the run, unless the checkpoint
-// of a resumed run has the scores.
+// evaluateUntrained evaluates the untrained network and logs the notes about the run. It skips this
+// if the checkpoint of a resumed run has the scores.
 func (t *Trainer) evaluateUntrained(ctx context.Context, files *runFiles) error {
 	if files.untrained == nil {
 		s, err := t.Evaluate(ctx)
@@ -304,11 +306,11 @@ func (t *Trainer) trainEpoch(ctx context.Context, files *runFiles) (runs.Epoch, 
 	return row, nil
 }
 
-// countsSamples reports whether this rank counts its samples and losses. Of the stages of a
-// pipeline, which train on the same batches, only the first does.
+// countsSamples reports whether this rank counts its samples and losses. All stages of a pipeline
+// train on the same batches, so only the first one counts them.
 func (t *Trainer) countsSamples() bool { return !t.cfg.Strategy.Staged() || t.group.Rank() == 0 }
 
-// equalizeParameters makes the parameters equal on all ranks, at the end of an epoch.
+// equalizeParameters makes the parameters equal on all ranks at the end of an epoch.
 func (t *Trainer) equalizeParameters(ctx context.Context) error {
 	if err := t.strategy.Equalize(ctx, t.train); err != nil {
 		return fmt.Errorf("make the parameters equal on all ranks: %w", err)
@@ -316,9 +318,9 @@ func (t *Trainer) equalizeParameters(ctx context.Context) error {
 	return nil
 }
 
-// runOptimizerStep does optimizer step i of the epoch, counted from 0, on the next
-// Config.Accumulate batches. It adds the number of correctly classified samples to *right, and
-// returns the step's times and mean loss.
+// runOptimizerStep does one optimizer step on the next Config.Accumulate batches. i is its index in
+// the epoch, from 0, and rate the learning rate. It adds the number of correctly classified samples
+// to *right, and returns the step's times and mean loss.
 func (t *Trainer) runOptimizerStep(ctx context.Context, feed *batchFeeder, i int, rate float64, right *float64) (runs.Step, error) {
 	parts := min(t.cfg.batchesPerStep(), t.sampler.Steps()-i*t.cfg.batchesPerStep())
 	span := runs.Step{Epoch: t.epoch + 1, Samples: parts * t.cfg.Batch}
@@ -361,8 +363,8 @@ func (t *Trainer) runOptimizerStep(ctx context.Context, feed *batchFeeder, i int
 	return span, nil
 }
 
-// countCorrect returns how many samples of the last batch, whose classes are labels, the network
-// classified correctly before its parameters were updated.
+// countCorrect returns how many samples of the last batch the network classified correctly before
+// its parameters were updated. labels contains the classes of the samples.
 func (t *Trainer) countCorrect(labels []float32) (float64, error) {
 	n := len(t.outputs) / len(labels)
 	if err := t.train.Output(model.LogitsOutput, t.outputs); err != nil {
@@ -372,9 +374,9 @@ func (t *Trainer) countCorrect(labels []float32) (float64, error) {
 	return float64(h.Right), err
 }
 
-// Step does one optimizer step on a batch of this rank with the given learning rate, and adds its
-// times in seconds and its loss to span, which may be nil. For segmentation, image is [batch,C,H,W]
-// and target [batch,1,H,W].
+// Step does one optimizer step on a batch of this rank with the given learning rate. If span is not
+// nil, it adds the step's times in seconds and its loss to span. For segmentation, image is
+// [batch,C,H,W] and target [batch,1,H,W].
 func (t *Trainer) Step(ctx context.Context, image, target []float32, rate float64, span *runs.Step) error {
 	if span == nil {
 		span = &runs.Step{}
@@ -390,13 +392,13 @@ func (t *Trainer) Step(ctx context.Context, image, target []float32, rate float6
 	return t.trainBatch(ctx, t.newStep(1, 1, rate), span)
 }
 
-// newStep describes the given batch, counted from 1, of the next optimizer step.
+// newStep describes one of the batches of the next optimizer step. batch is counted from 1.
 func (t *Trainer) newStep(batch, batches int, rate float64) strategy.Step {
 	return strategy.Step{Batch: batch, Batches: batches, Update: t.cfg.Optimizer.Update(rate, t.step+1)}
 }
 
-// trainBatch computes the gradients of the batch whose inputs are set, and adds its times and loss
-// to span. After the last batch of the step, it also updates the parameters.
+// trainBatch computes the gradients of a batch whose inputs are already set, and adds its times and
+// loss to span. After the last batch of the step, it also updates the parameters.
 func (t *Trainer) trainBatch(ctx context.Context, step strategy.Step, span *runs.Step) error {
 	collective.SetStep(t.group, t.step+1)
 	timing, err := t.strategy.Step(ctx, t.train, step)

@@ -16,17 +16,17 @@ import (
 	"lockstep/pkg/model"
 )
 
-// The exit codes of Main. The command lockstep uses the same ones.
+// Exit codes of Main. The command lockstep uses the same codes.
 const (
 	exitFailed      = 1
 	exitUsage       = 2
 	exitInterrupted = 130
 )
 
-// Main turns a program into a worker: it parses the flags of "lockstep train", trains the
-// network that build builds (nil: the network of cfg) on the data of cfg, and exits. With
-// RANK, WORLD_SIZE and the other variables of Worker in the environment, the program is one
-// of several workers. To start it with "lockstep launch", set LOCKSTEP_BIN to its path:
+// Main turns a program into a worker. It parses the flags of "lockstep train", trains a network on
+// the data of cfg, and exits. build builds the network; nil means the network of cfg. With RANK,
+// WORLD_SIZE and the other variables of Worker in the environment, the program is one of several
+// workers. To start it with "lockstep launch", set LOCKSTEP_BIN to its path:
 //
 //	func main() { train.Main(cfg, build) }
 //
@@ -102,8 +102,8 @@ func (w *Worker) registerFlags(f *flag.FlagSet) {
 	f.BoolVar(&w.AcceptChangedData, "accept-changed-data", w.AcceptChangedData, "let --resume continue with other data than the run was trained on, and record it")
 }
 
-// reportError writes a non-nil err to errs, and returns the exit code. ctx is done if the process
-// was interrupted.
+// reportError writes err to errs unless it is nil, and returns the exit code. ctx is done if the
+// process was interrupted.
 func reportError(ctx context.Context, err error, errs io.Writer) int {
 	if err == nil {
 		return 0

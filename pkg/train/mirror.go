@@ -13,18 +13,19 @@ import (
 	"lockstep/pkg/model"
 )
 
-// MirrorOptions are the devices of Mirror, each of which trains one replica of the network, and the samples
-// per pass. The zero value selects all devices of the config's kind, each with the config's batch.
+// MirrorOptions select the devices of Mirror and the number of samples per pass. Each device trains
+// one replica of the network. The zero value selects all devices of the config's kind, each with
+// the config's batch.
 type MirrorOptions struct {
-	// Devices are names of devices, such as "cpu:0" and "cpu:1", or "cuda:0" and "cuda:2"; nil: the
-	// first Count devices. Replicas on the CPU share its cores and have engine.threads threads
-	// each, so the number after "cpu:" only distinguishes them.
+	// Devices lists the names of devices, such as "cpu:0" and "cpu:1", or "cuda:0" and "cuda:2".
+	// nil means the first Count devices. Replicas on the CPU share its cores and have
+	// engine.threads threads each, so the number after "cpu:" only distinguishes them.
 	Devices []string
-	// Count selects the first Count devices of the config's kind (engine.device). 0: all
-	// devices, unless Devices names some; on the CPU, one per engine.threads cores.
+	// Count selects the first Count devices of the config's kind (engine.device). 0 means all
+	// devices, unless Devices is set. On the CPU, there is one device per engine.threads cores.
 	Count int
-	// GlobalBatch is the number of samples per pass over all replicas. 0: the config's batch times
-	// the number of replicas.
+	// GlobalBatch is the number of samples per pass over all replicas. 0 means the config's batch
+	// times the number of replicas.
 	GlobalBatch int
 }
 
@@ -64,7 +65,7 @@ func Mirror(ctx context.Context, cfg Config, build model.Builder, m MirrorOption
 	return o, nil
 }
 
-// nearestMultiples formats the multiples of n next to batch, such as "6 or 8", without 0.
+// nearestMultiples formats the multiples of n that are next to batch, such as "6 or 8". It omits 0.
 func nearestMultiples(batch, n int) string {
 	above := (batch/n + 1) * n
 	if batch < n {
@@ -73,7 +74,8 @@ func nearestMultiples(batch, n int) string {
 	return fmt.Sprintf("%d or %d", above-n, above)
 }
 
-// deviceNames returns the devices' names by replica. cfg provides their kind if m.Devices is nil.
+// deviceNames returns the name of each replica's device. If m.Devices is nil, the devices are of
+// the config's kind.
 func (m MirrorOptions) deviceNames(cfg Config) ([]string, error) {
 	switch {
 	case m.Count < 0:
@@ -113,8 +115,8 @@ func (m MirrorOptions) deviceNames(cfg Config) ([]string, error) {
 	return names, nil
 }
 
-// checkDevices returns an error for the first name that is invalid, a duplicate, or of another kind
-// than the first name.
+// checkDevices returns an error for the first device name that is invalid, a duplicate, or not of
+// the same kind as the first one.
 func checkDevices(names []string) error {
 	if len(names) == 0 {
 		return errors.New("the list of devices is empty: name at least one device, or use nil for all")

@@ -23,7 +23,7 @@ import (
 //go:embed configs/*.yaml
 var shippedConfigs embed.FS
 
-// Names returns the names of the shipped configs, sorted.
+// Names returns the names of the configs that are built into Lockstep, sorted.
 func Names() []string {
 	var names []string
 	for name := range shippedFiles() {
@@ -33,7 +33,7 @@ func Names() []string {
 	return names
 }
 
-// shippedFiles returns the path in shippedConfigs of each config's file, by the config's name.
+// shippedFiles maps the name of each shipped config to the path of its file in shippedConfigs.
 func shippedFiles() map[string]string {
 	files, err := fs.Glob(shippedConfigs, "configs/*.yaml")
 	if err != nil {
@@ -60,9 +60,9 @@ func shippedFiles() map[string]string {
 	return in
 }
 
-// configsByName returns the configs in a file with several, by name, or nil if the file is one
-// config. The top-level keys of a file with several are names, and none is a key of Config. Keys
-// that begin with _ are parts that configs merge.
+// configsByName returns the configs of a file with several configs, by name. It returns nil if the
+// file is a single config. In a file with several, all top-level keys are names, and none of them
+// is a key of Config. Keys that begin with _ contain parts that configs merge.
 func configsByName(doc *yaml.Node) map[string]*yaml.Node {
 	if doc.Kind != yaml.DocumentNode || doc.Content[0].Kind != yaml.MappingNode {
 		return nil
@@ -88,9 +88,10 @@ func configsByName(doc *yaml.Node) map[string]*yaml.Node {
 	return members
 }
 
-// Named returns the shipped config with the given name. A name that ends in .yaml or .yml is the
-// path of a file with one config, and FILE:NAME a config in a file with several. Named applies the
-// overrides, such as "batch=8" or "optimizer.learning_rate=0.01", and validates the config.
+// Named returns the shipped config with the given name. The name may also be a path that ends in
+// .yaml or .yml, for a file with one config, or FILE:NAME for a config in a file with several.
+// Named applies the overrides, such as "batch=8" or "optimizer.learning_rate=0.01", and validates
+// the config.
 func Named(name string, overrides ...string) (Config, error) {
 	c, err := loadConfig(name)
 	if err != nil {
@@ -133,14 +134,14 @@ func isYAML(name string) bool {
 	return ext == ".yaml" || ext == ".yml"
 }
 
-// Parse decodes a config from YAML, with DefaultConfig's values for missing keys, applies the
-// overrides, and validates it. file is its name in error messages.
+// Parse decodes a config from YAML, applies the overrides, and validates it. Missing keys have the
+// values of DefaultConfig. file is the name of the config in error messages.
 func Parse(file string, text []byte, overrides ...string) (Config, error) {
 	return parseNamedConfig(file, "", text, overrides...)
 }
 
-// parseNamedConfig is like Parse for the config member in a file with several; for a file with one
-// config, member is ignored.
+// parseNamedConfig is like Parse, but decodes the config named member in a file with several. For a
+// file with one config, member is ignored.
 func parseNamedConfig(file, member string, text []byte, overrides ...string) (Config, error) {
 	c, err := decodeConfig(file, member, text)
 	if err != nil {
@@ -149,7 +150,7 @@ func parseNamedConfig(file, member string, text []byte, overrides ...string) (Co
 	return c.With(overrides...)
 }
 
-// decodeConfig decodes what parseNamedConfig parses. It checks the keys but not the values.
+// decodeConfig decodes a config for parseNamedConfig. It checks the keys but not the values.
 func decodeConfig(file, member string, text []byte) (Config, error) {
 	bad := func(err error) (Config, error) { return Config{}, fmt.Errorf("parse config %s: %w", file, err) }
 	c := DefaultConfig()

@@ -27,7 +27,7 @@ func (r *runFiles) logToTerminal(format string, a ...any) {
 	}
 }
 
-// writeLogHeader writes the first lines of out.log, also when a run is resumed.
+// writeLogHeader writes the header of out.log. A resumed run writes another one.
 func (r *runFiles) writeLogHeader() error {
 	if err := r.logToFile("Configuration name: %s", r.t.cfg.Name); err != nil {
 		return err
@@ -56,8 +56,9 @@ func (r *runFiles) logEpoch(row runs.Epoch, classes []runs.NamedScores) error {
 	return nil
 }
 
-// formatScores formats an epoch's scores: short for the terminal, long for out.log, both empty for
-// regression. Only short names the classes: readers of out.log expect one IoU.
+// formatScores formats an epoch's scores: short for the terminal, and long for out.log. Both are ""
+// for regression. The scores of the classes are only in short, because programs that read out.log
+// expect one IoU.
 func (r *runFiles) formatScores(row runs.Epoch, classes []runs.NamedScores) (short, long string) {
 	switch r.t.net.Task() {
 	case model.Segmentation:
@@ -73,7 +74,7 @@ func (r *runFiles) formatScores(row runs.Epoch, classes []runs.NamedScores) (sho
 	return "", ""
 }
 
-// listClassIoUs lists the IoUs of the first eight classes.
+// listClassIoUs formats the IoUs of the first eight classes.
 func listClassIoUs(classes []runs.NamedScores) string {
 	const most = 8
 	var parts []string
@@ -90,10 +91,11 @@ func listClassIoUs(classes []runs.NamedScores) string {
 	return strings.Join(parts, ", ")
 }
 
-// exactRate returns seconds and the rate samples/seconds, adjusted so that their product in float64,
-// which readers of the log compute, is exactly samples. Because of rounding, samples/seconds alone is
-// not always enough. exactRate then tries the neighboring float64 values of both numbers, and finally
-// changes the seconds by up to 4e-9 of their value, which is rarely needed (29 samples in 176385.25 s).
+// exactRate returns seconds and the rate samples/seconds, adjusted so that their product in float64
+// is exactly samples, because programs that read the log compute it. Due to rounding, this does not
+// always hold for samples/seconds. exactRate then tries the neighboring float64 values of both
+// numbers, and finally changes the seconds by up to 4e-9 of their value, which is rarely needed (29
+// samples in 176385.25 s).
 func exactRate(samples int, seconds float64) (exactSeconds, rate float64) {
 	n := float64(samples)
 	if !(seconds > 0) || math.IsInf(seconds, 1) || samples <= 0 {
@@ -127,7 +129,8 @@ func exactRate(samples int, seconds float64) (exactSeconds, rate float64) {
 	return seconds, n / seconds
 }
 
-// writeEpochEvents writes the TensorBoard scalars of an epoch and its classes, at the last completed step.
+// writeEpochEvents writes TensorBoard scalars for an epoch and its classes. Their step is the last
+// completed one.
 func (r *runFiles) writeEpochEvents(row runs.Epoch, classes []runs.NamedScores) error {
 	if r.events == nil {
 		return nil
@@ -158,8 +161,8 @@ func (r *runFiles) writeEpochEvents(row runs.Epoch, classes []runs.NamedScores) 
 	return r.events.Flush()
 }
 
-// writeStepEvents writes the TensorBoard scalars of a step of rank 0. The loss is of rank 0's batch
-// only, so its tag differs from that of the epoch's mean loss over all ranks.
+// writeStepEvents writes TensorBoard scalars for a step of rank 0. The loss is that of rank 0's
+// batch only, so its tag differs from the tag of the epoch's mean loss over all ranks.
 func (r *runFiles) writeStepEvents(s runs.Step) error {
 	if r.events == nil {
 		return nil
@@ -179,16 +182,16 @@ func (r *runFiles) writeStepEvents(s runs.Step) error {
 // throughput is the training speed of one worker.
 type throughput struct {
 	samples float64 // per second
-	// flops is the effective number of floating-point operations per second, by the definition of
-	// the network: an algorithm that needs fewer (Winograd) does not decrease it, and recomputed
-	// activations do not increase it.
+	// flops is the effective number of floating-point operations per second. Operations are counted
+	// as the network defines them: an algorithm that needs fewer operations (Winograd) does not
+	// decrease the number, and recomputed activations do not increase it.
 	flops float64
-	// fractionOfPeak is flops divided by the engine's measured peak; 0: the peak is unknown.
+	// fractionOfPeak is flops divided by the engine's measured peak, or 0 if the peak is unknown.
 	fractionOfPeak float64
 }
 
-// throughputOf returns the speed of one worker for the given number of samples in seconds. It is
-// zero unless seconds is positive.
+// throughputOf returns the speed of one worker that processed the given number of samples in
+// seconds. It is zero unless seconds is positive.
 func (t *Trainer) throughputOf(samples int, seconds float64) throughput {
 	if !(seconds > 0) {
 		return throughput{}
@@ -201,8 +204,8 @@ func (t *Trainer) throughputOf(samples int, seconds float64) throughput {
 	return r
 }
 
-// formatThroughput formats r for out.log: the effective FLOP/s, and the percentage of the peak if
-// that is known.
+// formatThroughput formats r for out.log: the effective FLOP/s and, if the peak is known, the
+// percentage of the peak.
 func (t *Trainer) formatThroughput(r throughput) string {
 	s := fmt.Sprintf("effective %.4g GFLOP/s a worker", r.flops/1e9)
 	if t.peak > 0 {

@@ -17,7 +17,7 @@ import (
 )
 
 // Picture draws the image and the mask of training sample i side by side, with the image's name and
-// the tile's place. It returns an error unless the samples are images with masks.
+// the position of the tile. It returns an error unless the samples are images with masks.
 func (s Samples) Picture(i int) (image.Image, error) {
 	img, mask, err := readSample(s.Train, i, 1)
 	if err != nil {
@@ -30,7 +30,8 @@ func (s Samples) Picture(i int) (image.Image, error) {
 	return SideBySide(s.Train.SampleName(i), Panel{"image", newImage(img, shape)}, Panel{"mask", s.newMask(mask, shape)})
 }
 
-// readSample reads sample i of ds into the start of buffers for batch samples.
+// readSample reads sample i of ds. The returned buffers have room for batch samples; the sample is
+// the first.
 func readSample(ds data.Dataset, i, batch int) (img, mask []float32, err error) {
 	if i < 0 || i >= ds.Len() {
 		return nil, nil, fmt.Errorf("draw sample %d: the data set has samples 0 to %d", i, ds.Len()-1)
@@ -41,7 +42,7 @@ func readSample(ds data.Dataset, i, batch int) (img, mask []float32, err error) 
 	return img, mask, ds.Get(i, img[:n], mask[:m])
 }
 
-// Panel is an image, with a label, in a picture of several images of equal size.
+// Panel is one image, with its label, in a picture of several images of the same size.
 type Panel struct {
 	Label string
 	Image image.Image
@@ -63,7 +64,8 @@ const (
 	pictureTextRow   = 20  // height of a row of text
 )
 
-// SideBySide draws panels side by side, each below its label, and below them the sample's name.
+// SideBySide draws panels side by side, each with its label above, and the name of the sample below
+// them.
 func SideBySide(name string, panels ...Panel) (image.Image, error) {
 	size := panels[0].Image.Bounds().Size()
 	scale := max(1, minPictureHeight/size.Y)

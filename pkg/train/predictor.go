@@ -19,8 +19,8 @@ import (
 	"lockstep/pkg/weights"
 )
 
-// Trained is the network in the newest checkpoint of a run folder, for samples of any size. It
-// serves other packages; a notebook uses Predictor, or package predict.
+// Trained is the network in the newest checkpoint of a run folder, usable for samples of any size.
+// It is meant for other packages; in notebooks, use Predictor or package predict.
 type Trained struct {
 	Dir        string // the run folder
 	Checkpoint string // relative to the run folder
@@ -32,9 +32,10 @@ type Trained struct {
 	engine     engine.Engine
 }
 
-// OpenTrained loads the newest checkpoint of the run folder dir, a name in the logs folder
-// (unet2d-cells/ddp-n1-s1) or a path, like scaling.Read. change changes the engine's options in the
-// run's config; nil: it does not. The error wraps ErrNoCheckpoint if there is no checkpoint.
+// OpenTrained loads the newest checkpoint of the run folder dir. Like in scaling.Read, dir is a
+// name in the logs folder (unet2d-cells/ddp-n1-s1) or a path. If change is not nil, it may change
+// the engine options in the run's config. The error wraps ErrNoCheckpoint if there is no
+// checkpoint.
 func OpenTrained(ctx context.Context, dir string, change func(*engine.Options)) (*Trained, error) {
 	t, trainedOn, err := readTrained(ctx, dir, false)
 	if err != nil {
@@ -50,16 +51,16 @@ func OpenTrained(ctx context.Context, dir string, change func(*engine.Options)) 
 	return t, nil
 }
 
-// ReadTrained loads the checkpoint to which the scores in the run.json of the run folder dir
-// belong. If that is missing or there are no scores, it loads the newest one, and Test is nil. It
-// opens no engine: do not call Load.
+// ReadTrained loads the checkpoint that was evaluated for the scores in the run.json of the run
+// folder dir. If this checkpoint is missing or there are no scores, it loads the newest one, and
+// Test is nil. It opens no engine, so Load must not be called.
 func ReadTrained(ctx context.Context, dir string) (*Trained, error) {
 	t, _, err := readTrained(ctx, dir, true)
 	return t, err
 }
 
-// readTrained loads the newest checkpoint of the run folder dir, or, if scored is true, the one
-// that ReadTrained loads. trainedOn is the name of the run's engine.
+// readTrained loads the newest checkpoint of the run folder dir or, if scored is true, the
+// checkpoint described at ReadTrained. trainedOn is the name of the engine that trained the run.
 func readTrained(ctx context.Context, dir string, scored bool) (t *Trained, trainedOn string, err error) {
 	if dir, err = runs.LocateLogs(dir); err != nil {
 		return nil, "", err
@@ -94,7 +95,8 @@ func readTrained(ctx context.Context, dir string, scored bool) (t *Trained, trai
 	return t, run.Info.Engine, nil
 }
 
-// Program returns the network's program for batches of samples of the given shapes.
+// Program returns the network's program for batches of the given size. image and target are the
+// shapes of one sample.
 func (t *Trained) Program(batch int, image, target []int) (*plan.Program, model.Task, error) {
 	net, err := t.Config.Model.Network(image, target)
 	if err != nil {
@@ -126,8 +128,8 @@ func (t *Trained) Load(p *plan.Program) (engine.Executable, error) {
 // Close closes the engine.
 func (t *Trained) Close() error { return t.engine.Close() }
 
-// Network returns the network, for samples of the size in training if the run's data can be read;
-// see Config.Network.
+// Network returns the network. If the run's data can be read, it is built for samples of the size
+// used in training; see Config.Network.
 func (t *Trained) Network(ctx context.Context) (model.Network, error) {
 	net, err := t.Config.Network(ctx)
 	if err != nil {
@@ -137,7 +139,8 @@ func (t *Trained) Network(ctx context.Context) (model.Network, error) {
 }
 
 // Weights returns the parameters and running statistics of g, a graph of the network, from the
-// checkpoint, rounded to float32. averages replaces the parameters by their moving averages.
+// checkpoint. They are rounded to float32. If averages is true, the parameters are their moving
+// averages.
 func (t *Trained) Weights(g *nn.Graph, averages bool) ([]weights.Tensor, error) {
 	if averages && !t.file.HasAverages {
 		return nil, fmt.Errorf("checkpoint %s has no averaged parameters: use a run with ema.decay, or the trained parameters", t.file.Path)
@@ -168,7 +171,7 @@ func (t *Trained) Weights(g *nn.Graph, averages bool) ([]weights.Tensor, error) 
 	return all, add("", g.States())
 }
 
-// Predictor evaluates a run folder's newest checkpoint on the run's data.
+// Predictor evaluates the newest checkpoint of a run folder on the run's data.
 type Predictor struct {
 	Checkpoint string // as in Trained
 	Epoch      int
@@ -179,8 +182,8 @@ type Predictor struct {
 	exe        engine.Executable
 }
 
-// OpenPredictor loads the newest checkpoint of the run folder dir as OpenTrained does, and opens
-// the run's data in dataPath, or in the path of the run's config if dataPath is empty.
+// OpenPredictor loads the newest checkpoint of the run folder dir like OpenTrained, and opens the
+// run's data. dataPath is the path of the data; if it is "", the path in the run's config is used.
 func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err error) {
 	t, err := OpenTrained(ctx, dir, nil)
 	if err != nil {
@@ -217,12 +220,12 @@ func (p *Predictor) Score(ctx context.Context) (Scores, error) {
 // TrainLen returns the number of training samples.
 func (p *Predictor) TrainLen() int { return p.samples.Train.Len() }
 
-// TestLen returns the number of held-out samples: tiles, or whole images.
+// TestLen returns the number of held-out samples, which are tiles or whole images.
 func (p *Predictor) TestLen() int { return p.samples.Test.Len() }
 
-// Picture draws the image, the mask and the predicted probability, or class if there are several,
-// of held-out sample i side by side, with the image's name and the tile's place. It returns an
-// error unless the task is segmentation.
+// Picture draws held-out sample i: side by side, the image, the mask, and the predicted probability
+// or, if there are several classes, the predicted class. It includes the image's name and the
+// position of the tile. It returns an error unless the task is segmentation.
 func (p *Predictor) Picture(ctx context.Context, i int) (image.Image, error) {
 	if p.task != model.Segmentation {
 		return nil, fmt.Errorf("draw prediction %d: the task is %s, want segmentation", i, p.task)
@@ -275,12 +278,14 @@ func (p *Predictor) Close() error {
 	return errors.Join(err, p.trained.Close())
 }
 
-// maxNetworkSide limits the size of the images that Config.Network tries, in pixels.
+// maxNetworkSide is the largest width and height, in pixels, of the images that Config.Network
+// tries.
 const maxNetworkSide = 1 << 12
 
-// Network returns the network of c for the samples of c's data, of which it reads only the outline.
-// If the data are pictures that cannot be read, it assumes the smallest square ones that the
-// network accepts: the weights of most networks do not depend on their size.
+// Network returns the network of c for samples of the size in c's data. It reads only the outline
+// of the data. If the data are pictures that cannot be read, it assumes the smallest square
+// pictures that the network accepts, because the weights of most networks do not depend on the
+// size.
 func (c Config) Network(ctx context.Context) (model.Network, error) {
 	c, err := c.ForData()
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// trainingProcess contains one or several workers of a run, its replicas, with consecutive ranks.
+// trainingProcess contains one or more workers of a run, called replicas, with consecutive ranks.
 type trainingProcess struct {
 	cfg      Config
 	env      rendezvous.Env // describes the processes: env.World is their number
@@ -31,7 +31,7 @@ type trainingProcess struct {
 }
 
 // countReplicas returns the number of replicas in this process. It returns an error if the strategy
-// does not support this number, or the processes in env.
+// does not support this number, or the number of processes in env.
 func (w Worker) countReplicas(cfg Config, env rendezvous.Env) (int, error) {
 	cores, threads := runtime.NumCPU(), max(1, cfg.Engine.Threads)
 	n := cfg.Strategy.ReplicasPerProcess(1)
@@ -63,7 +63,7 @@ func (w Worker) countReplicas(cfg Config, env rendezvous.Env) (int, error) {
 func (p trainingProcess) worldSize() int { return p.env.World * p.replicas }
 
 // run joins the other processes and trains all replicas of this process. A replica that fails
-// leaves the group, which ends the others.
+// leaves the group, so that the other replicas end too.
 func (p trainingProcess) run(ctx context.Context) error {
 	groups, err := rendezvous.JoinReplicas(ctx, p.env, p.cfg.JoinOptions(), p.replicas)
 	if err != nil {
@@ -85,17 +85,17 @@ func (p trainingProcess) run(ctx context.Context) error {
 	return first.err
 }
 
-// firstError keeps the error of the rank that failed first. The others' errors are usually its
-// consequences, and may be noted earlier: a rank of several nodes leaves the group inside its node
-// before its own error is noted.
+// firstError keeps the error of the rank that failed first. Errors of the other ranks are usually
+// its consequences, but may be noted earlier: a rank of several nodes leaves the group inside its
+// node before its own error is noted.
 type firstError struct {
 	mu          sync.Mutex
 	err         error
 	consequence bool // err only says that another rank has left or failed
 }
 
-// noteError keeps a non-nil err of rank if it is the first error, or the first that says more than that
-// another rank has left or failed.
+// noteError keeps the error of a rank, unless it is nil. A later error replaces an earlier one that
+// says only that another rank has left or failed.
 func (f *firstError) noteError(rank int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,8 +108,9 @@ func (f *firstError) noteError(rank int, err error) {
 	}
 }
 
-// trainReplica trains the replica with the given local rank, and closes group. Before it leaves the
-// group, which makes the other replicas fail, it calls failed with the replica's error, or nil.
+// trainReplica trains the replica with the given local rank, and closes group. It calls failed with
+// the replica's error, or nil, before it leaves the group, because leaving makes the other replicas
+// fail.
 func (p trainingProcess) trainReplica(ctx context.Context, local int, group collective.Group, failed func(error)) (err error) {
 	joined := group
 	defer func() {
@@ -146,9 +147,9 @@ func (p trainingProcess) trainReplica(ctx context.Context, local int, group coll
 	return p.trainAndClose(ctx, group, options, local)
 }
 
-// recordCollectives returns a group that records its operations for the run folder dir, after
-// removing the record of an earlier process of this rank. Until stop is called, SIGUSR2 makes it
-// write the record. All ranks must call recordCollectives.
+// recordCollectives returns a group that records its operations for the run folder dir. It removes
+// the record of an earlier process of this rank. Until stop is called, the signal SIGUSR2 makes the
+// group write its record. All ranks must call recordCollectives.
 func recordCollectives(ctx context.Context, group collective.Group, dir string) (r *collective.Recorder, stop func(), err error) {
 	r = collective.NewRecorder(group, dir)
 	if err := flight.Remove(dir, group.Rank()); err != nil {
@@ -162,7 +163,8 @@ func recordCollectives(ctx context.Context, group collective.Group, dir string) 
 	return r, stop, nil
 }
 
-// newProgressBar returns a WorkerOptions.Progress that shows a bar of each epoch's steps.
+// newProgressBar returns a function for WorkerOptions.Progress that shows a progress bar for the
+// steps of each epoch.
 func newProgressBar() func(epoch, step, steps int) {
 	var bar *notebook.Progress
 	return func(epoch, step, steps int) {

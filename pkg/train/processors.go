@@ -10,12 +10,12 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// BindingVariable is the environment variable in which a launcher tells a worker the CPUs of the
-// run's workers: a runs.Binding in JSON.
+// BindingVariable is the environment variable with which a launcher tells a worker to which CPUs
+// the run's workers are bound. Its value is a runs.Binding in JSON.
 const BindingVariable = "LOCKSTEP_BINDING"
 
-// readBinding returns the binding in this worker's environment, or nil if there is none, or if it
-// is for another number of workers than world. getenv is os.Getenv except in tests.
+// readBinding returns the binding in this worker's environment. It returns nil if there is none, or
+// if it is for a number of workers other than world. getenv is os.Getenv except in tests.
 func readBinding(getenv func(string) string, world int) *runs.Binding {
 	var b runs.Binding
 	if json.Unmarshal([]byte(getenv(BindingVariable)), &b) != nil || b.Mode == "" {
@@ -28,7 +28,8 @@ func readBinding(getenv func(string) string, world int) *runs.Binding {
 }
 
 // countWorkersSharingCPUs returns the number of workers whose CPUs overlap with those of the given
-// rank, itself included, or all localWorkers of this machine if the workers are not bound.
+// rank, including that rank. If the workers are not bound, it returns localWorkers, the number of
+// workers on this machine.
 func countWorkersSharingCPUs(b *runs.Binding, rank, localWorkers int) int {
 	if b == nil || rank >= len(b.CPUs) {
 		return localWorkers
@@ -61,12 +62,12 @@ func describeHost(b *runs.Binding) runs.Host {
 
 // Processors returns GOMAXPROCS for a worker: its computing threads, one more if gradients are
 // exchanged during the backward pass, and one more for the loader and the garbage collector if its
-// share of the cores allows it. workers is the number of workers that share the cores: those on
-// this machine or, if they are bound, on this worker's cores.
+// share of the cores is large enough. workers is the number of workers that share the cores: those
+// on this machine or, if they are bound, those on this worker's cores.
 //
-// Go's default, one per core, is too large for several workers: each would collect garbage on a
-// quarter of all cores. With more than its share of cores, the threads of a worker displace each
-// other: two workers on two cores were 4 % slower.
+// Go's default, one per core, is too large for several workers, because each would collect garbage
+// on a quarter of all cores. If a worker uses more than its share of cores, the threads of the
+// workers displace each other: two workers on two cores were 4 % slower.
 func Processors(threads, cores, workers int, overlaps bool) int {
 	need, share := threads, cores/max(1, workers)
 	if overlaps {

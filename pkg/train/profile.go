@@ -40,7 +40,8 @@ func ParseProfile(s string) (Profile, error) {
 }
 
 // startProfile makes the engine profile the steps of WorkerOptions.Profile, if any. The engine
-// counts only this process's batches, so those before the checkpoint are subtracted.
+// counts only the batches of this process, so the batches before the checkpoint of a resumed run
+// are subtracted.
 func (t *Trainer) startProfile() error {
 	p := t.options.Profile
 	if p.Steps == 0 {
@@ -70,8 +71,8 @@ func (t *Trainer) startProfile() error {
 }
 
 // stepRange returns the first and the last step to profile, counted from 1 at the start of the run.
-// steps is the number per epoch. It returns an error if the run does not have these steps, because
-// the trace would then never be written.
+// steps is the number of steps per epoch. It returns an error if the run does not have these steps,
+// because the trace would then never be written.
 func (p Profile) stepRange(steps, epochs int) (first, last int, err error) {
 	if p.Epoch == 0 {
 		first, last = p.First, p.First+p.Steps-1

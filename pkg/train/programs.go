@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// networkPrograms are the network, and its programs for training and evaluation on the engine.
+// networkPrograms contains the network, and its programs for training and evaluation on the engine.
 type networkPrograms struct {
 	net       model.Network
 	engine    engine.Engine
@@ -63,16 +63,16 @@ func (t *Trainer) loadPrograms(ctx context.Context) (err error) {
 	return nil
 }
 
-// loadEvaluation loads the evaluation program with the parameters of share, or with its own if
-// share is nil.
+// loadEvaluation loads the evaluation program. It uses the parameters of share, or its own
+// parameters if share is nil.
 func (t *Trainer) loadEvaluation(share engine.Executable) (err error) {
 	_, t.eval, err = t.loadProgram(t.samples.Test.ImageShape(), t.samples.Test.TargetShape(), EvalBatchSize, nn.Eval, share)
 	return err
 }
 
-// loadProgram builds the network for samples of the given shapes, and loads its program with the
-// parameters of share, or with its own if share is nil. With a staged strategy, the training
-// program is the stage of this rank.
+// loadProgram builds the network for samples of the given shapes and loads its program. The program
+// uses the parameters of share, or its own parameters if share is nil. With a staged strategy, the
+// training program is this rank's stage of the network.
 func (t *Trainer) loadProgram(image, target []int, batch int, mode nn.Mode, share engine.Executable) (model.Network, engine.Executable, error) {
 	net, err := t.buildNetwork(image, target)
 	if err != nil {
@@ -105,8 +105,8 @@ func (t *Trainer) lowerNetwork(net model.Network, batch int, mode nn.Mode) (*pla
 	return p, nil
 }
 
-// buildNetwork returns the network of WorkerOptions.Build, or the config's if Build is nil. image
-// and target are the shapes of one sample.
+// buildNetwork returns the network that WorkerOptions.Build builds, or the config's network if
+// Build is nil. image and target are the shapes of one sample.
 func (t *Trainer) buildNetwork(image, target []int) (model.Network, error) {
 	net, err := t.buildUncheckedNetwork(image, target)
 	if err == nil {
@@ -115,8 +115,8 @@ func (t *Trainer) buildNetwork(image, target []int) (model.Network, error) {
 	return net, err
 }
 
-// checkClassCount returns an error if the number of the network's outputs does not fit the classes of
-// the masks.
+// checkClassCount returns an error if the number of outputs of the network does not match the
+// classes of the masks.
 func (t *Trainer) checkClassCount(net model.Network) error {
 	classes := max(1, t.cfg.Data.NetworkClasses())
 	if len(t.cfg.Data.MaskValues) == 0 || t.options.Samples != nil {
@@ -149,8 +149,8 @@ func (t *Trainer) buildUncheckedNetwork(image, target []int) (model.Network, err
 	return model.Own(t.cfg.Name, task, image, target, t.options.Build)
 }
 
-// recordBuiltNetwork stores the network of WorkerOptions.Build in the config as a spec, so that
-// readers of the run folder can build it, or only the task if no spec can describe it.
+// recordBuiltNetwork stores the network of WorkerOptions.Build in the config as a spec, so that the
+// network can be built from the run folder. If no spec can describe it, only the task is stored.
 func (t *Trainer) recordBuiltNetwork() {
 	if t.options.Build == nil {
 		return
@@ -162,7 +162,8 @@ func (t *Trainer) recordBuiltNetwork() {
 	}
 }
 
-// initParameters sets the parameters from the seed, or from the file in model.weights.
+// initParameters initializes the parameters randomly from the seed, or from the file in
+// model.weights.
 func (t *Trainer) initParameters(ctx context.Context) error {
 	// The initial parameters do not depend on the batch size. The evaluation graph, unlike the
 	// training graph, allows a batch of 1 with batch norm.

@@ -22,7 +22,8 @@ type epochProgress struct {
 	savable   bool           // the parameters are the result of these steps, and every rank has written its steps
 }
 
-// withoutSavable returns p with savable false, and with world losses of 0 if p has none.
+// withoutSavable returns p with savable set to false. If p has no losses, they are set to world
+// zeros.
 func (p epochProgress) withoutSavable(world int) epochProgress {
 	if p.losses == nil {
 		p.losses = make([]float64, world)
@@ -31,12 +32,12 @@ func (p epochProgress) withoutSavable(world int) epochProgress {
 	return p
 }
 
-// stepGracePeriod is the time after an interrupt in which the current step, with its exchange between
-// ranks, may be completed. It is shorter than the 10 s that a launcher gives its workers to end.
+// stepGracePeriod is how long the current step, with its exchange between ranks, may continue after
+// an interrupt. It is shorter than the 10 s within which a launcher expects its workers to end.
 const stepGracePeriod = 6 * time.Second
 
-// withDelayedCancel returns a context that is canceled d after ctx. Time during which this process
-// is stopped does not count.
+// withDelayedCancel returns a context that is canceled d after ctx. The delay does not include time
+// during which this process is stopped.
 func withDelayedCancel(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -56,8 +57,8 @@ func withDelayedCancel(ctx context.Context, d time.Duration) (context.Context, c
 // rank's progress, and lossSum the sum of its losses in this epoch. ctx ends at an interrupt, and
 // work somewhat later.
 //
-// With an asynchronous strategy, each interrupted rank returns an error by itself, without a
-// checkpoint: ranks that agreed after each step would be synchronous.
+// With an asynchronous strategy, each interrupted rank returns an error independently and without a
+// checkpoint, because agreeing after each step would make the ranks synchronous.
 func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, files *runFiles, done epochProgress, lossSum float64) error {
 	if t.cfg.Strategy.IsAsynchronous() {
 		if ctx.Err() != nil {
@@ -97,8 +98,8 @@ func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, files *runFi
 	return nil
 }
 
-// prepareSave prepares for a checkpoint or the end of the epoch: rank 0 gets the strategy's state,
-// every rank writes its steps to disk, and all exchange their sums of losses.
+// prepareSave prepares for a checkpoint or the end of the epoch. Rank 0 gets the strategy's state,
+// every rank writes its steps to disk, and all ranks exchange their sums of losses.
 func (t *Trainer) prepareSave(ctx context.Context, files *runFiles, done epochProgress, lossSum float64) error {
 	var err error
 	if t.options.Dir != "" {
@@ -143,7 +144,8 @@ func (t *Trainer) saveMidEpoch(files *runFiles) error {
 	return t.writeCheckpoint(files, s)
 }
 
-// progressOf returns the progress within an epoch at which c was saved: zero at the end of an epoch.
+// progressOf returns the progress within an epoch at which c was saved. It is zero if c was saved
+// at the end of an epoch.
 func progressOf(c checkpoint.Checkpoint) epochProgress {
 	if c.Steps == 0 {
 		return epochProgress{}

@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/weights"
 )
 
-// Outcome is the result of training in this process.
+// Outcome is the result of a training in this process, by Replicas or Mirror.
 type Outcome struct {
 	Devices     []string // devices of the replicas by rank; nil if Replicas returned the Outcome
 	GlobalBatch int      // samples per pass over all replicas
@@ -41,9 +41,9 @@ func (o *Outcome) String() string {
 }
 
 // Replicas trains with n workers that are goroutines of this process, for example in a notebook
-// cell. build builds the network (nil: the config's). Each worker trains on cfg.Batch samples per
-// pass; Mirror instead chooses a global batch and devices. Replicas writes no run folder. It
-// returns rank 0's outcome; all ranks have equal parameters.
+// cell. build builds the network; nil means the config's network. Each worker trains on cfg.Batch
+// samples per pass; to choose a global batch and devices, use Mirror. Replicas writes no run
+// folder. It returns rank 0's outcome; all ranks have equal parameters.
 func Replicas(ctx context.Context, cfg Config, build model.Builder, n int) (*Outcome, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("train replicas: got %d workers: use at least 1", n)
@@ -88,7 +88,7 @@ func trainReplica(ctx context.Context, cfg Config, g collective.Group, build mod
 	return o, errors.Join(err, t.Close())
 }
 
-// trainedTensors returns the parameters and the running statistics.
+// trainedTensors returns the network's parameters and running statistics.
 func (t *Trainer) trainedTensors() ([]weights.Tensor, error) {
 	var out []weights.Tensor
 	for _, x := range t.train.Program().Tensors {

@@ -21,12 +21,13 @@ import (
 	"lockstep/pkg/train/internal/ranks"
 )
 
-// keysChangeableOnResume are the config keys that affect neither the results of the training nor its speed.
+// keysChangeableOnResume lists the config keys that affect neither the results of the training nor
+// its speed.
 var keysChangeableOnResume = [...]string{"name", "epochs", "checkpoint", "data.path", "data.test_path", "data.stage", "timeout_join", "timeout_collective"}
 
-// readResumableRun reads the run in the run folder; nil if there is none. It returns an error if that
-// run has another number of workers, another config or other data. Every rank calls it, so all end
-// with the same error.
+// readResumableRun reads the run in the run folder. It returns nil if there is none, and an error
+// if the run has another number of workers, another config or other data. Every rank calls it, so
+// all end with the same error.
 func (t *Trainer) readResumableRun() (*runs.Run, error) {
 	before, err := runs.Read(t.options.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -66,8 +67,9 @@ func (c Config) jsonDocument() (map[string]any, error) {
 	return doc, nil
 }
 
-// withStrategySettings returns doc, the config in run.json, with the strategy's name, which run.json omits
-// for the default, and all its options as separate keys, "strategy" and for example "strategy.steps".
+// withStrategySettings returns doc, the config in run.json, with the strategy's name and all its
+// options as separate keys, such as "strategy" and "strategy.steps". The name is set even if
+// run.json omits it, as it does for the default strategy.
 func withStrategySettings(doc map[string]any) map[string]any {
 	if len(doc) == 0 {
 		return doc
@@ -81,8 +83,8 @@ func withStrategySettings(doc map[string]any) map[string]any {
 	return doc
 }
 
-// StrategyOf returns the strategy in config, the config in run.json. If that has an option that was
-// removed, the error wraps a *strategy.RemovedOptionError, and c lacks the option.
+// StrategyOf returns the strategy in a config from run.json. If the config has an option that was
+// removed from Lockstep, the error wraps a *strategy.RemovedOptionError, and c lacks the option.
 func StrategyOf(config map[string]any) (c strategy.Config, err error) {
 	v, recorded := config["strategy"]
 	if !recorded {
@@ -98,9 +100,10 @@ func StrategyOf(config map[string]any) (c strategy.Config, err error) {
 	return c, nil
 }
 
-// compareConfigs returns the keys whose values differ, without keysChangeableOnResume. A key that one
-// config lacks has no value there if optionalKeys lists it; otherwise an earlier version of Lockstep wrote
-// the config, and the key is ignored. prefix is the path of both configs, with a dot at its end, or "".
+// compareConfigs returns the keys whose values differ between two configs, except
+// keysChangeableOnResume. If only one config has a key, it differs if optionalKeys contains the
+// key. Otherwise the key is ignored, because an earlier version of Lockstep wrote the config.
+// prefix is the path of both configs, with a dot at its end, or "".
 func compareConfigs(recorded, current map[string]any, prefix string) (all []Difference) {
 	keys := maps.Clone(recorded)
 	maps.Copy(keys, current)
@@ -130,8 +133,8 @@ func compareConfigs(recorded, current map[string]any, prefix string) (all []Diff
 }
 
 // optionalKeys returns the config keys, such as "data.range", that run.json omits when they have no
-// value. Keys that a run sets itself are not among them: data.reading, of which no value means the
-// reading of earlier versions, and data.input_channels.
+// value. It does not contain keys that a run sets itself: data.input_channels, and data.reading,
+// for which no value means the reading rules of earlier versions.
 var optionalKeys = sync.OnceValue(func() map[string]bool {
 	keys := map[string]bool{}
 	var add func(t reflect.Type, prefix string)
@@ -159,8 +162,8 @@ var optionalKeys = sync.OnceValue(func() map[string]bool {
 // set on all ranks or on none.
 var perRankKeys = [...]string{"data.path", "data.test_path", "engine.device"}
 
-// sharedConfig returns the values in the config doc that must be equal on all ranks, by key, such
-// as "data.augment.flip".
+// sharedConfig returns the values in doc, the config in run.json, that must be equal on all ranks.
+// Keys are paths, such as "data.augment.flip".
 func sharedConfig(doc map[string]any) map[string]any {
 	flat := map[string]any{}
 	flattenConfig(doc, "", flat)
@@ -173,8 +176,8 @@ func sharedConfig(doc map[string]any) map[string]any {
 	return flat
 }
 
-// flattenConfig adds the values in doc and its nested maps to flat. Their keys are at followed by the
-// path in doc.
+// flattenConfig adds the values in doc and its nested maps to flat. The key of a value is its path
+// in doc, prefixed by at.
 func flattenConfig(doc map[string]any, at string, flat map[string]any) {
 	for k, v := range doc {
 		if inner, ok := v.(map[string]any); ok {
@@ -185,15 +188,15 @@ func flattenConfig(doc map[string]any, at string, flat map[string]any) {
 	}
 }
 
-// ConfigHash returns the hash in steps-<rank>.jsonl of doc, the config in run.json. Keys that may
-// differ between ranks do not affect it.
+// ConfigHash returns the hash of doc, the config in run.json, that is recorded in
+// steps-<rank>.jsonl. Keys that may differ between ranks do not affect it.
 func ConfigHash(doc map[string]any) (string, error) {
 	hash, _, err := ranks.HashJSON(sharedConfig(doc))
 	return hex.EncodeToString(hash[:]), err
 }
 
-// checkSameConfig returns an error on every rank if a rank's config differs from rank 0's in a key
-// that must be equal. All ranks must call it.
+// checkSameConfig returns an error on every rank if any rank's config differs from rank 0's in a
+// key that must be equal. All ranks must call it.
 func (t *Trainer) checkSameConfig(ctx context.Context) error {
 	doc, err := t.cfg.jsonDocument()
 	if err != nil {
@@ -208,8 +211,9 @@ func (t *Trainer) checkSameConfig(ctx context.Context) error {
 		"give all workers the same config (only "+strings.Join(perRankKeys[:2], ", ")+", the number of a GPU in engine.device and the folder of data.stage may differ)")
 }
 
-// lockRunFolder locks the run folder and its folder of checkpoints on rank 0 against other processes.
-// isNew makes it rename the checkpoints of other runs. A failure is an error on every rank.
+// lockRunFolder locks the run folder and its checkpoint folder against other processes, on rank 0.
+// If isNew is set, it renames checkpoints of other runs. A failure results in an error on every
+// rank.
 func (t *Trainer) lockRunFolder(ctx context.Context, isNew bool) (err error) {
 	if t.options.Dir == "" {
 		return nil
@@ -228,7 +232,7 @@ func (t *Trainer) lockRunFolder(ctx context.Context, isNew bool) (err error) {
 }
 
 // checkNotLocked returns a *runs.OwnedError if another process has locked the run folder dir. It
-// only lets a worker fail early; lockRunFolder excludes other processes.
+// only makes a worker fail early; lockRunFolder is what excludes other processes.
 func checkNotLocked(dir string) error {
 	owner, alive, err := runs.OwnerOf(dir)
 	if err != nil || !alive {

@@ -21,8 +21,8 @@ import (
 	"lockstep/pkg/train/internal/ranks"
 )
 
-// runFiles writes a worker's files in the run folder: every rank its steps, and rank 0 all
-// other files. Without a run folder it writes nothing.
+// runFiles writes a worker's files in the run folder. Every rank writes its steps, and rank 0
+// writes all other files. Without a run folder, it writes nothing.
 type runFiles struct {
 	t         *Trainer
 	writer    *runs.Writer           // rank 0
@@ -60,8 +60,8 @@ func (r *runFiles) measureWriting(write func() error) error {
 	return write()
 }
 
-// logSlowWriting logs a note, at most once per run, if writing took a large part of the epoch.
-// lasted is the epoch's duration including evaluation and checkpoint.
+// logSlowWriting logs a note, at most once per run, if writing took a large fraction of the epoch.
+// lasted is the epoch's duration, including evaluation and checkpoint.
 func (r *runFiles) logSlowWriting(epoch int, lasted time.Duration) error {
 	wrote := r.writing
 	r.writing = 0
@@ -112,8 +112,8 @@ func (t *Trainer) openRunFiles(ctx context.Context) (r *runFiles, err error) {
 	return r, err
 }
 
-// startUsageRecording starts to record what this process and its machine use, if the options ask for it. If
-// that fails, it only logs a note.
+// startUsageRecording starts to record the resources that this process and its machine use, if the
+// options ask for it. If that fails, it only logs a note.
 func (r *runFiles) startUsageRecording() (err error) {
 	if !r.t.options.usage {
 		return nil
@@ -139,9 +139,9 @@ func (r *runFiles) logUsageEnd(err error) error {
 	return r.log("%s", note)
 }
 
-// openStepsFile opens this rank's steps file. After rank 0 of an earlier process group was killed, the
-// earlier process of this rank may have the file open for a moment. openStepsFile waits for its end,
-// for at most predecessorTimeout.
+// openStepsFile opens this rank's steps file. If rank 0 of a previous process group was killed, the
+// earlier process of this rank may still have the file open for a moment. openStepsFile waits for
+// it to end, for at most predecessorTimeout.
 func (t *Trainer) openStepsFile(ctx context.Context) (*runs.StepWriter, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -190,8 +190,8 @@ func (r *runFiles) addEnergy(ctx context.Context) error {
 	return r.writer.UpdateInfo(func(i *runs.Info) { i.EnergyJoules += joules })
 }
 
-// openRunFolder creates the run folder, or opens that of the resumed run, and writes the first
-// lines of the logs. Only rank 0 calls it.
+// openRunFolder creates the run folder, or opens the folder of the resumed run, and writes the
+// first lines of the logs. Only rank 0 calls it.
 func (r *runFiles) openRunFolder() (err error) {
 	t := r.t
 	_, err = os.Stat(filepath.Join(t.options.Dir, "run.json"))
@@ -249,9 +249,9 @@ func (r *runFiles) openRunFolder() (err error) {
 
 const maxLoggedProblems = 10
 
-// logFolderProblems logs the problems in a resumed run's folder: unreadable or unordered lines, and
-// rows of epochs and steps missing before the checkpoint. before is the folder's content; steps are
-// the last recorded steps, by rank.
+// logFolderProblems logs problems in the folder of a resumed run: lines that are unreadable or out
+// of order, and missing rows of epochs and steps before the checkpoint. before is the content of
+// the folder. steps contains the last recorded step of each rank.
 func (r *runFiles) logFolderProblems(before runs.Run, steps []int) error {
 	t := r.t
 	var notes []string
@@ -342,8 +342,8 @@ func (r *runFiles) logEpochDetail(line string) error {
 	return r.log("  %s", line)
 }
 
-// logNote logs a message and keeps it in run.json, from which a notebook shows it. A resumed run keeps
-// equal messages once.
+// logNote logs a message and stores it in run.json, so that notebooks can show it. A resumed run
+// stores equal messages only once.
 func (r *runFiles) logNote(text string) error {
 	err := r.log("note: %s", text)
 	if r.writer == nil { // only rank 0 writes the run folder
@@ -356,7 +356,7 @@ func (r *runFiles) logNote(text string) error {
 	}))
 }
 
-// logRunStart describes the run and s, the untrained network's scores.
+// logRunStart logs a description of the run, and s, the scores of the untrained network.
 func (r *runFiles) logRunStart(s Scores) error {
 	r.untrained = &s
 	t := r.t
@@ -380,8 +380,8 @@ func (r *runFiles) logRunStart(s Scores) error {
 	return r.log("%s", t.options.binding)
 }
 
-// noCommunicationReason returns, for runs.Info.Unreal, why losses and scores are not those of a training
-// with these workers, or "" if they are.
+// noCommunicationReason returns why the losses and scores of this run are meaningless, for
+// runs.Info.Unreal. It returns "" if they are valid.
 func (t *Trainer) noCommunicationReason() string {
 	if !t.cfg.Strategy.Unreal() || t.group.Size() == 1 {
 		return ""
@@ -389,7 +389,8 @@ func (t *Trainer) noCommunicationReason() string {
 	return "the workers did not communicate (strategy.no_communication): each trained a network of its own on its shard of the data"
 }
 
-// describeStrategy returns a log line about the strategy and its memory, or "" for ddp without options.
+// describeStrategy returns a log line about the strategy and its memory. It returns "" for ddp
+// without options.
 func (t *Trainer) describeStrategy() string {
 	if t.cfg.Strategy.IsZero() {
 		return ""
@@ -429,8 +430,8 @@ func (r *runFiles) writeStep(s runs.Step) error {
 	})
 }
 
-// writeEpoch writes a finished epoch with its classes' scores, which may be nil. Call it before the
-// epoch's checkpoint is saved.
+// writeEpoch writes the row of a finished epoch, and the scores of its classes, which may be nil.
+// Call it before the epoch's checkpoint is saved.
 func (r *runFiles) writeEpoch(row runs.Epoch, classes []runs.NamedScores) error {
 	if r.steps != nil {
 		if err := r.steps.Flush(); err != nil {
@@ -466,7 +467,8 @@ func (r *runFiles) writeEpoch(row runs.Epoch, classes []runs.NamedScores) error 
 	return r.writeEpochEvents(row, classes)
 }
 
-// lastCheckpoint returns the newest checkpoint, relative to the run folder, or "".
+// lastCheckpoint returns the path of the newest checkpoint, relative to the run folder, or "" if
+// there is none.
 func (r *runFiles) lastCheckpoint() string { return r.saved }
 
 // checkRunFilesExist returns an error on every rank if a file of any rank in the run folder was deleted.
@@ -522,7 +524,7 @@ func (r *runFiles) writeTestScores(test runs.Test) error {
 }
 
 // close closes the files and records how the run ended: done if err is nil, else canceled or
-// failed. It joins err with its own errors.
+// failed. It returns err joined with its own errors.
 func (r *runFiles) close(ctx context.Context, err error) error {
 	if uerr := r.logUsageEnd(r.usage.Stop()); err == nil {
 		err = uerr

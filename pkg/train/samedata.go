@@ -12,8 +12,8 @@ import (
 	"lockstep/pkg/train/internal/ranks"
 )
 
-// fingerprintData sets t.dataHash and t.dataRecord, if another rank or a run folder needs them. All
-// ranks must call it.
+// fingerprintData computes t.dataHash and t.dataRecord if there are other ranks or a run folder to
+// use them. All ranks must call it.
 func (t *Trainer) fingerprintData(ctx context.Context) (err error) {
 	var f data.Fingerprint
 	switch {
@@ -43,11 +43,11 @@ func (t *Trainer) fingerprintData(ctx context.Context) (err error) {
 	return nil
 }
 
-// slowWorkDelay is how long work on the data may take before it is logged.
+// slowWorkDelay is how long reading or copying data may take before it is logged.
 const slowWorkDelay = 2 * time.Second
 
-// logIfSlow logs line unless stop is called within silentTime. stop returns when line is logged or
-// cannot be logged any more.
+// logIfSlow logs line unless stop is called within slowWorkDelay. After stop has returned, line is
+// not logged any more.
 func (t *Trainer) logIfSlow(line string) (stop func()) {
 	log := t.options.Log
 	if log == nil {
@@ -65,8 +65,9 @@ func (t *Trainer) logIfSlow(line string) (stop func()) {
 	}
 }
 
-// fingerprintFiles returns the fingerprint of data in files. The first rank of each machine reads the
-// files; the others find the result in the user's cache, or read the files if there is no cache.
+// fingerprintFiles returns the fingerprint of data in files. The first rank of each machine reads
+// the files; the other ranks find the result in the user's cache, or read the files if there is no
+// cache.
 func (t *Trainer) fingerprintFiles(ctx context.Context) (f data.Fingerprint, err error) {
 	defer t.logIfSlow("reading all files of the data, for their fingerprint; the next run finds it in the user's cache folder")()
 	for _, first := range []bool{true, false} {
@@ -92,7 +93,8 @@ func (t *Trainer) checkSameData(ctx context.Context) error {
 	}, "give all workers the same data")
 }
 
-// absolutePath makes path absolute, unless it is empty or the working directory is unknown.
+// absolutePath makes path absolute. It returns path unchanged if it is empty or if the working
+// directory is unknown.
 func absolutePath(path string) string {
 	if abs, err := filepath.Abs(path); err == nil && path != "" {
 		return abs
@@ -101,8 +103,8 @@ func absolutePath(path string) string {
 }
 
 // checkDataUnchanged returns an error if before, the run to be resumed, was last trained on other
-// data, unless WorkerOptions.AcceptChangedData allows it. All ranks read the same run folder, so
-// all end with the same error.
+// data, unless WorkerOptions.AcceptChangedData is set. All ranks read the same run folder, so all
+// end with the same error.
 func (t *Trainer) checkDataUnchanged(before runs.Run) error {
 	last, known := before.LastData()
 	now := runs.Worker{DataHash: t.dataHash, Data: t.dataRecord}
@@ -128,7 +130,7 @@ func (t *Trainer) checkDataUnchanged(before runs.Run) error {
 		t.options.Dir, differs)
 }
 
-// describeDataDifference describes what differs between data with different fingerprints.
+// describeDataDifference describes how data with different fingerprints differ.
 func describeDataDifference(before, after runs.Data) string {
 	switch {
 	case before == runs.Data{}:

@@ -19,7 +19,8 @@ type Samples struct {
 	config DataConfig // of Variants
 }
 
-// OpenSamples opens the data of c; see data.Open. A notebook cell shows the notes about the data.
+// OpenSamples opens the data of c; see data.Open. In a notebook, the cell shows notes about the
+// data.
 func OpenSamples(ctx context.Context, c DataConfig) (Samples, error) {
 	samples, err := openData(ctx, c)
 	if err == nil && notebook.InNotebook() && len(samples.Notes) > 0 {
@@ -28,13 +29,14 @@ func OpenSamples(ctx context.Context, c DataConfig) (Samples, error) {
 	return samples, err
 }
 
-// openData is OpenSamples without the notes.
+// openData is like OpenSamples, but does not show notes.
 func openData(ctx context.Context, c DataConfig) (Samples, error) {
 	o, err := data.Open(ctx, c)
 	return Samples{o, c}, err
 }
 
-// openSamples opens the config's data, or the copy of them that it makes in data.stage.
+// openSamples opens the config's data. If data.stage is set, it copies the data there and opens the
+// copy.
 func (t *Trainer) openSamples(ctx context.Context) (err error) {
 	c, note := t.cfg.Data, ""
 	if c.Stage != "" {
@@ -60,7 +62,7 @@ func (t *Trainer) openSamples(ctx context.Context) (err error) {
 	return nil
 }
 
-// restoreReadingRules makes a resumed run read its data by the rules by which it was started.
+// restoreReadingRules makes a resumed run read its data by the same rules as when it was started.
 func (t *Trainer) restoreReadingRules() {
 	if !t.options.Resume || t.options.Dir == "" || t.cfg.Data.Reading != 0 {
 		return

@@ -13,23 +13,24 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Scores are the loss and the counts of correct predictions over the complete held-out set, equal
-// on all ranks.
+// Scores contains the loss and the counts of correct predictions over the complete held-out set.
+// They are equal on all ranks.
 type Scores struct {
 	metric.Counts                   // pixel counts, for segmentation with one logit per pixel
 	Classes       *metric.Confusion `json:",omitempty"` // pixel counts, for segmentation with one logit per class; else nil
 	Hits          *metric.Hits      `json:",omitempty"` // sample counts, for classification; else nil
 	Samples       int               // number of tiles, or of images if they are not cut into tiles
-	// Loss is the mean over all pixels that are not ignored (BCE, or cross-entropy without weights of
-	// classes), samples (cross-entropy) or values (L1), without label smoothing and soft Dice.
+	// Loss is the mean loss without class weights, label smoothing and soft Dice. For segmentation
+	// (BCE or cross-entropy), it is the mean over all pixels that are not ignored; for
+	// classification (cross-entropy), over samples; for regression (L1), over values.
 	Loss float64
 
 	pixels int      // per sample, for segmentation, also those that are ignored; else 0
 	images []Scores // of each held-out image, for segmentation; of this rank's samples until sumImages is called
 }
 
-// newScores returns empty scores. outputs is the number of network outputs per sample, and
-// targets the number of values in a target.
+// newScores returns empty scores. outputs is the number of network outputs per sample, and targets
+// the number of target values per sample.
 func newScores(task model.Task, outputs, targets int) Scores {
 	switch {
 	case task == model.Classification:
@@ -95,8 +96,8 @@ func (s *Scores) countPixels(outputs, target []float32) error {
 	return nil
 }
 
-// sampleWeight returns the number of samples in the mean loss. In segmentation, a sample counts by the
-// share of its pixels that are not ignored.
+// sampleWeight returns the number of samples that the mean loss is taken over. In segmentation, a
+// sample counts by the fraction of its pixels that are not ignored.
 func (s Scores) sampleWeight() float64 {
 	if s.pixels > 0 {
 		return float64(s.Total()) / float64(s.pixels)
@@ -104,14 +105,15 @@ func (s Scores) sampleWeight() float64 {
 	return float64(s.Samples)
 }
 
-// averageLoss divides s.Loss, the sum over the samples, by s.weight. Call it after the last add.
+// averageLoss divides s.Loss, the sum over the samples, by sampleWeight. Call it after the last
+// addSamples.
 func (s *Scores) averageLoss() {
 	if w := s.sampleWeight(); w > 0 {
 		s.Loss /= w
 	}
 }
 
-// toSlice returns numbers that can be added up over ranks; see withSums.
+// toSlice returns the scores as numbers that can be summed over ranks; see withSums.
 func (s Scores) toSlice() []float64 {
 	v := append(s.Counts.Slice(), float64(s.Samples), s.Loss*s.sampleWeight())
 	if s.Classes != nil {
@@ -123,7 +125,8 @@ func (s Scores) toSlice() []float64 {
 	return v
 }
 
-// withSums returns the scores over all ranks, from v, the sum of their toSlice results.
+// withSums returns the scores over all ranks. v is the element-wise sum of the results of toSlice
+// on all ranks.
 func (s Scores) withSums(v []float64) Scores {
 	s.Counts, s.Samples, s.Loss = metric.CountsFromSlice(v[:4]), int(v[4]), v[5]
 	if s.Classes != nil {
@@ -137,7 +140,7 @@ func (s Scores) withSums(v []float64) Scores {
 	return s
 }
 
-// checkPixelsCounted returns an error if no pixel of the held-out set is counted.
+// checkPixelsCounted returns an error if all pixels of the held-out set are ignored.
 func (s Scores) checkPixelsCounted() error {
 	if s.pixels > 0 && s.Samples > 0 && s.Total() == 0 {
 		return fmt.Errorf("every pixel of the masks of all %s is ignored: use other test images, or other data.mask_values", english.FormatCount(s.Samples, "held-out sample"))
@@ -145,7 +148,7 @@ func (s Scores) checkPixelsCounted() error {
 	return nil
 }
 
-// Total returns the number of pixels that are counted, or 0 unless the task is segmentation.
+// Total returns the number of pixels that are not ignored, or 0 unless the task is segmentation.
 func (s Scores) Total() int64 {
 	if s.Classes != nil {
 		return s.Classes.Total()
@@ -174,7 +177,7 @@ func (s Scores) meanIoUAndDice() (iou, dice float64) {
 	return s.Counts.IoU(), s.Counts.Dice()
 }
 
-// ConstantScores returns the scores of predicting the same class everywhere.
+// ConstantScores returns the IoU and the Dice coefficient of predicting the same class everywhere.
 func (s Scores) ConstantScores() (iou, dice float64) {
 	if s.Classes != nil {
 		return s.Classes.ConstantScores()
@@ -237,7 +240,8 @@ func meanAbsoluteError(z, t []float32) float64 {
 
 func (s Scores) hasPixelCounts() bool { return s.Total() > 0 }
 
-// fillEpochRow stores the scores in a row of epochs.csv: NaN for IoU and Dice unless the task is segmentation.
+// fillEpochRow stores the scores in a row of epochs.csv. IoU and Dice are NaN unless the task is
+// segmentation.
 func (s Scores) fillEpochRow(row *runs.Epoch) {
 	row.ValLoss, row.IoU, row.Dice = s.Loss, math.NaN(), math.NaN()
 	if s.hasPixelCounts() {
@@ -307,7 +311,8 @@ func (s Scores) formatUntrained() string {
 	return fmt.Sprintf("untrained loss %.6f", s.Loss)
 }
 
-// iouName returns what messages call the IoU: the foreground's, or the mean over classes.
+// iouName returns the name of the IoU in messages: that of the foreground or, if classes is true,
+// the mean over classes.
 func iouName(classes bool) string {
 	if classes {
 		return "mean IoU"
@@ -326,8 +331,8 @@ func SummarizeTest(t runs.Test) string {
 	return fmt.Sprintf("%s %.4f (constant %.4f, untrained %.4f), Dice %.4f", iouName(t.Classes != nil), t.IoU, t.IoUConstant, t.IoUUntrained, t.Dice)
 }
 
-// classNames returns the names of the classes in s, or their indices if the data name none. It
-// returns nil unless s.Classes is set.
+// classNames returns the names of the classes in s, or their indices if the data do not name the
+// classes. It returns nil unless s.Classes is set.
 func (t *Trainer) classNames(s Scores) []string {
 	if s.Classes == nil {
 		return nil
@@ -350,7 +355,7 @@ func (t *Trainer) evaluatedPart() string {
 	return runs.Info{Config: doc}.EvaluatedPart()
 }
 
-// noteClassScores notes what the scores s of several classes mean.
+// noteClassScores logs a note about what the scores s of several classes mean.
 func (r *runFiles) noteClassScores(s Scores) error {
 	if s.Classes == nil {
 		return nil
@@ -371,8 +376,8 @@ func (r *runFiles) noteClassScores(s Scores) error {
 	return r.logNote(fmt.Sprintf("no pixel of the %s masks belongs to %s: left out of the mean IoU and Dice", r.t.evaluatedPart(), english.JoinAnd(absent)))
 }
 
-// writeImageScores writes images.csv with the held-out images' scores in s, the last epoch's. All ranks
-// must call it.
+// writeImageScores writes images.csv with the scores of the held-out images. s contains the scores
+// of the last epoch. All ranks must call it.
 func (t *Trainer) writeImageScores(ctx context.Context, r *runFiles, s Scores) error {
 	if t.options.Dir == "" || s.pixels == 0 {
 		return nil

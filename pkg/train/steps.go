@@ -29,8 +29,8 @@ func (t *Trainer) Synchronize() error {
 	return t.train.Output(model.LogitsOutput, make([]float32, outputs*t.cfg.Batch)) // waits for the device
 }
 
-// TrainTo trains until the worker has done steps optimizer steps since the start of the run. It
-// neither evaluates nor writes files. All ranks must call it.
+// TrainTo trains until the worker has completed the given number of optimizer steps since the start
+// of the run. It neither evaluates nor writes files. All ranks must call it.
 func (t *Trainer) TrainTo(ctx context.Context, steps int) error {
 	for t.step < steps {
 		if err := t.trainStepsOfEpoch(ctx, steps); err != nil {
@@ -40,7 +40,8 @@ func (t *Trainer) TrainTo(ctx context.Context, steps int) error {
 	return nil
 }
 
-// trainStepsOfEpoch does the next epoch's steps, but ends limit steps after the start of the run.
+// trainStepsOfEpoch does the steps of the next epoch. It ends early at step limit, counted from the
+// start of the run.
 func (t *Trainer) trainStepsOfEpoch(ctx context.Context, limit int) error {
 	feed := t.newBatchFeeder(ctx, 0)
 	defer feed.stop()
@@ -57,8 +58,8 @@ func (t *Trainer) trainStepsOfEpoch(ctx context.Context, limit int) error {
 	return nil
 }
 
-// Parameters returns copies of the parameters by name, and of their moving averages by "ema."
-// followed by the parameter's name.
+// Parameters returns copies of the parameters by name. It also returns their moving averages, by
+// "ema." followed by the parameter's name.
 func (t *Trainer) Parameters() (map[string][]float64, error) {
 	params := map[string][]float64{}
 	if t.average != nil {
@@ -76,8 +77,8 @@ func (t *Trainer) Parameters() (map[string][]float64, error) {
 	return params, nil
 }
 
-// SetParameters sets parameters and moving averages, by the names of Parameters. The trainer keeps
-// the slices of averages without copying them.
+// SetParameters sets parameters and moving averages, named as in Parameters. The trainer keeps the
+// slices of averages without copying them.
 func (t *Trainer) SetParameters(values map[string][]float64) error {
 	for name, v := range values {
 		if of, averaged := strings.CutPrefix(name, averagePrefix); averaged {

@@ -17,16 +17,18 @@ import (
 	"lockstep/pkg/train/internal/checkpoint"
 )
 
-// EvalBatchSize affects memory but not the results of an evaluation, because batch norms then use
-// running statistics.
+// EvalBatchSize is the batch size of an evaluation. It affects memory but not the results, because
+// batch norms use running statistics in an evaluation.
 const EvalBatchSize = 4
 
-// WorkerOptions are one worker's run folder, outputs, and functions that replace parts of the training.
+// WorkerOptions contains one worker's run folder, its outputs, and functions that replace parts of
+// the training.
 type WorkerOptions struct {
 	Dir       string // run folder; empty: write no files
 	LocalRank int    // rank among the workers on this machine
 	Resume    bool   // resume from the newest checkpoint in Dir, if there is one
-	// AcceptChangedData lets a run be resumed with other data than before.
+	// AcceptChangedData allows a run to be resumed with data that differ from those it was trained
+	// on.
 	AcceptChangedData bool
 	Build             model.Builder                // builds the network; nil: the config's model
 	Samples           *Samples                     // training and held-out samples; nil: the config's data
@@ -41,15 +43,16 @@ type WorkerOptions struct {
 	processes int  // of the run, for run.json; 0: unknown
 	usage     bool // record what this process and its machine use, as the usage of this rank
 
-	// rankSource is the launcher that has set the rank, for run.json; empty: lockstep launch, or none.
+	// rankSource names the launcher that set the rank, for run.json. It is "" for lockstep launch
+	// or without a launcher.
 	rankSource string
 
-	// Open opens the engine; nil: engine.Open. If it is nil, all ranks on CPUs use the same
+	// Open opens the engine. If it is nil, engine.Open is used, and all ranks on CPUs use the same
 	// instruction set.
 	Open func(o engine.Options, localRank int) (engine.Engine, error)
-	// Strategy creates the strategy; nil: strategy.New. Every rank calls it at the same time.
+	// Strategy creates the strategy; nil means strategy.New. Every rank calls it at the same time.
 	Strategy func(ctx context.Context, c strategy.Config, gpu *engine.Accelerator, group collective.Group) (strategy.Strategy, error)
-	// Sampler chooses the samples of a rank; nil: data.NewSampler.
+	// Sampler creates the sampler that chooses the samples of a rank; nil means data.NewSampler.
 	Sampler func(c data.SamplerOptions) (*data.Sampler, error)
 }
 
@@ -66,7 +69,7 @@ type Trainer struct {
 	checkpointState
 }
 
-// trainingData is what a worker trains and is evaluated on.
+// trainingData contains the samples that a worker is trained and evaluated on.
 type trainingData struct {
 	samples      Samples
 	dataHash     string       // the fingerprint of samples; empty if nothing compares it
@@ -92,8 +95,8 @@ type checkpointState struct {
 	lock  *runs.Lock // lock of the run folder, on rank 0 until the writer takes it over
 	notes []string   // notes about resuming, for the logs
 	saved string     // newest checkpoint, relative to the run folder
-	// strategyState contains the strategy's tensors for the next checkpoint; nil except on rank 0
-	// and with a strategy that needs them.
+	// strategyState contains the strategy's tensors for the next checkpoint. It is nil on ranks
+	// other than 0, and with strategies that need none.
 	strategyState map[string][]float64
 	unsaved       *snapshot              // the last complete epoch, if it is not saved yet
 	untrained     *Scores                // scores of the untrained network; nil until they are known
@@ -120,8 +123,8 @@ func New(ctx context.Context, cfg Config, group collective.Group, options Worker
 	return t, nil
 }
 
-// resolveForWorkers returns c with the model and the data that it names, or an error if it is invalid
-// for the given number of workers.
+// resolveForWorkers returns c with the model and the data that it refers to by name. It returns an
+// error if the config is invalid for the given number of workers.
 func (c Config) resolveForWorkers(workers int) (Config, error) {
 	if err := c.Validate(); err != nil {
 		return c, err
@@ -152,7 +155,8 @@ func (t *Trainer) setUpData(ctx context.Context) error {
 	return t.openLoader()
 }
 
-// setUpPrograms loads the programs, and copies the training set to the device if it can hold it.
+// setUpPrograms loads the programs, and copies the training set to the device if the device can
+// hold it.
 func (t *Trainer) setUpPrograms(ctx context.Context) error {
 	if err := t.loadPrograms(ctx); err != nil {
 		return err
@@ -160,7 +164,8 @@ func (t *Trainer) setUpPrograms(ctx context.Context) error {
 	return t.copySamplesToDevice(ctx)
 }
 
-// setUpStrategy creates the strategy. After an interrupt, it completes the current step.
+// setUpStrategy creates the strategy. After an interrupt, the strategy still completes the current
+// step.
 func (t *Trainer) setUpStrategy(ctx context.Context) (err error) {
 	work, end := withDelayedCancel(ctx, stepGracePeriod)
 	t.cancelWork = end
@@ -183,9 +188,9 @@ func (t *Trainer) start(ctx context.Context) error {
 	return t.startAverage()
 }
 
-// OverlapsExchange reports whether gradients are exchanged during the backward pass. This needs
-// several workers, engine.overlap, and several buckets: a single one is complete only at the end of
-// the backward pass.
+// OverlapsExchange reports whether gradients are exchanged during the backward pass. This requires
+// several workers, engine.overlap, and several buckets: a single bucket is complete only at the end
+// of the backward pass.
 func (t *Trainer) OverlapsExchange() bool {
 	return t.group.Size() > 1 && t.cfg.Engine.Overlap && t.buckets > 1
 }
@@ -207,9 +212,9 @@ func (t *Trainer) openLoader() (err error) {
 	return err
 }
 
-// setInitialState locks the run folder and sets the initial parameters: from the newest checkpoint
-// if WorkerOptions.Resume is set, else from the seed or from model.weights. Then New broadcasts
-// those of rank 0.
+// setInitialState locks the run folder and sets the initial parameters. They come from the newest
+// checkpoint if WorkerOptions.Resume is set, else from the seed or from model.weights. New then
+// broadcasts the parameters of rank 0.
 func (t *Trainer) setInitialState(ctx context.Context) error {
 	var before *runs.Run
 	if t.options.Resume {
@@ -228,7 +233,7 @@ func (t *Trainer) setInitialState(ctx context.Context) error {
 	return t.initParameters(ctx)
 }
 
-// Close closes what New has opened, but not the group.
+// Close closes everything that New has opened, but not the group.
 func (t *Trainer) Close() error {
 	var errs []error
 	if t.loader != nil {
@@ -265,11 +270,11 @@ func (t *Trainer) stepsPerEpoch() int {
 // globalBatch returns the number of samples per optimizer step, over all workers.
 func (t *Trainer) globalBatch() int { return t.cfg.Batch * t.replicaCount() * t.cfg.batchesPerStep() }
 
-// replicaCount returns the number of replicas of the network, which train on different samples.
+// replicaCount returns the number of replicas of the network. Replicas train on different samples.
 func (t *Trainer) replicaCount() int { return t.cfg.Strategy.ReplicaCount(t.group.Size()) }
 
-// learningRate returns the learning rate of an optimizer step, scaled for the samples of one
-// update. epoch counts from 0, and step from 0 within the epoch.
+// learningRate returns the learning rate of an optimizer step, scaled to the number of samples per
+// update. epoch and step count from 0; step is the index within the epoch.
 func (t *Trainer) learningRate(epoch, step int) float64 {
 	updates := t.cfg.Strategy.UpdatesPerStep(t.group.Size())
 	return t.cfg.Schedule.At(t.cfg.Optimizer.LearningRate, optim.TrainingRun{

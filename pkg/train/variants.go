@@ -14,9 +14,10 @@ import (
 	"lockstep/pkg/data"
 )
 
-// Variants draws n variants of training sample i by the config's augmentation, each above its mask:
-// those of the first n epochs of a run with the default seed. Images and masks are enlarged by a whole
-// factor. It returns an error unless the samples are images with masks. A cell displays the picture.
+// Variants draws n augmented variants of training sample i, each above its mask. They are the
+// variants that occur in the first n epochs of a run with the default seed. Images and masks are
+// enlarged by an integer factor. It returns an error unless the samples are images with masks. A
+// notebook cell displays the picture.
 func (s Samples) Variants(i, n int) (image.Image, error) {
 	c := DefaultConfig()
 	c.Data = s.config
@@ -59,8 +60,8 @@ func (s Samples) Variants(i, n int) (image.Image, error) {
 	return SideBySide(s.Train.SampleName(i), Panel{Label: s.maskLabel(), Image: grid})
 }
 
-// newImage returns an image of shape [C,H,W], in color if it has three channels, else of its first
-// channel in gray. values are from 0 (black) to 1.
+// newImage returns an image of shape [C,H,W]. It is in color if it has three channels, else its
+// first channel is shown in gray. values are from 0 (black) to 1.
 func newImage(values []float32, shape []int) image.Image {
 	gray := newPanel("", values, shape[1], shape[2]).Image.(*image.Gray)
 	if shape[0] != 3 {
@@ -77,8 +78,8 @@ func newImage(values []float32, shape []int) image.Image {
 	return m
 }
 
-// classColors contains the colors of the classes from 1; class 0 is black. They are those of Okabe
-// and Ito ("Color Universal Design", 2008), and repeat if there are more classes.
+// classColors contains the colors of the classes from 1 on; class 0 is black. The colors are those
+// of Okabe and Ito ("Color Universal Design", 2008). They repeat if there are more classes.
 var classColors = [...]struct {
 	name  string
 	color color.RGBA
@@ -103,7 +104,8 @@ func ClassColor(class int) color.RGBA {
 	return classColors[(class-1)%len(classColors)].color
 }
 
-// newMask draws a mask in black and white, or in the classes' colors. Pixels that do not count are gray.
+// newMask draws a mask in black and white, or in the colors of the classes. Ignored pixels are
+// gray.
 func (s Samples) newMask(mask []float32, shape []int) image.Image {
 	if len(s.ClassNames) == 0 {
 		gray := newPanel("", mask, shape[1], shape[2]).Image.(*image.Gray)
@@ -132,7 +134,8 @@ func (s Samples) maskLabel() string {
 	return "image, mask: " + colors
 }
 
-// DescribeClassColors lists the colors of all classes but the first, as in "cell orange, nucleus sky blue".
+// DescribeClassColors lists the colors of all classes except the first, such as "cell orange,
+// nucleus sky blue".
 func DescribeClassColors(names []string) string {
 	var list []string
 	for class, name := range names[1:] {

@@ -23,9 +23,9 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// Worker contains the command-line options of one worker process. With variables of lockstep
-// launch, torchrun, mpirun, srun or TF_CONFIG in the environment (see rendezvous.FromEnv), it is
-// one of several workers, else the only one.
+// Worker contains the command-line options of one worker process. If the environment contains the
+// variables of lockstep launch, torchrun, mpirun, srun or TF_CONFIG (see rendezvous.FromEnv), the
+// process is one of several workers; otherwise it is the only one.
 type Worker struct {
 	Config  string   // name of a shipped config, or path of a .yaml file; empty: Own
 	Own     *Config  // config of the calling program, used if Config is empty
@@ -37,28 +37,31 @@ type Worker struct {
 	Threads int    // computing threads; 0: the config's
 	Device  string // device of the engine; empty: the config's
 	Resume  bool   // resume from the newest checkpoint of the run folder
-	// AcceptChangedData lets Resume continue with other data than the run was trained on.
+	// AcceptChangedData allows Resume to continue with data that differ from those the run was
+	// trained on.
 	AcceptChangedData bool
 	Profile           string // steps to profile, see ParseProfile; empty: none
 	Trace             bool   // also record the time of every GPU kernel in the profile
-	// Replicas is the number of replicas of the network in this process, with strategy mirrored; 0:
-	// as many as have threads on separate cores.
+	// Replicas is the number of replicas of the network in this process, for strategy mirrored. 0
+	// means as many as can have their threads on separate cores.
 	Replicas int
 	// Oversubscribe allows more than four threads per core.
 	Oversubscribe bool
-	// TimeoutJoin is how long the workers wait for each other at the start; 0: as in the config.
+	// TimeoutJoin is how long the workers wait for each other at the start; 0 means the config's
+	// value.
 	TimeoutJoin time.Duration
-	// TimeoutCollective is how long to wait for a worker in one exchange; 0: as in the config.
+	// TimeoutCollective is how long to wait for a worker in one exchange; 0 means the config's
+	// value.
 	TimeoutCollective time.Duration
-	// Master is rank 0's address as HOST or HOST:PORT; empty: MASTER_ADDR and MASTER_PORT, or the
-	// launcher's.
+	// Master is rank 0's address as HOST or HOST:PORT. Empty means MASTER_ADDR and MASTER_PORT, or
+	// the address set by the launcher.
 	Master string
 
 	Build model.Builder // builds the network; nil: the config's network
 	Out   io.Writer     // receives log lines on rank 0; nil: no log
 
-	// EpochDone is called on every rank after each epoch, when its row and its checkpoint have
-	// been written; nil: not called. An error ends the run.
+	// EpochDone is called on every rank after each epoch, when the epoch's row and checkpoint have
+	// been written. It may be nil. An error ends the run.
 	EpochDone func(runs.Epoch) error
 }
 
@@ -68,8 +71,8 @@ type UsageError struct{ Err error }
 func (e *UsageError) Error() string { return e.Err.Error() }
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// configOverrides returns the overrides of the config, as key=value: first those of w's set fields, then
-// Set, which takes precedence.
+// configOverrides returns overrides of the config, in the form key=value. Those of w's set fields
+// come first, so that w.Set takes precedence.
 func (w Worker) configOverrides() []string {
 	set := []string{fmt.Sprintf("seed=%d", w.Seed)}
 	if w.Epochs != 0 {
@@ -90,7 +93,7 @@ func (w Worker) configOverrides() []string {
 	return append(set, w.Set...)
 }
 
-// QuoteYAML returns s in single quotes, as a YAML string for the value of key=value.
+// QuoteYAML returns s as a single-quoted YAML string, for use as the value of key=value.
 func QuoteYAML(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
 // Resolve returns the worker's validated config with all overrides. It does not open the data.
@@ -118,8 +121,8 @@ func (w Worker) Resolve() (c Config, err error) {
 	return c, nil
 }
 
-// StrategyName returns the name of the strategy, which may be unknown, in the worker's config, or
-// strategy.NameDDP if the config cannot be read.
+// StrategyName returns the name of the strategy in the worker's config, which may be an unknown
+// one. It returns strategy.NameDDP if the config cannot be read.
 func (w Worker) StrategyName() string {
 	c, err := loadConfig(w.Config)
 	if err == nil {
@@ -131,11 +134,11 @@ func (w Worker) StrategyName() string {
 	return c.strategyName()
 }
 
-// ThreadsPerCore is the most threads per core without Worker.Oversubscribe.
+// ThreadsPerCore is the maximum number of threads per core unless Worker.Oversubscribe is set.
 const ThreadsPerCore = 4
 
-// setDataPath changes the path of the data to dir. If the held-out data have a separate path, both
-// become subfolders of dir with the names of the old folders.
+// setDataPath sets the path of the data to dir. If the held-out data have a separate path, both
+// paths become subfolders of dir, named like the old folders.
 func setDataPath(c *DataConfig, dir string) {
 	if c.TestPath == "" {
 		c.Path = dir
@@ -144,7 +147,8 @@ func setDataPath(c *DataConfig, dir string) {
 	c.Path, c.TestPath = filepath.Join(dir, filepath.Base(c.Path)), filepath.Join(dir, filepath.Base(c.TestPath))
 }
 
-// fileDataKinds maps each kind of generated data to the corresponding kind of data in files.
+// fileDataKinds maps each kind of generated data to the kind of data in files that has the same
+// structure.
 var fileDataKinds = map[string]string{data.KindCells: data.KindPairs, data.KindShapes: data.KindFolders, data.KindFields: data.KindVolumes}
 
 // Train joins the other workers, trains, and writes the run folder. For invalid input it returns a
@@ -216,7 +220,7 @@ func (w Worker) readEnvironment() (rendezvous.Env, error) {
 // the run's outcome to the user.
 func StartedByLauncher() bool { return os.Getenv("LOCKSTEP_RUN") != "" }
 
-// trimRunSuffix returns the name of a run folder without its suffix "-n<workers>-s<seed>".
+// trimRunSuffix removes the suffix "-n<workers>-s<seed>" from the name of a run folder.
 func trimRunSuffix(name string) string {
 	if m := runNamePattern.FindStringSubmatch(name); m != nil {
 		return m[1]
@@ -226,11 +230,11 @@ func trimRunSuffix(name string) string {
 
 var runNamePattern = regexp.MustCompile(`^(.+)-n\d+-s-?\d+$`)
 
-// seedVariable is the environment variable with which a launcher sets a run's seed.
+// seedVariable is the environment variable with which a launcher sets the seed of a run.
 const seedVariable = "LOCKSTEP_SEED"
 
 // CheckEnvironment returns an error if an environment variable that workers read has an invalid
-// value, before anything starts. getenv is os.Getenv except in tests.
+// value. Call it before anything starts. getenv is os.Getenv except in tests.
 func CheckEnvironment(getenv func(string) string) error {
 	if err := rendezvous.CheckVariables(getenv); err != nil {
 		return err

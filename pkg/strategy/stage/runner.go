@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// Runner runs the passes of one stage. Rank s of a group has stage s.
+// Runner runs the forward and backward passes of one stage. Rank s of a group runs stage s.
 type Runner struct {
 	ctx      context.Context
 	group    collective.Group
@@ -31,9 +31,9 @@ type Runner struct {
 	received map[int]device.Buffer // by tensor ID: the parts of messages
 }
 
-// NewRunner returns a runner of this rank's stage. It passes the gradients of the parameters of
-// each micro-batch to sync, and calls sent after it has queued a message to another stage. If a
-// message cannot be sent, it calls cancel, which must cancel ctx.
+// NewRunner returns a runner for this rank's stage. It passes the parameter gradients of each
+// micro-batch to sync, and calls sent after it has queued a message to another stage. If a message
+// cannot be sent, it calls cancel, which must cancel ctx.
 func NewRunner(ctx context.Context, cancel context.CancelFunc, group collective.Group, schedule string, sync engine.GradSync, sent func(bytes int)) *Runner {
 	r := &Runner{ctx: ctx, group: group, schedule: schedule, sync: sync, sent: sent, running: map[int]*microBatch{}, received: map[int]device.Buffer{}}
 	r.senders = make([]*sender, group.Size())
@@ -45,8 +45,8 @@ func NewRunner(ctx context.Context, cancel context.CancelFunc, group collective.
 	return r
 }
 
-// beginSpan begins a span of the profile and returns the function that ends it. what describes the
-// span, as a format with the number of the micro-batch.
+// beginSpan begins a span of the profile and returns the function that ends it. what is a format
+// string for the name of the span; its argument is the number of the micro-batch.
 func (r *Runner) beginSpan(part, what string, batch int) (end func()) {
 	if r.beginPass == nil {
 		return func() {}
@@ -54,8 +54,8 @@ func (r *Runner) beginSpan(part, what string, batch int) (end func()) {
 	return r.beginPass(fmt.Sprintf(what, batch), part)
 }
 
-// BeginFinalWait begins the span of the profile in which this stage waits for the others at the end
-// of an optimizer step, and returns the function that ends it.
+// BeginFinalWait begins the span of the profile in which this stage waits for the other stages at
+// the end of an optimizer step. It returns the function that ends the span.
 func (r *Runner) BeginFinalWait() (end func()) {
 	if r.beginPass == nil {
 		return func() {}
@@ -80,8 +80,8 @@ func (r *Runner) Begin(x *Executable, batches int) {
 	r.passes, x.sum, x.loss = stageSchedule(r.schedule, len(x.stages), x.stage, batches), 0, 0
 }
 
-// RunNext runs the forward pass of the next micro-batch, whose inputs are set, and those backward
-// passes that the schedule has before the next forward pass. It adds the times to t.
+// RunNext runs the forward pass of the next micro-batch, whose inputs are already set, and the
+// backward passes that the schedule places before the next forward pass. It adds the times to t.
 func (r *Runner) RunNext(ctx context.Context, x *Executable, t *engine.Timing) error {
 	for first := true; len(r.passes) > 0 && (first || r.passes[0].backward); first = false {
 		next := r.passes[0]
@@ -118,7 +118,8 @@ func (r *Runner) Close() {
 	}
 }
 
-// findSendError returns err, or the error of the sender that has canceled the operation.
+// findSendError returns the error of the sender that has canceled the operation, if err is such a
+// cancellation. Otherwise it returns err.
 func (r *Runner) findSendError(err error) error {
 	if !errors.Is(err, context.Canceled) {
 		return err
@@ -186,8 +187,9 @@ func (r *Runner) runBackward(ctx context.Context, x *Executable, batch int, t *e
 	return nil
 }
 
-// receive receives one message from each stage that computes one of the given tensors, and
-// adds the time of waiting to t. what is a format that describes the messages of a micro-batch.
+// receive receives one message from each stage that computes any of the given tensors, and adds the
+// waiting time to t. ids and messages are indexed by stage. what is a format string that describes
+// the message; its argument is the number of the micro-batch.
 func (r *Runner) receive(ids [][]int, messages []device.Buffer, what string, batch int, t *engine.Timing) error {
 	begin := time.Now()
 	defer func() { t.Wait += time.Since(begin) }()
@@ -205,7 +207,7 @@ func (r *Runner) receive(ids [][]int, messages []device.Buffer, what string, bat
 	return nil
 }
 
-// send sends what was added for rank to as one message.
+// send sends the tensors that were added for rank to, as one message.
 func (r *Runner) send(to int) {
 	if s := r.senders[to]; s != nil {
 		if n := s.send(); n > 0 {

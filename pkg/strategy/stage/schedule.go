@@ -1,7 +1,7 @@
 package stage
 
-// Schedules of a pipeline: the order in which a stage runs the forward and backward passes of
-// the micro-batches of one optimizer step. All compute the same bits.
+// Schedules of a pipeline: the order in which a stage runs the forward and backward passes of the
+// micro-batches of one optimizer step. The results are bitwise the same for all schedules.
 const (
 	// GPipe runs all forward passes before all backward passes (Huang et al. 2019,
 	// arXiv:1811.06965). A stage then keeps the activations of all micro-batches.
@@ -13,13 +13,14 @@ const (
 	OneForwardOneBackward = "1f1b"
 )
 
-// microBatchPass is one pass of one micro-batch.
+// microBatchPass is the forward or the backward pass of one micro-batch.
 type microBatchPass struct {
 	backward bool
 	batch    int // from 1
 }
 
-// stageSchedule returns the passes of the given stage in the order in which it runs them.
+// stageSchedule returns the passes of one stage in the order in which the stage runs them. name is
+// the name of the schedule.
 func stageSchedule(name string, stages, stage, batches int) []microBatchPass {
 	ahead := batches // forward passes before the first backward pass
 	if name == OneForwardOneBackward {
@@ -37,9 +38,9 @@ func stageSchedule(name string, stages, stage, batches int) []microBatchPass {
 	return list
 }
 
-// Bubble returns the part of an optimizer step in which each stage is idle, if the passes of
-// all stages take equal times and messages take none: (S−1)/(M+S−1) for S stages and M
-// micro-batches (Huang et al. 2019, section 2.3).
+// Bubble returns the fraction of an optimizer step in which each stage is idle if the passes of all
+// stages take the same time and messages take none: (S−1)/(M+S−1) for S stages and M micro-batches
+// (Huang et al. 2019, section 2.3).
 func Bubble(stages, batches int) float64 {
 	return float64(stages-1) / float64(batches+stages-1)
 }

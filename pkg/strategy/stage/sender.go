@@ -34,11 +34,11 @@ func newSender(ctx context.Context, cancel context.CancelFunc, group collective.
 	return s
 }
 
-// add adds b to the next message. It must not change before send.
+// add adds b to the next message. b must not be changed before send is called.
 func (s *sender) add(b device.Buffer) { s.parts = append(s.parts, b) }
 
-// send queues a message with a copy of what was added since the previous message, and returns
-// its size in bytes. It queues nothing if nothing was added.
+// send queues a message with a copy of everything that was added since the previous message, and
+// returns its size in bytes. It queues nothing if nothing was added.
 func (s *sender) send() int {
 	if len(s.parts) == 0 {
 		return 0
@@ -55,7 +55,8 @@ func (s *sender) send() int {
 	return message.Bytes()
 }
 
-// flush returns when all messages are sent, or with the error of the first that could not be.
+// flush returns when all messages are sent. If a message could not be sent, it returns the first
+// error.
 func (s *sender) flush() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +73,7 @@ func (s *sender) sendError() error {
 	return s.err
 }
 
-// close ends the goroutine, after the context of newSender was canceled.
+// close waits until the goroutine ends. The context of newSender must be canceled first.
 func (s *sender) close() {
 	s.mu.Lock()
 	s.closed = true

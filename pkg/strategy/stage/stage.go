@@ -17,20 +17,20 @@ import (
 	"lockstep/pkg/strategy/internal/shard"
 )
 
-// Executable is one worker's stage of a network, which strategy pipeline runs. It has all
-// parameters and running statistics, but only those of its own stage are current between
-// two calls of Strategy.Equalize.
+// Executable is one worker's stage of a network, for strategy pipeline. It has all parameters and
+// running statistics of the network, but only those of its own stage are current between two calls
+// of Strategy.Equalize.
 //
-// Loss returns the sum of the losses of an optimizer step's batches after the last of them,
-// and 0 before, because only the last stage computes the loss.
+// Loss returns the sum of the losses of an optimizer step's batches after the last of them. Before
+// that it returns 0, because only the last stage computes the loss.
 type Executable struct {
 	whole             engine.Executable // the complete network: has all parameters and running statistics
 	program           *plan.Program     // of the whole network
 	stages            []plan.Stage
 	stage             int
 	forward, backward passExecutable
-	// Tensors of the whole program, by ID: inputs of the passes that other programs compute,
-	// and results of the forward pass that other programs read.
+	// Tensors of the whole program, by ID: the inputs of each pass that are computed by other
+	// programs, and the results of the forward pass that other programs read.
 	forwardInputs, backwardInputs, results []int
 
 	double bool                 // the engine computes in float64
@@ -40,7 +40,7 @@ type Executable struct {
 	loss   float64 // see Loss
 }
 
-// passExecutable is the executable of one pass, and what it can do.
+// passExecutable is the executable of one pass, with its capabilities.
 type passExecutable struct {
 	engine.Executable
 	can engine.Capabilities
@@ -54,15 +54,16 @@ func loadPass(e engine.Engine, p *plan.Program, whole engine.Executable) (passEx
 	return passExecutable{exe, exe.Capabilities()}, nil
 }
 
-// microBatch has the tensors that a stage keeps between its two passes of a micro-batch.
+// microBatch contains the tensors that a stage keeps from the forward pass to the backward pass of
+// a micro-batch.
 type microBatch struct {
 	tensors  map[int]device.Buffer // by ID in the whole program: received activations and own results
 	messages []device.Buffer       // by stage: the activations that this stage receives from it
 	inputs   map[string][]float32
 }
 
-// Load loads the part of p, the training program of a network, that a worker of strategy
-// pipeline runs: stage number stage, from 0, of the given number of stages. It shares the
+// Load loads one stage of p, the training program of a network, for a worker of strategy pipeline.
+// stage is the number of the stage, from 0, and stages the number of stages. The stage shares the
 // parameters of whole, an executable of e with the complete network.
 func Load(e engine.Engine, p *plan.Program, whole engine.Executable, stages, stage int) (*Executable, error) {
 	all, err := plan.CutIntoStages(p, stages)
@@ -81,7 +82,7 @@ func Load(e engine.Engine, p *plan.Program, whole engine.Executable, stages, sta
 	return x, nil
 }
 
-// listExchangedTensors sets the lists of tensors that the passes exchange.
+// listExchangedTensors sets forwardInputs, backwardInputs and results.
 func (x *Executable) listExchangedTensors() {
 	own := x.stages[x.stage]
 	received := slices.Concat(slices.Concat(own.Activations...), slices.Concat(own.Gradients...))
@@ -103,11 +104,11 @@ func (x *Executable) listExchangedTensors() {
 	x.results = slices.Compact(x.results)
 }
 
-// Stages returns the number of stages, and the number of this one from 0.
+// Stages returns the number of stages, and the number of this worker's stage, from 0.
 func (x *Executable) Stages() (stages, own int) { return len(x.stages), x.stage }
 
-// SentBytes returns how many bytes all stages together send for one micro-batch: the activations
-// that later stages read, and the gradients of activations of earlier stages.
+// SentBytes returns how many bytes all stages together send for one micro-batch: activations for
+// later stages, and gradients of activations for earlier stages.
 func (x *Executable) SentBytes() int {
 	elements := 0
 	for _, s := range x.stages {
@@ -123,14 +124,14 @@ func (x *Executable) SentBytes() int {
 	return 4 * elements
 }
 
-// Backward returns the executable of the backward pass, which has the memory of the stage's
-// parameters and gradients.
+// Backward returns the executable of the backward pass. Its memory contains the stage's parameters
+// and gradients.
 func (x *Executable) Backward() engine.Executable { return x.backward.Executable }
 
 // Program returns the whole network's program.
 func (x *Executable) Program() *plan.Program { return x.program }
 
-// Capabilities are those of the engine, and the stages.
+// Capabilities returns the capabilities of the engine that also apply to a stage, and the stages.
 func (x *Executable) Capabilities() engine.Capabilities {
 	own := x.forward.can
 	return engine.Capabilities{
@@ -140,7 +141,7 @@ func (x *Executable) Capabilities() engine.Capabilities {
 	}
 }
 
-// NextBatch sets the inputs to those of the next batch of s.
+// NextBatch sets the inputs to the next batch of s.
 func (x *Executable) NextBatch(s engine.Source) (bool, error) { return engine.SetInputs(x, s) }
 
 // SetInput copies v to an input of the next batch, if this stage reads it.
@@ -161,16 +162,16 @@ func (x *Executable) SetInput(name string, v []float32) error {
 	return x.forward.SetInput(name, v)
 }
 
-// Step returns an error: strategy pipeline runs the steps.
+// Step always returns an error, because strategy pipeline runs the steps itself.
 func (*Executable) Step(context.Context, engine.GradSync, *optim.Update) (engine.Timing, error) {
 	return engine.Timing{}, errors.New("step: one stage of a network cannot run a step alone: use strategy pipeline")
 }
 
-// OwnLoss returns the sum of the losses of the current optimizer step's batches in the last stage,
-// and 0 in the others.
+// OwnLoss returns the sum of the losses of the current optimizer step's batches on the last stage,
+// and 0 on other stages.
 func (x *Executable) OwnLoss() float64 { return x.sum }
 
-// SetLoss sets the result of Loss to the sum that all stages have exchanged.
+// SetLoss sets the result of Loss. sum is the loss after the stages have exchanged it.
 func (x *Executable) SetLoss(sum float64) { x.loss = sum }
 
 // Loss returns the loss of the last optimizer step; see Executable.
@@ -180,8 +181,8 @@ func (x *Executable) Loss() float64 { return x.loss }
 // outputs.
 func (x *Executable) HasOutputs() bool { return x.stage == len(x.stages)-1 }
 
-// describeStages describes how the network is divided, such as "layers 1 to 4 (48 %), 5 to 9
-// (52 % of the operations)".
+// describeStages describes how the network is divided into stages, such as "layers 1 to 4 (48 %), 5
+// to 9 (52 % of the operations)".
 func (x *Executable) describeStages() string {
 	var list []string
 	total := x.program.StepFLOPs()
@@ -192,7 +193,7 @@ func (x *Executable) describeStages() string {
 	return "layers " + strings.Join(append(list[:len(list)-1], last), ", ")
 }
 
-// Output copies an output of the last forward pass to dst. Only the last stage has it.
+// Output copies an output of the last forward pass to dst. Only the last stage has outputs.
 func (x *Executable) Output(name string, dst []float32) error {
 	if !x.HasOutputs() {
 		return fmt.Errorf("read output %q: only the last of the %d stages has the network's outputs", name, len(x.stages))
@@ -200,7 +201,7 @@ func (x *Executable) Output(name string, dst []float32) error {
 	return x.forward.Output(name, dst)
 }
 
-// Gradient returns the gradient of a parameter of this stage after an optimizer step.
+// Gradient returns the gradient of one of this stage's parameters after an optimizer step.
 func (x *Executable) Gradient(param string) ([]float64, error) {
 	return x.backward.Gradient(param)
 }
@@ -227,8 +228,8 @@ func (x *Executable) TensorsOf(stage int) []string {
 	return names
 }
 
-// CheckpointNames returns the names of the parameters and running statistics of a stage, and
-// of its parameters' optimizer slots with the given names.
+// CheckpointNames returns the names of the parameters and running statistics of a stage, and the
+// names of its parameters' optimizer slots. slots lists the slots.
 func (x *Executable) CheckpointNames(stage int, slots []string) []string {
 	names := x.TensorsOf(stage)
 	for _, slot := range slots {
@@ -252,13 +253,13 @@ func (x *Executable) Elements(name string) int {
 	return 0
 }
 
-// MemoryBytes returns the size of the memory of both passes, including the parameters, which
-// they share.
+// MemoryBytes returns the size of the memory of both passes, including the parameters that they
+// share.
 func (x *Executable) MemoryBytes() int64 {
 	return x.forward.MemoryBytes() + x.backward.MemoryBytes()
 }
 
-// Close closes the programs of both passes.
+// Close closes the executables of both passes.
 func (x *Executable) Close() error { return errors.Join(x.forward.Close(), x.backward.Close()) }
 
 func (x *Executable) newBuffer(n int) device.Buffer {
@@ -268,7 +269,8 @@ func (x *Executable) newBuffer(n int) device.Buffer {
 	return device.Buffer{F32: make([]float32, n)}
 }
 
-// newMessage returns a buffer for tensors, and its parts for each of them.
+// newMessage allocates one buffer for all given tensors, and returns it with the part for each
+// tensor.
 func (x *Executable) newMessage(ids []int) (message device.Buffer, parts []device.Buffer) {
 	n := 0
 	for _, id := range ids {
@@ -282,7 +284,7 @@ func (x *Executable) newMessage(ids []int) (message device.Buffer, parts []devic
 	return message, parts
 }
 
-// takeMicroBatch returns memory for a micro-batch; release gives it back.
+// takeMicroBatch returns memory for a micro-batch. releaseMicroBatch makes it available again.
 func (x *Executable) takeMicroBatch() *microBatch {
 	if n := len(x.free); n > 0 {
 		b := x.free[n-1]
@@ -305,7 +307,8 @@ func (x *Executable) takeMicroBatch() *microBatch {
 
 func (x *Executable) releaseMicroBatch(b *microBatch) { x.free = append(x.free, b) }
 
-// runForward runs the forward pass of b, whose activations of earlier stages are received.
+// runForward runs the forward pass of b, after the activations of earlier stages have been
+// received.
 func (x *Executable) runForward(ctx context.Context, b *microBatch) error {
 	for name, v := range x.inputs {
 		b.inputs[name] = append(b.inputs[name][:0], v...)
@@ -324,8 +327,8 @@ func (x *Executable) runForward(ctx context.Context, b *microBatch) error {
 	return nil
 }
 
-// runBackward runs the backward pass of b with the given gradients, by tensor ID, of later
-// stages. It passes the gradients of the parameters to sync.
+// runBackward runs the backward pass of b. gradients contains the gradients from later stages, by
+// tensor ID. It passes the gradients of the parameters to sync.
 func (x *Executable) runBackward(ctx context.Context, b *microBatch, gradients map[int]device.Buffer, sync engine.GradSync) error {
 	for name, v := range b.inputs {
 		if err := x.backward.SetInput(name, v); err != nil {
@@ -339,7 +342,8 @@ func (x *Executable) runBackward(ctx context.Context, b *microBatch, gradients m
 	return err
 }
 
-// setInputs takes the values of the inputs ids from tensors or more.
+// setInputs sets the inputs of p with the given IDs. It takes the values from tensors or, if they
+// are not there, from more.
 func (*Executable) setInputs(p passExecutable, ids []int, tensors, more map[int]device.Buffer) error {
 	for _, id := range ids {
 		v, ok := tensors[id]

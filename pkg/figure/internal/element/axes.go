@@ -23,7 +23,8 @@ func (LogScale) Normalize(lo, hi, x float64) float64 {
 	return math.Log(x/lo) / math.Log(hi/lo)
 }
 
-// ValueTicks marks about five round values, or at most maxTicks unless it is 0, all with labels.
+// ValueTicks marks about five round values, all with labels. If maxTicks is not 0, it marks at most
+// maxTicks values.
 type ValueTicks struct{ maxTicks int }
 
 // defaultMaxTicks is the largest number of marks on an axis with enough space.
@@ -44,7 +45,7 @@ func (t ValueTicks) Ticks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// formatTick formats a tick's label. Very large and very small numbers have an exponent.
+// formatTick formats a tick's label. It uses exponents for very large and very small numbers.
 func formatTick(v float64, digits int) string {
 	if a := math.Abs(v); a >= 1e7 || digits > 5 {
 		return strconv.FormatFloat(v, 'g', 4, 64)
@@ -137,7 +138,8 @@ func formatLogLabel(v float64) string {
 type CountTicks struct {
 	Counts []int // ascending
 	log    bool
-	// width returns a label's width as a fraction of the axis; nil is for a figure of default size.
+	// width returns a label's width as a fraction of the axis. If it is nil, the width in a figure
+	// of default size is assumed.
 	width func(label string) float64
 }
 
@@ -169,8 +171,8 @@ func (w CountTicks) Ticks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// EpochTicks marks integer epochs: about ten, or at most maxTicks unless it is 0, and fewer if the
-// labels are long.
+// EpochTicks marks about ten integer epochs, fewer if the labels are long. If maxTicks is not 0, it
+// marks at most maxTicks epochs.
 type EpochTicks struct{ maxTicks int }
 
 // Ticks implements plot.Ticker.
@@ -199,7 +201,8 @@ func (e EpochTicks) Ticks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// TimeUnit returns the unit in which a duration is legible, and the unit in seconds.
+// TimeUnit returns the unit, from µs to h, in which to show a duration: its name, and its length in
+// seconds.
 func TimeUnit(seconds float64) (name string, unit float64) {
 	switch {
 	case seconds >= 3*3600:
@@ -255,8 +258,9 @@ func SetCountAxis(a *plot.Axis, counts []int, log bool) {
 	}
 }
 
-// SetValueAxis configures an axis for values, and for the range of their intervals, which is cut if
-// it extends far beyond the values. If log and powersOfTwo are set, it marks powers of two.
+// SetValueAxis configures an axis for values and for the range of their intervals. Intervals are
+// cut off if they extend far beyond the values. If log and powersOfTwo are set, the axis marks
+// powers of two.
 func SetValueAxis(a *plot.Axis, values, intervals Extent, log, powersOfTwo bool) {
 	if log && values.Lo > 0 {
 		a.Scale, a.Tick.Marker = LogScale{}, LogTicks{powersOfTwo: powersOfTwo}
@@ -290,7 +294,7 @@ type RightAxis struct {
 
 const axisGap = vg.Length(5) // between axis and data, the same as gonum's on the left
 
-// Width returns the width of the axis with its labels, to the right of the data.
+// Width returns the width that the axis and its labels need to the right of the data.
 func (r *RightAxis) Width() vg.Length {
 	a := r.Plot.Y
 	w := axisGap + a.Tick.Length + 3

@@ -9,14 +9,14 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// SidewaysShift moves the marks of a series sideways, so that error bars of several series at equal
-// x do not cover each other. The zero value moves nothing.
+// SidewaysShift moves the marks of a series sideways, so that error bars of several series at the
+// same x do not cover each other. The zero value moves nothing.
 type SidewaysShift struct {
 	index, Count int       // index of the series among those with bars, and their number
 	xs           []float64 // every x with a bar, ascending
 }
 
-// Distances between the bars at one x.
+// Distances between error bars at the same x.
 const (
 	maxBarStep  = vg.Length(5.6) // largest distance of two neighboring bars
 	maxBarSpan  = vg.Length(24)  // largest distance of the first and the last bar
@@ -81,8 +81,8 @@ func (b SidewaysShift) ShiftPlotters(all []plot.Plotter) []plot.Plotter {
 	return out
 }
 
-// NewSidewaysShifts returns the shift of each series with the given error bars. No series is moved
-// unless two series have a bar at the same x.
+// NewSidewaysShifts returns the shift of each series, whose error bars are given by index. No
+// series is shifted unless two series have a bar at the same x.
 func NewSidewaysShifts(bars [][]Interval) []SidewaysShift {
 	out := make([]SidewaysShift, len(bars))
 	var xs []float64

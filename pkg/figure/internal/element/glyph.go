@@ -8,8 +8,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Glyphs returns glyphs that distinguish series without color, without Ring, which marks the
-// untrained network.
+// Glyphs returns glyphs that distinguish series without color. RingGlyph is not among them, because
+// it marks the untrained network.
 func Glyphs() []draw.GlyphDrawer {
 	return []draw.GlyphDrawer{
 		draw.CircleGlyph{},
@@ -59,7 +59,8 @@ func (RingGlyph) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
 	c.Stroke(path)
 }
 
-// OutlinedDotGlyph is a filled circle with a black edge on a white one, so that it is visible on a bar of any color.
+// OutlinedDotGlyph is a filled circle with a white and a black outline, so that it is visible on a
+// bar of any color.
 type OutlinedDotGlyph struct{}
 
 // DrawGlyph implements draw.GlyphDrawer.

@@ -14,7 +14,8 @@ import (
 type LegendEntry struct {
 	Name  string
 	Icons []plot.Thumbnailer
-	// End is the value at the right end of the entry's line. HasEnd is false if it names no single line.
+	// End is the value at the right end of the entry's line. HasEnd is false if the entry does not
+	// belong to a single line.
 	End    float64
 	HasEnd bool
 }
@@ -36,7 +37,7 @@ func (k LegendKey) Thumbnail(c *draw.Canvas) {
 	}
 }
 
-// Sizes of a legend that is not shrunk.
+// Sizes of a legend at full scale.
 const (
 	iconWidth     = vg.Length(26)
 	iconGap       = vg.Length(5)
@@ -56,8 +57,8 @@ type Legend struct {
 	Size     vg.Point
 }
 
-// NewLegend lays out entries in as many columns as fit into maxWidth (one column for LegendRight).
-// All sizes are multiplied by scale. Names wider than maxNameWidth are shortened.
+// NewLegend lays out entries in as many columns as fit into maxWidth, or in one column for
+// LegendRight. All sizes are multiplied by scale. Names wider than maxNameWidth are shortened.
 func NewLegend(entries []LegendEntry, position string, maxWidth, maxNameWidth, scale vg.Length) Legend {
 	l := Legend{Position: position, Entries: entries, scale: scale, Style: TextStyle((FontSize - 1) * scale)}
 	l.Style.YAlign = draw.YCenter
@@ -90,7 +91,7 @@ func NewLegend(entries []LegendEntry, position string, maxWidth, maxNameWidth, s
 	return l
 }
 
-// IconWidth returns the width of an icon and of the gap after it.
+// IconWidth returns the width of an icon, including the gap after it.
 func (l Legend) IconWidth() vg.Length { return (iconWidth + iconGap) * l.scale }
 
 // RowHeight returns the height of one row of names.
@@ -129,9 +130,9 @@ func (l Legend) drawEntry(c draw.Canvas, i int, x, y vg.Length) {
 	c.FillText(l.Style, vg.Point{X: x + l.IconWidth(), Y: y + 1}, l.Names[i])
 }
 
-// DrawAtLineEnds draws the legend to the right of the plot with each name beside the end of its line,
-// as close as the other names allow. data is the data area of p, and left the legend's left edge.
-// Names without a line are at the bottom.
+// DrawAtLineEnds draws the legend to the right of the plot. Each name is beside the end of its
+// line, as close as the other names allow. data is the data area of p, and left the legend's left
+// edge. Names without a line are at the bottom.
 func (l Legend) DrawAtLineEnds(c draw.Canvas, p *plot.Plot, data vg.Rectangle, left vg.Length) {
 	height := l.RowHeight()
 	var order []int
@@ -175,13 +176,13 @@ func (l Legend) DrawAtLineEnds(c draw.Canvas, p *plot.Plot, data vg.Rectangle, l
 	}
 }
 
-// Style of the lines from the ends of the plotted lines to their names.
+// Style of the lines that connect the ends of the plotted lines to their names.
 const (
 	leaderAlpha = 140
 	leaderWidth = vg.Length(0.7)
 )
 
-// RemainingArea returns the part of area that remains for the plot.
+// RemainingArea returns the part of area that the legend leaves for the plot.
 func (l Legend) RemainingArea(area vg.Rectangle) vg.Rectangle {
 	switch {
 	case len(l.Entries) == 0:

@@ -11,7 +11,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// WithAlpha returns c with the given opacity, of 255.
+// WithAlpha returns c with the given opacity, from 0 to 255.
 func WithAlpha(c color.Color, alpha uint8) color.NRGBA {
 	r, g, b, _ := c.RGBA()
 	return color.NRGBA{R: uint8(r >> 8), G: uint8(g >> 8), B: uint8(b >> 8), A: alpha}
@@ -20,12 +20,13 @@ func WithAlpha(c color.Color, alpha uint8) color.NRGBA {
 // Interval is the range of a value at one x.
 type Interval struct{ X, Lo, Hi float64 }
 
-// ErrorBars are vertical bars from Lo to Hi. An end that is clipped at the edge of the plot is an
-// arrow instead of a cap; gonum's error bars would extend beyond the plot.
+// ErrorBars are vertical bars from Lo to Hi. An end that is clipped at the edge of the plot is
+// drawn as an arrow instead of a cap, because gonum's error bars would extend beyond the plot.
 type ErrorBars struct {
 	At    []Interval
 	Style draw.LineStyle
-	// Within is the width of the bar below the error bar in units of the axis, or 0.
+	// Within is the width, in units of the axis, of the bar on which the error bar is drawn. It is
+	// 0 if there is none.
 	Within    float64
 	Placement SidewaysShift
 }
@@ -63,8 +64,8 @@ func (w ErrorBars) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// drawArrow draws an arrowhead with its tip at the edge of the plot. back is the direction from the tip to
-// the shaft: 1 up, −1 down.
+// drawArrow draws an arrowhead whose tip is at the edge of the plot. back is the direction from the
+// tip to the shaft: 1 is up, −1 is down.
 func (w ErrorBars) drawArrow(c draw.Canvas, tip vg.Point, halfWidth, back vg.Length) {
 	const length = 1.6 // of half the width
 	halfWidth *= 1.3   // wider than a cap
@@ -117,7 +118,7 @@ func (b Band) Thumbnail(c *draw.Canvas) {
 // DataRectangle is a bar, or a span of a timeline, in the plot's coordinates.
 type DataRectangle struct{ X0, Y0, X1, Y1 float64 }
 
-// MiddleX returns the x of the box's error bar.
+// MiddleX returns the horizontal center of the rectangle, where its error bar is drawn.
 func (b DataRectangle) MiddleX() float64 { return (b.X0 + b.X1) / 2 }
 
 // DataRectangles are filled rectangles in the plot's coordinates.
@@ -199,8 +200,8 @@ func (n PointLabels) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// LineWithGlyphs returns the plotters of a line and of glyphs at its points, as far as the style has them.
-// It omits points that are not finite.
+// LineWithGlyphs returns plotters for a line and for glyphs at its points. It omits what the style
+// does not have, and points that are not finite.
 func LineWithGlyphs(xy plotter.XYs, l SeriesStyle) []plot.Plotter {
 	xy = slices.DeleteFunc(slices.Clone(xy), func(p plotter.XY) bool { return !IsFinite(p.X) || !IsFinite(p.Y) })
 	var out []plot.Plotter
@@ -215,7 +216,7 @@ func LineWithGlyphs(xy plotter.XYs, l SeriesStyle) []plot.Plotter {
 	return out
 }
 
-// widenCanvas returns c slightly larger, so that a point on its edge is inside in spite of rounding.
+// widenCanvas returns a slightly larger c, so that points on its edge are inside despite rounding.
 func widenCanvas(c draw.Canvas) *draw.Canvas {
 	const rounding = vg.Length(0.01)
 	c = draw.Crop(c, -rounding, rounding, -rounding, rounding)
@@ -249,8 +250,8 @@ func (d Dots) GlyphBoxes(p *plot.Plot) []plot.GlyphBox {
 	return boxes
 }
 
-// Polyline is a line through points. Unlike gonum's plotter.Line, it returns glyph boxes for its
-// outermost points only, because gonum goes through all boxes several times.
+// Polyline is a line through points. Unlike gonum's plotter.Line, it returns glyph boxes only for
+// its outermost points, because gonum iterates over all boxes several times.
 type Polyline struct {
 	XY     plotter.XYs
 	Style  draw.LineStyle
@@ -306,7 +307,7 @@ func (l Polyline) GlyphBoxes(p *plot.Plot) []plot.GlyphBox {
 	return out
 }
 
-// DottedLine returns the style of ideal lines.
+// DottedLine returns the style of lines that show ideal scaling.
 func DottedLine(c color.Color) draw.LineStyle {
 	return draw.LineStyle{Color: c, Width: 1.2, Dashes: []vg.Length{1.5, 3}}
 }

@@ -19,11 +19,13 @@ const (
 	FontSize      = 12 // points
 )
 
-// Gray returns the color of what was not measured in a run: the ideal line and the constant predictor.
+// Gray returns the color of lines that were not measured in a run: the ideal line and the constant
+// predictor.
 func Gray() color.Color { return color.NRGBA{R: 90, G: 90, B: 90, A: 255} }
 
-// Palette returns Okabe and Ito's colors ("Color Universal Design", 2008), which are distinguishable
-// with any color vision, without their yellow, which is too light for lines on white.
+// Palette returns the colors of Okabe and Ito ("Color Universal Design", 2008), which are
+// distinguishable with any color vision. It omits their yellow, which is too light for lines on
+// white.
 func Palette() []color.NRGBA {
 	return []color.NRGBA{
 		{R: 0, G: 114, B: 178, A: 255},   // blue
@@ -36,7 +38,7 @@ func Palette() []color.NRGBA {
 	}
 }
 
-// Dashes returns dashes that distinguish lines without color.
+// Dashes returns dash patterns that distinguish lines without color.
 func Dashes() [][]vg.Length {
 	return [][]vg.Length{nil, {6, 3}, {2, 2}, {8, 3, 2, 3}}
 }

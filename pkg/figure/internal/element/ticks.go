@@ -68,8 +68,8 @@ func (r LabelMeasurer) HasAmbiguousLabels(ticks []plot.Tick) bool {
 	return false
 }
 
-// reduceTicks replaces the ticks by newTicks(n), from n = start down, until their labels do not
-// overlap or n is 1.
+// reduceTicks replaces the axis's ticks by newTicks(n). It starts with n = start and decreases n
+// until the labels do not overlap or n is 1.
 func (r LabelMeasurer) reduceTicks(start int, newTicks func(n int) plot.Ticker) {
 	for n := start; n >= 1; n-- {
 		if !r.HasOverlap(r.Axis.Tick.Marker.Ticks(r.Axis.Min, r.Axis.Max)) {
@@ -104,7 +104,7 @@ func (w CountTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, _ vg.L
 	axis.Tick.Marker = w
 }
 
-// categoryTicks labels the bars at 0, 1, 2, … with names, in as many lines as they need.
+// categoryTicks labels the bars at 0, 1, 2, … with names, wrapped into as many lines as needed.
 type categoryTicks struct{ names, Lines []string }
 
 // NewCategoryTicks returns ticks whose names are wrapped into lines of at most maxWidth.
@@ -124,13 +124,13 @@ func (c categoryTicks) Ticks(_, _ float64) []plot.Tick {
 	return ticks
 }
 
-// hasOnlyNumbers reports whether all names are numbers, the only ones that readers can infer if
-// some are omitted.
+// hasOnlyNumbers reports whether all names are numbers. Only numbers may be omitted, because
+// readers can infer them.
 func (c categoryTicks) hasOnlyNumbers() bool {
 	return !slices.ContainsFunc(c.names, func(name string) bool { _, err := strconv.ParseFloat(name, 64); return err != nil })
 }
 
-// Fit omits numbers, or wraps and shrinks other names.
+// Fit omits labels that are numbers if they do not fit, and wraps and shrinks others.
 func (c categoryTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, least vg.Length) {
 	r := LabelMeasurer{axis, length, vertical}
 	if c.hasOnlyNumbers() {
@@ -194,7 +194,7 @@ func Wrap(text string, maxWidth vg.Length, width func(string) vg.Length) string 
 	return strings.Join(lines, "\n")
 }
 
-// Shorten returns text, with an ellipsis as its middle if it is wider than maxWidth.
+// Shorten replaces the middle of text by an ellipsis if it is wider than maxWidth.
 func Shorten(text string, maxWidth vg.Length, width func(string) vg.Length) string {
 	runes := []rune(text)
 	for keep := len(runes) - 1; keep > 1 && width(text) > maxWidth; keep-- {

@@ -6,8 +6,8 @@ import (
 	"gonum.org/v1/plot/plotter"
 )
 
-// Trace contains the points of a line as they were logged, which may be very many. A point is drawn
-// at ((x − origin)/unit, y).
+// Trace contains the points of a logged line, which may be very many. A point is drawn at ((x −
+// origin)/unit, y).
 type Trace struct {
 	X, Y         []float64
 	origin, unit float64
@@ -45,8 +45,9 @@ const (
 	partPoints     = 4
 )
 
-// Condense returns the points to draw. Of a long line, it returns the first, lowest, highest and
-// last point of each of CondensedParts parts, so that the line looks the same but the file is small.
+// Condense returns the points to draw. For a long line, it returns the first, lowest, highest and
+// last point of each of CondensedParts parts, so that the line looks the same but the file is
+// small.
 func (t Trace) Condense() plotter.XYs {
 	n := t.Len()
 	if n <= partPoints*CondensedParts {
@@ -78,7 +79,7 @@ func (t Trace) Condense() plotter.XYs {
 	return out
 }
 
-// Thin returns the last point and at most about ten others, evenly spaced.
+// Thin returns at most ten evenly spaced points, including the last one.
 func (t Trace) Thin() plotter.XYs {
 	step := (t.Len() + 9) / 10
 	var out plotter.XYs
@@ -88,7 +89,8 @@ func (t Trace) Thin() plotter.XYs {
 	return out
 }
 
-// CondenseBand returns the band to draw: of a long band, the range of each of CondensedParts parts.
+// CondenseBand returns the band to draw. For a long band, it returns the range of each of
+// CondensedParts parts.
 func CondenseBand(at []Interval) []Interval {
 	n := len(at)
 	if n <= 2*CondensedParts {

@@ -9,7 +9,7 @@ import (
 )
 
 // zoomCanvas multiplies coordinates, line widths, dashes and text sizes by a factor. A figure of
-// another size is laid out as an image of default size and drawn on a zoomCanvas.
+// any size is laid out at the default size and then drawn on a zoomCanvas.
 type zoomCanvas struct {
 	vg.Canvas
 	factor vg.Length

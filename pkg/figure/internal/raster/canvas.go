@@ -47,7 +47,8 @@ type pen struct {
 	transformed bool // coordinates have been transformed
 }
 
-// minLongPathComponents is the number of components from which this package draws a path itself.
+// minLongPathComponents is the number of components from which this package draws a path itself,
+// instead of gonum.
 const minLongPathComponents = 200
 
 // New returns a white canvas of the given size, with dpi pixels per inch.
@@ -75,8 +76,9 @@ func newCanvasOn(picture *image.RGBA, width, height float64, dpi int) *Canvas {
 	}
 }
 
-// Tile returns a canvas for a part of the image, and the offset from a point on p to the same point on
-// the tile. It clips what is drawn outside of it, so tiles that do not overlap can be drawn concurrently.
+// Tile returns a canvas for a part of the image, and the offset from a point on p to the same point
+// on the tile. Drawing outside of the tile is clipped, so tiles that do not overlap can be drawn
+// concurrently.
 func (p *Canvas) Tile(part vg.Rectangle) (tile *Canvas, offset vg.Point) {
 	round := func(l vg.Length) int { return int(math.Round(l.Dots(p.DPI()))) }
 	page := p.Picture.Rect
@@ -191,8 +193,8 @@ func (p *Canvas) Fill(path vg.Path) {
 	p.fillPolygons(lines)
 }
 
-// convertLongPath converts a long path of straight lines to pixels. ok is false, and gonum should
-// draw the path, if it is short, has curves, or is transformed.
+// convertLongPath converts a long path of straight lines to polygons in pixels. ok is false if the
+// path is short, has curves, or is transformed; then gonum should draw it.
 func (p *Canvas) convertLongPath(path vg.Path) (lines *polygonList, ok bool) {
 	if len(path) < minLongPathComponents || p.pen.transformed {
 		return nil, false
@@ -222,7 +224,8 @@ func (p *Canvas) convertLongPath(path vg.Path) (lines *polygonList, ok bool) {
 	return lines, true
 }
 
-// fillPolygons fills polygons with the pen's color. An area that several cover is painted once.
+// fillPolygons fills polygons with the pen's color. Where polygons overlap, the area is painted
+// once.
 func (p *Canvas) fillPolygons(s *polygonList) {
 	lo, hi := pixelPoint{math.Inf(1), math.Inf(1)}, pixelPoint{math.Inf(-1), math.Inf(-1)}
 	for _, d := range s.dots {
@@ -307,8 +310,8 @@ func (p *Canvas) FillString(f font.Face, at vg.Point, text string) {
 	d.DrawString(text)
 }
 
-// kernedFace corrects the kerning of x/image's opentype.Face, whose Kern returns font units
-// independently of the face's size, so that small letters would overlap.
+// kernedFace corrects the kerning of x/image's opentype.Face. Its method Kern returns font units
+// regardless of the face's size, so that small letters would overlap.
 type kernedFace struct {
 	ximage.Face
 	perUnit float64 // 1/64 pixels per font unit

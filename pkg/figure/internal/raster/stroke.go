@@ -11,7 +11,7 @@ type polygonList struct {
 	ends []int // end of each polygon in dots
 }
 
-// clear removes all polygons, but keeps the allocated memory.
+// clear removes all polygons, but keeps the allocated memory for reuse.
 func (s *polygonList) clear() { s.dots, s.ends = s.dots[:0], s.ends[:0] }
 
 func (s *polygonList) endPolygon() { s.ends = append(s.ends, len(s.dots)) }
@@ -57,7 +57,8 @@ func (s *stroker) addLine(l []pixelPoint) {
 	}
 }
 
-// joinSegments fills the outer side of the join of two segments at a point, given their normals.
+// joinSegments fills the outer side of the join of two segments at a point. n0 and n1 are the
+// normals of the segments.
 func (s *stroker) joinSegments(at, n0, n1 pixelPoint) {
 	if math.Abs(n0.x-n1.x)+math.Abs(n0.y-n1.y) < minSegmentPixels {
 		return
@@ -80,8 +81,8 @@ func (s *stroker) joinSegments(at, n0, n1 pixelPoint) {
 	s.to.endPolygon()
 }
 
-// dashLines splits lines into dashes, whose lengths alternate with those of gaps, from offset in
-// the pattern. Without dashes, it returns lines.
+// dashLines splits lines into dashes. The lengths in dashes alternate between dashes and gaps;
+// offset is the start within this pattern. Without dashes, it returns lines.
 func dashLines(lines *polygonList, dashes []float64, offset float64) *polygonList {
 	total := 0.0
 	for _, d := range dashes {

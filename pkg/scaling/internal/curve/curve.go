@@ -16,7 +16,7 @@ const (
 	AxisWall     = "wall"     // seconds since 1970
 )
 
-// Line contains one metric of one run: the values Y at the positions X of an axis; see
+// Line contains one metric of one run: Y[i] is the metric's value at position X[i] of the axis; see
 // scaling.CurveLine.
 type Line struct {
 	Series  string
@@ -28,7 +28,7 @@ type Line struct {
 	X, Y    []float64
 }
 
-// EpochMetric is a metric that a run has once per epoch.
+// EpochMetric is a metric with one value per epoch.
 type EpochMetric struct {
 	Name  string
 	Value func(runs.Epoch) float64
@@ -50,8 +50,8 @@ func EpochMetrics() []EpochMetric {
 	}
 }
 
-// MetricLines returns the lines of a run for a metric, the name of an epoch metric or of a logged curve,
-// or else the reason why there are none.
+// MetricLines returns the lines of a run for a metric, which is the name of an epoch metric or of a
+// logged curve. If there are none, it returns the reason as a string.
 func MetricLines(r runs.Run, metric, axis string) ([]Line, string) {
 	for _, m := range EpochMetrics() {
 		if m.Name == metric {
@@ -88,8 +88,9 @@ func MetricLines(r runs.Run, metric, axis string) ([]Line, string) {
 	return lines, why
 }
 
-// epochLine returns the line of an epoch metric (a slice of one element), or else the reason why there
-// is none. Epochs without a value are omitted, but the following ones keep their position on the axis.
+// epochLine returns a slice with the line of an epoch metric. If there is none, it returns the
+// reason as a string. Epochs without a value are omitted; later epochs keep their position on the
+// axis.
 func epochLine(r runs.Run, metric, axis string, value func(runs.Epoch) float64) ([]Line, string) {
 	line := Line{Name: metric, Rank: -1}
 	why := "the log has no " + metric

@@ -23,7 +23,7 @@ type LossCurve struct {
 	TrainMin, TrainMax []float64
 }
 
-// NewLossCurve combines the losses of repeated runs by epoch.
+// NewLossCurve combines the losses of repeated runs, epoch by epoch.
 func NewLossCurve(all []*runs.Run) LossCurve {
 	if len(all) == 1 && isAscending(all[0].Epochs) {
 		return newSingleLossCurve(all[0].Epochs)
@@ -91,7 +91,7 @@ func (c *LossCurve) reserve(n int) {
 	}
 }
 
-// addEpoch appends one epoch of repeated runs; rows has one element per run.
+// addEpoch appends the losses of one epoch. rows contains this epoch of each run.
 func (c *LossCurve) addEpoch(rows []lossRow) {
 	middle := func(value func(lossRow) float64) (mid, lo, hi float64) {
 		var v []float64

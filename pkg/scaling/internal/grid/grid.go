@@ -57,8 +57,8 @@ type Column[T any] struct {
 	Half func(T) float64 // half the width of the interval of Value, or nil
 }
 
-// csvCell returns a number with the fewest digits that give exactly the same value when parsed, or
-// "" if nothing was measured.
+// csvCell formats the column's number with the fewest digits that parse to exactly the same value.
+// It returns "" if nothing was measured.
 func (c Column[T]) csvCell(row T) string {
 	switch {
 	case c.Text != nil:

@@ -10,9 +10,10 @@ import (
 	"lockstep/pkg/internal/clean"
 )
 
-// paperRows returns the table for a paper: the human-readable columns that have a value, with units in
-// the header and intervals as ± half their width, and for each column whether it is numeric. Counts
-// other than workers, and optional numbers, become a remark if they are the same in all of several rows.
+// paperRows returns the table for a paper. It has the human-readable columns that have a value,
+// with units in the header and each interval as ± half its width. numeric tells for each column
+// whether it contains numbers. Counts other than workers, and optional numbers, become a remark if
+// they are the same in all of several rows.
 func (g Grid[T]) paperRows() (lines [][]string, numeric []bool, remarks []string) {
 	lines = make([][]string, 1+len(g.Rows))
 	var same []string
@@ -47,7 +48,7 @@ func (g Grid[T]) paperRows() (lines [][]string, numeric []bool, remarks []string
 	return lines, numeric, append(remarks, g.Remarks...)
 }
 
-// paperSpellings are words in column names that a paper spells otherwise.
+// paperSpellings maps words in column names to their spelling in a paper.
 var paperSpellings = map[string]string{"speedup": "speed-up", "iou": "IoU", "dice": "Dice"}
 
 func (c Column[T]) paperTitle() string {
@@ -67,7 +68,8 @@ func (c Column[T]) paperTitle() string {
 	return title
 }
 
-// formatPlusMinus formats a value and half the width of its interval, both to the second digit of the latter.
+// formatPlusMinus formats v ± half, the half-width of its interval. Both are rounded to the second
+// significant digit of half.
 func formatPlusMinus(v, half float64) string {
 	decimals := max(0, 1-int(math.Floor(math.Log10(half))))
 	return fmt.Sprintf("%.*f ± %.*f", decimals, v, decimals, half)
@@ -100,13 +102,14 @@ func (g Grid[T]) markdown() string {
 	return b.String()
 }
 
-// latexEscapes replaces characters with a meaning in LaTeX, and those that its fonts may lack.
+// latexEscapes replaces characters that have a meaning in LaTeX, or that its fonts may lack.
 var latexEscapes = strings.NewReplacer(
 	`\`, `\textbackslash{}`, "&", `\&`, "%", `\%`, "$", `\$`, "#", `\#`, "_", `\_`, "{", `\{`, "}", `\}`, "~", `\textasciitilde{}`, "^", `\textasciicircum{}`,
 	"±", `$\pm$`, "×", `$\times$`, "∞", `$\infty$`, "√", `$\surd$`, "µ", `$\mu$`, "α", `$\alpha$`, "β", `$\beta$`, "σ", `$\sigma$`, "κ", `$\kappa$`, "λ", `$\lambda$`,
 )
 
-// latex returns the table in LaTeX, with the rules of the package booktabs, after the remarks as comments.
+// latex returns the table in LaTeX, with the remarks as comments before it. The lines are drawn by
+// the package booktabs.
 func (g Grid[T]) latex() string {
 	lines, numeric, remarks := g.paperRows()
 	var b strings.Builder

@@ -32,7 +32,8 @@ type CollectiveFit struct {
 	Sentence       string
 }
 
-// FitCollective needs minTimes times at minWorkerCounts worker counts above 1, or of minSizes sizes.
+// FitCollective needs at least minTimes times, at minWorkerCounts worker counts above 1 or at
+// minSizes message sizes.
 const (
 	minTimes        = 5
 	minWorkerCounts = 3
@@ -104,7 +105,8 @@ func (c *CollectiveFit) fit(level float64) {
 }
 
 // solve returns the linear least-squares solution for α and β, and the inverse of the normal
-// matrix. A parameter that is not free is 0, as are its entries in the matrix.
+// matrix. A parameter whose argument (freeAlpha, freeBeta) is false is fixed at 0, and so are its
+// entries in the matrix.
 func (c *CollectiveFit) solve(freeAlpha, freeBeta bool) (alpha, beta float64, inverse *mat.Dense) {
 	var aa, ab, bb, ay, by float64
 	for _, r := range c.Rows {

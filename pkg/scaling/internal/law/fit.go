@@ -41,7 +41,7 @@ type Fit struct {
 	largest    int           // largest measured size
 }
 
-// Series contains the data to which the laws are fitted.
+// Series contains the runs of one series, to which the laws are fitted.
 type Series struct {
 	Name string
 	Unit string        // the unit of sizes: "worker" or "node"
@@ -52,7 +52,7 @@ type Series struct {
 
 func (s Series) formatSize(n int) string { return english.FormatCount(n, s.Unit) }
 
-// UnfittedLaw is the reason why a law was not fitted.
+// UnfittedLaw names a law that was not fitted, and the reason.
 type UnfittedLaw struct {
 	Law    string
 	TooFew bool // there are too few runs or sizes; otherwise the search found no parameters
@@ -142,8 +142,8 @@ func newFit(l scalingLaw, s Series) (Fit, error) {
 	return f, nil
 }
 
-// withUnitSizes returns a copy of data with all sizes set to 1: the residual sum of squares of a
-// law fitted to it is the total sum of squares of data.
+// withUnitSizes returns a copy of data with all sizes set to 1. The residual sum of squares of a law
+// fitted to the copy is the total sum of squares of data.
 func withUnitSizes(data []Observation) []Observation {
 	out := slices.Clone(data)
 	for i := range out {
@@ -180,7 +180,8 @@ func (l scalingLaw) gradient(n float64, theta []float64) []float64 {
 	return append([]float64{1}, l.slopes(n, theta)...)
 }
 
-// parameters returns λ and the parameters of the law, with intervals limited to their ranges.
+// parameters returns λ and the parameters of the law. Their intervals are clipped to the range of
+// valid values.
 func (f *Fit) parameters() []Parameter {
 	lambda := math.Exp(f.lnLambda)
 	half := f.student * math.Sqrt(f.covariance.At(0, 0))
@@ -217,7 +218,7 @@ func (f *Fit) Rate(size float64) float64 { return math.Exp(f.lnLambda) * f.law.g
 // Speedup returns the fitted throughput divided by the measured throughput of the baseline.
 func (f *Fit) Speedup(size float64) float64 { return f.Rate(size) / f.unit }
 
-// Band returns the prediction at each size, with the interval for one more run.
+// Band returns the prediction at each size, with the interval expected for one more run.
 func (f *Fit) Band(sizes []int) []BandPoint {
 	out := make([]BandPoint, len(sizes))
 	for i, n := range sizes {

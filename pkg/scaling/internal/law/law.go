@@ -8,7 +8,7 @@ import (
 	"gonum.org/v1/gonum/optimize"
 )
 
-// Names of the laws, the values of Fit.Law.
+// Names of the scaling laws: the values of Fit.Law.
 const (
 	Linear    = "linear"
 	Amdahl    = "amdahl"
@@ -27,7 +27,7 @@ type scalingLaw struct {
 	slopes func(n float64, theta []float64) []float64
 }
 
-// parameter is a law's parameter with its range and start values for the search.
+// parameter is a parameter of a law, with its range and its start values for the search.
 type parameter struct {
 	name, meaning string
 	share         bool // the range is 0 to 1; otherwise it has no upper limit
@@ -108,8 +108,8 @@ func (l scalingLaw) constrain(u []float64) []float64 {
 	return theta
 }
 
-// fitLambda returns the logarithm of the best-fitting λ for given parameters, and the residual sum
-// of squares of the logarithms, which are used because measured times vary by factors.
+// fitLambda returns the logarithm of the best-fitting λ for the given parameters, and the residual
+// sum of squares of the logarithms. Logarithms are used because measured times vary by factors.
 func (l scalingLaw) fitLambda(data []Observation, theta []float64) (lnLambda, rss float64) {
 	for _, d := range data {
 		lnLambda += math.Log(d.Rate / l.g(d.Size, theta))

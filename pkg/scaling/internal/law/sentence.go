@@ -62,8 +62,8 @@ func (f *Fits) summarize() string {
 	return strings.Join(text, "; ") + "."
 }
 
-// describeUnfittedLaws says which laws were not fitted because the runs are too few, and how many they
-// need, or returns "".
+// describeUnfittedLaws names the laws that need more runs than there are, with the number that they
+// need. It returns "" if there are none.
 func (f *Fits) describeUnfittedLaws() string {
 	var needs []string
 	for i, r := range f.Refused {
@@ -88,8 +88,8 @@ func (f *Fits) describeUnfittedLaws() string {
 	return fmt.Sprintf("not tried with %s at %d: %s", english.FormatCount(len(f.series.Runs), "run"), len(f.measured), strings.Join(needs, ", and "))
 }
 
-// describePeak says where the supported law has its highest throughput, and where the highest
-// measured one is if that differs.
+// describePeak says at which size the supported law has its highest throughput. If the highest
+// measured throughput is at another size, it says so.
 func (f *Fits) describePeak(peak int) string {
 	unit := f.series.Unit
 	best := slices.MaxFunc(f.measured, func(a, b Observation) int { return cmp.Compare(a.Rate, b.Rate) })
@@ -122,5 +122,5 @@ var lawNames = map[string]string{
 	Linear: "the linear law", Amdahl: "Amdahl's law", Gustafson: "Gustafson's law", USL: "the universal scalability law",
 }
 
-// SentenceName returns the name of a law in sentences, as in "Amdahl's law".
+// SentenceName returns the name of a law for use in a sentence, such as "Amdahl's law".
 func SentenceName(law string) string { return lawNames[law] }

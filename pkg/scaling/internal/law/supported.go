@@ -27,7 +27,7 @@ const (
 // SupportedLaw returns the law that the data support, or nil; see scaling.Fits.SupportedLaw.
 func (f *Fits) SupportedLaw() *Fit { return f.supported }
 
-// chooseSupportedLaw chooses SupportedLaw's result. The rows must be sorted by AICc.
+// chooseSupportedLaw stores the result of SupportedLaw in f. The fits must be sorted by AICc.
 func (f *Fits) chooseSupportedLaw() {
 	for i := range f.Rows {
 		if f.unsupportedReason(&f.Rows[i]) == "" {

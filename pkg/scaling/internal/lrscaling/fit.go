@@ -11,8 +11,9 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// resampleQualities returns resampled centers of the quality at each rate: one row per resample, and one
-// column per element of Tried (NaN for rates that diverged). It returns nil if no rate has two runs.
+// resampleQualities resamples the mean or median quality at each learning rate. The result has one
+// row per resample, and one column per element of Tried (NaN for rates that diverged). It is nil if
+// no rate has two runs.
 func (o *Result) resampleQualities() [][]float64 {
 	var variance, n float64
 	for _, t := range o.Tried {
@@ -51,10 +52,10 @@ func (o *Result) triedRateRange(batch int) (from, to int) {
 	return from, to
 }
 
-// findBestRate finds the best rate of a batch, where quality returns the quality of Tried[k]. It
-// returns the base-2 logarithm of the interpolated best rate and the index in Tried of the best
-// rate tried (−1 if all rates diverged). bound is BoundHighest, BoundLowest or BoundOnly if the
-// best rate is at an end of the rates tried, else "".
+// findBestRate finds the best learning rate of a batch size. quality returns the quality of
+// Tried[k]. log2 is the base-2 logarithm of the interpolated best rate, and index the position in
+// Tried of the best rate tried (−1 if all rates diverged). bound is BoundHighest, BoundLowest or
+// BoundOnly if the best rate is at an end of the rates tried, else "".
 func (o *Result) findBestRate(batch int, quality func(k int) float64) (log2 float64, index int, bound string) {
 	from, to := o.triedRateRange(batch)
 	score := func(k int) float64 {
@@ -96,15 +97,15 @@ func (o *Result) findBestRate(batch int, quality func(k int) float64) (log2 floa
 	return x(index) + min(max(parabolaVertex(xs, scores), x(index-1)-x(index)), x(index+1)-x(index)), index, ""
 }
 
-// parabolaNeighbors is the number of rates on each side of the best rate to which the parabola is
-// fitted. With noisy data, two instead of one halve the error of the scaling exponent. If the
+// parabolaNeighbors is the number of rates on each side of the best rate that the parabola is
+// fitted to. With noisy data, two instead of one halve the error of the scaling exponent. If the
 // scores are asymmetric around the best rate, the parabola's maximum is shifted, but by the same
-// factor at every batch.
+// factor at every batch size.
 const parabolaNeighbors = 2
 
-// parabolaVertex returns the x at which the least-squares parabola through at least three points
-// has its maximum (the second-order model of Box and Wilson, On the Experimental Attainment of
-// Optimum Conditions, Journal of the Royal Statistical Society B 13, 1951), or 0 if it has none.
+// parabolaVertex fits a parabola to at least three points by least squares (the second-order model
+// of Box and Wilson, On the Experimental Attainment of Optimum Conditions, Journal of the Royal
+// Statistical Society B 13, 1951). It returns the x of the maximum, or 0 if the parabola has none.
 func parabolaVertex(x, y []float64) float64 {
 	var s [5]float64 // sums of powers of x
 	var t [3]float64 // sums of powers of x times y
@@ -131,8 +132,8 @@ func parabolaVertex(x, y []float64) float64 {
 	return -slope / (2 * bend)
 }
 
-// computeRows sets Rows, with one row per batch, then Good and Falls. draws is the result of
-// resampleQualities. It returns an error if all rates diverged at the smallest batch.
+// computeRows sets Rows, with one row per batch size, and then Good and Falls. draws is the result
+// of resampleQualities. It returns an error if all rates diverged at the smallest batch size.
 func (o *Result) computeRows(batches []int, draws [][]float64) error {
 	tried := func(k int) float64 { return o.Tried[k].Quality.Value }
 	var base *TriedRate
@@ -180,7 +181,8 @@ func (o *Result) computeRows(batches []int, draws [][]float64) error {
 	return nil
 }
 
-// findGoodBatches sets Good to the last batch before the quality decreases, and Falls to the next.
+// findGoodBatches sets Good to the last batch size before the quality decreases, and Falls to the
+// next one.
 func (o *Result) findGoodBatches() {
 	for _, r := range o.Rows {
 		if !observe.IsFinite(r.Quality.Value) || o.isWorse(r.Change) {
@@ -199,8 +201,8 @@ func (o *Result) isWorse(change stats.Estimate) bool {
 	return change.Low > 0
 }
 
-// degreesOfFreedom returns those of the pooled standard deviation at the given batches: the sum
-// over their rates of the number of runs minus 1, but at least 1.
+// degreesOfFreedom returns the degrees of freedom of the pooled standard deviation at the given
+// batch sizes: the sum of the number of runs minus 1 over all rates, but at least 1.
 func (o *Result) degreesOfFreedom(batches ...int) float64 {
 	n := 0
 	for _, t := range o.Tried {
@@ -211,8 +213,8 @@ func (o *Result) degreesOfFreedom(batches ...int) float64 {
 	return float64(max(1, n))
 }
 
-// fitExponent fits Exponent to the batches whose best rate is neither the highest nor the lowest
-// tried. draws is the result of resampleQualities.
+// fitExponent fits Exponent to the batch sizes whose best rate is neither the highest nor the
+// lowest tried. draws is the result of resampleQualities.
 func (o *Result) fitExponent(draws [][]float64) {
 	o.Exponent = stats.UnknownEstimate()
 	var x []float64
@@ -252,12 +254,13 @@ func (o *Result) fitExponent(draws [][]float64) {
 	o.Exponent.Low, o.Exponent.High = o.Exponent.Value+low, o.Exponent.Value+high
 }
 
-// maxRateDifference is the largest relative difference between a tried rate and a rule's that
-// counts as equal.
+// maxRateDifference is the largest relative difference at which a tried rate counts as equal to the
+// rate that a rule predicts.
 const maxRateDifference = 0.05
 
-// compareRules sets Rules. From the smallest batch's best rate, each rule predicts a rate for every
-// other batch, whose quality is compared with that of the best rate tried.
+// compareRules sets Rules. Each rule predicts a learning rate for every other batch size from the
+// best rate at the smallest one. The quality at the predicted rate is compared with that at the
+// best rate tried.
 func (o *Result) compareRules() {
 	tried := func(k int) float64 { return o.Tried[k].Quality.Value }
 	_, base, _ := o.findBestRate(o.Rows[0].GlobalBatch, tried)

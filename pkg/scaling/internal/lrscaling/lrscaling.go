@@ -33,7 +33,8 @@ func rateRules() []rateRule {
 	return []rateRule{{RuleConstant, "the constant rate", 0}, {RuleSqrt, "the square-root rule", 0.5}, {RuleLinear, "the linear rule", 1}}
 }
 
-// learningRate returns the rule's learning rate at batch, given the rate at the batch base.
+// learningRate returns the learning rate that the rule predicts at a batch size. rate is the
+// learning rate at the batch size base.
 func (r rateRule) learningRate(batch, base int, rate float64) float64 {
 	return rate * math.Pow(float64(batch)/float64(base), r.exponent)
 }
@@ -66,7 +67,7 @@ type TriedRate struct {
 	values []float64 // the quality of each run that did not diverge
 }
 
-// RuleRow compares one rule with the measurements; see scaling.RuleRow.
+// RuleRow compares one scaling rule with the measurements; see scaling.RuleRow.
 type RuleRow struct {
 	Rule       string
 	Exponent   float64
@@ -79,8 +80,8 @@ type RuleRow struct {
 	words string // name of the rule in sentences
 }
 
-// Result describes which rule relates the best learning rate to the global batch, and up to which
-// batch; see scaling.LRScaling.
+// Result states which rule relates the best learning rate to the global batch, and up to which
+// batch size it holds; see scaling.LRScaling.
 type Result struct {
 	Measure string
 	Rows    []RateRow
@@ -99,9 +100,9 @@ type Result struct {
 	by        stats.Estimator
 }
 
-// FindRule determines how the best learning rate depends on the global batch, from runs at several
-// global batches, preferably with several learning rates at each. measure is the name of a measure
-// of quality, or "" for the first one that most runs have. estimator computes the intervals.
+// FindRule determines how the best learning rate depends on the global batch. all contains runs at
+// several global batches, preferably with several learning rates at each. measure names a measure
+// of quality, or is "" for the first one that most runs have. estimator computes the intervals.
 func FindRule(all []runs.Run, measure string, estimator stats.Estimator) (*Result, error) {
 	out := &Result{by: estimator}
 	m, err := out.chooseMeasure(all, measure)
@@ -131,8 +132,8 @@ func FindRule(all []runs.Run, measure string, estimator stats.Estimator) (*Resul
 	return out, nil
 }
 
-// chooseMeasure returns the named measure of quality, or for "" the first one that most runs have,
-// and sets the fields Measure and higher.
+// chooseMeasure sets the fields Measure and higher, and returns the named measure of quality. If
+// measure is "", it chooses the first one that most runs have.
 func (o *Result) chooseMeasure(all []runs.Run, measure string) (observe.Metric, error) {
 	var names []string
 	for _, q := range observe.QualityMetrics() {
@@ -214,7 +215,8 @@ func (o *Result) groupRuns(all []runs.Run, qualityOf func(runs.Run) float64) {
 	o.addSettingProblems(counted)
 }
 
-// matchRate returns the rate in Tried at this batch that equals rate except for rounding, or else rate.
+// matchRate returns the rate in Tried that differs from rate only by rounding, or rate itself if
+// there is none at this batch size.
 func (o *Result) matchRate(batch int, rate float64) float64 {
 	for _, t := range o.Tried {
 		if t.GlobalBatch == batch && math.Abs(t.LearningRate-rate) < 1e-6*rate {
@@ -224,8 +226,8 @@ func (o *Result) matchRate(batch int, rate float64) float64 {
 	return rate
 }
 
-// addSettingProblems adds a problem for each setting other than batch, rate and workers that
-// differs between the runs and may affect the quality too.
+// addSettingProblems adds a problem for each setting that differs between the runs and may affect
+// the quality too. Batch, rate and workers are ignored.
 func (o *Result) addSettingProblems(all []runs.Run) {
 	for _, c := range []struct {
 		key  string

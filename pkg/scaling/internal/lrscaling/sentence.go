@@ -11,14 +11,14 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// Values of Result.How.
+// Values of Result.How: what the choice of the rule is based on.
 const (
 	HowRates   = "best rates"
 	HowQuality = "quality"
 )
 
-// maxEdgeOptimumShare is the largest share of resamples in which the best rate may be the highest or the
-// lowest tried. Above it, the exponent's interval is truncated and unreliable.
+// maxEdgeOptimumShare is the largest fraction of resamples in which the best rate may be the
+// highest or the lowest tried. Above it, the exponent's interval is truncated and unreliable.
 const maxEdgeOptimumShare = 0.05
 
 // decideRule sets Rule and How if the runs support one rule and contradict the others.
@@ -40,15 +40,16 @@ func (o *Result) decideRule() {
 	}
 }
 
-// rulesInInterval returns the rules whose exponent is in the interval of the fitted one.
+// rulesInInterval returns the rules whose exponent is within the confidence interval of the fitted
+// exponent.
 func (o *Result) rulesInInterval() []rateRule {
 	return slices.DeleteFunc(rateRules(), func(r rateRule) bool {
 		return r.exponent < o.Exponent.Low || r.exponent > o.Exponent.High
 	})
 }
 
-// splitRejectedRules divides the rules whose rates were tried into those that lose no quality beyond noise
-// (left) and the others (rejected).
+// splitRejectedRules divides the rules whose predicted rates were tried. left contains the rules
+// that lose no quality beyond noise, rejected the others.
 func (o *Result) splitRejectedRules() (left, rejected []RuleRow) {
 	for _, r := range o.Rules {
 		switch {

@@ -10,7 +10,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// ConfigSection returns a section of a run's config as JSON with sorted keys, or "".
+// ConfigSection returns the section of a run's config named key, as JSON with sorted keys. It
+// returns "" if the config does not have the section.
 func ConfigSection(r runs.Run, key string) string {
 	part, ok := r.Info.Config[key]
 	if !ok {
@@ -35,7 +36,8 @@ func ConfigSectionWithout(r runs.Run, key string, omit ...string) string {
 	return ConfigSection(r, key)
 }
 
-// ConfigValues returns the texts of some keys of a section of a run's config, separated by commas, or "".
+// ConfigValues returns the values of the given keys in a section of a run's config, separated by
+// commas, or "" if there are none.
 func ConfigValues(r runs.Run, section string, keys ...string) string {
 	part, _ := r.Info.Config[section].(map[string]any)
 	var values []string
@@ -47,8 +49,9 @@ func ConfigValues(r runs.Run, section string, keys ...string) string {
 	return strings.Join(values, ", ")
 }
 
-// LearningRate returns the initial learning rate of a run, scaled to its workers or its global
-// batch according to its config, or else the highest rate in the log, or 0.
+// LearningRate returns the initial learning rate of a run, scaled to its workers or its global batch
+// as its config requires. If the config does not state the rate, it returns the highest rate in the
+// log, or 0 if the log has none.
 func LearningRate(r runs.Run) float64 {
 	optimizer, _ := r.Info.Config["optimizer"].(map[string]any)
 	if rate, ok := optimizer["learning_rate"].(float64); ok {

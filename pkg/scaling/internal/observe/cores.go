@@ -5,9 +5,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// CountSharedCores returns the number of CPU cores that the workers on a run's first machine shared, if
-// they had more threads than cores. It returns 0 if they had enough, if the log lacks these
-// numbers, and if they have GPUs.
+// CountSharedCores returns the number of CPU cores that the workers on a run's first machine
+// shared, if they had more threads than cores. It returns 0 if they had enough cores or have GPUs,
+// or if the log does not state the numbers.
 func CountSharedCores(r runs.Run) int {
 	nodes := NodeCount(r)
 	if r.Info.Accelerator != "" || r.Info.GPUs > 0 || r.Info.Workers < 2 || nodes < 1 {

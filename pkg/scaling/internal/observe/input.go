@@ -27,7 +27,8 @@ type Input struct {
 	Why     string
 }
 
-// NewInput returns the value of a run, or NaN, in the named column, which must have one value per run.
+// NewInput returns an Input for the named column, which must have one value per run. Its value is
+// NaN if the run has none.
 func NewInput(name string, r runs.Run, m Measurements) Input {
 	in := Input{Name: name, File: r.File, Unit: metricUnit(name), Value: math.NaN()}
 	switch name {
@@ -61,8 +62,8 @@ func NewInput(name string, r runs.Run, m Measurements) Input {
 	return in
 }
 
-// SpeedInputs returns the inputs of a measure of speed: the values of all epochs of a cell's runs,
-// including those that do not count.
+// SpeedInputs returns the values of all epochs of the runs in c that enter a measure of speed,
+// including epochs that do not count.
 func (rule Rule) SpeedInputs(c RunGroup, measureName string) []Input {
 	var out []Input
 	for k, r := range c.Runs {
@@ -124,7 +125,8 @@ func (rule Rule) SpeedInputs(c RunGroup, measureName string) []Input {
 	return out
 }
 
-// jobInputs returns the inputs of a throughput that is computed from the time of the complete job.
+// jobInputs returns the inputs of a throughput that is computed from the run time of the complete
+// job.
 func (rule Rule) jobInputs(r runs.Run, m Measurements) []Input {
 	samples := Input{Name: "samples", Value: rule.samplesPerEpoch(r), Unit: "samples", Counted: true, Why: "per epoch"}
 	if SamplesPerEpoch(r) == 0 {
@@ -152,7 +154,8 @@ func (rule Rule) exclusionReason(r runs.Run, i int) string {
 	return fmt.Sprintf("the rule excludes the first %d epochs", rule.DropFirst)
 }
 
-// runInfoPath returns the file with the numbers of the complete run: run.json in a run folder, else the log.
+// runInfoPath returns the path of the file with the totals of a run: run.json in a run folder, else
+// the log.
 func runInfoPath(r runs.Run) string {
 	if r.Kind == "" || r.Kind == "run folder" || r.Info.Schema > 0 {
 		return filepath.Join(r.Dir, "run.json")
@@ -160,7 +163,7 @@ func runInfoPath(r runs.Run) string {
 	return r.File
 }
 
-// metricUnit returns "s", "J" or "".
+// metricUnit returns the unit of a metric: "s", "J" or "" for none.
 func metricUnit(metric string) string {
 	switch {
 	case strings.HasSuffix(metric, "_seconds"):

@@ -18,7 +18,8 @@ type LastValues struct {
 	Diverged string
 }
 
-// NewLastValues finds all last values in one pass over the epochs, because a run may have many.
+// NewLastValues finds all last values in one pass over the epochs, because a run may have many
+// epochs.
 func NewLastValues(r runs.Run) LastValues {
 	l := LastValues{Diverged: DescribeDivergence(r)}
 	last := &l.Values
@@ -41,8 +42,9 @@ func NewLastValues(r runs.Run) LastValues {
 	return l
 }
 
-// DescribeDivergence describes where a run's loss is first not finite, such as "the training loss
-// of epoch 3", or returns "". A loss that was never logged does not count as diverged.
+// DescribeDivergence describes where a run's loss first became NaN or infinite, such as "the
+// training loss of epoch 3". It returns "" if all losses are finite. A loss that was never logged
+// does not count as diverged.
 func DescribeDivergence(r runs.Run) string {
 	// Lockstep's formats always contain the loss, so NaN in the first epoch means divergence. Losses
 	// that are not real have been removed before, and a replay of published numbers may have none.

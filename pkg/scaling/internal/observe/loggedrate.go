@@ -14,11 +14,11 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// DefaultRateUnit is the unit of a throughput whose log states no other unit.
+// DefaultRateUnit is the unit of a throughput if the log does not state one.
 const DefaultRateUnit = "samples/s"
 
-// loggedRate is a throughput that a log contains apart from its epochs: as a trial or as a curve.
-// The zero value means none.
+// loggedRate is a throughput that a log contains apart from its epochs, as a trial or as a curve.
+// The zero value means that the log has none.
 type loggedRate struct {
 	rate   float64 // of all workers together
 	unit   string  // such as "tokens/s"
@@ -33,14 +33,15 @@ type rateCurve struct {
 	rank      int  // precedence among the curves of a run; the lowest counts
 }
 
-// perSecondPattern matches the names of curves that state their unit, such as train_samples_per_second,
-// tokens/s and images_per_sec_per_gpu, but not after other words, as in eval_samples_per_second.
+// perSecondPattern matches the names of curves that state their unit, such as
+// train_samples_per_second, tokens/s and images_per_sec_per_gpu. It does not match names that begin
+// with another word, such as eval_samples_per_second.
 var perSecondPattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)^(?:train[/_ ])?(samples?|examples?|images?|imgs?|tokens?|tok)(?:/|_per_|_| per )(?:seconds?|secs?|s)((?:/|_per_| per )(?:gpu|device|worker|rank))?$`)
 })
 
-// newRateCurve describes the throughput in a run's curve. ok is false if the curve is not known to
-// have one.
+// newRateCurve describes the throughput in the named curve of a run. ok is false if the curve is
+// not known to contain a throughput.
 func newRateCurve(r *runs.Run, name string) (c rateCurve, ok bool) {
 	switch {
 	case r.Kind == "torchtitan" && name == "tps": // tokens per second and device
@@ -69,8 +70,8 @@ func newRateCurve(r *runs.Run, name string) (c rateCurve, ok bool) {
 
 // findLoggedRate returns the throughput that a run's log contains apart from its epochs. In order
 // of precedence, it is the mean of a curve, the rate of the trial FULL (training with the loader),
-// or of the trial SYNTHETIC (training on data in memory). Trials beside epochs with times do not
-// count: they measured something else.
+// or the rate of the trial SYNTHETIC (training on data in memory). Trials are ignored if the log
+// also has epochs with times, because the trials measured something else.
 func (rule Rule) findLoggedRate(r *runs.Run) loggedRate {
 	if out := rule.findCurveRate(r); out.rate > 0 || HasEpochTimes(*r) {
 		return out
@@ -93,9 +94,9 @@ func findTrialRate(r *runs.Run, name, meaning string) loggedRate {
 	}
 }
 
-// findCurveRate returns the throughput in the run's curves: the mean (or median, by the rule) of
-// the logged values. Rule.DropFirst applies to the values of a curve that has more, because the
-// first ones include start-up.
+// findCurveRate returns the throughput in the run's curves: the mean of the logged values, or their
+// median if Rule.Epochs is "median". Rule.DropFirst also drops the first values of a curve that has
+// more, because they include start-up.
 func (rule Rule) findCurveRate(r *runs.Run) loggedRate {
 	var best rateCurve
 	var name string
@@ -146,7 +147,7 @@ func (rule Rule) findCurveRate(r *runs.Run) loggedRate {
 	return loggedRate{rate: rate, unit: best.unit, source: source, input: input}
 }
 
-// countedRates returns the positive, finite values of a curve that count by the rule.
+// countedRates returns the positive, finite values of a curve that remain after Rule.DropFirst.
 func (rule Rule) countedRates(values []float64) []float64 {
 	if len(values) > rule.DropFirst {
 		values = values[rule.DropFirst:]

@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Metric is a quantity with one value per run: from the test after training, or else the last epoch
-// with a value.
+// Metric is a quantity with one value per run. The value is from the test after training or,
+// without a test, from the last epoch that has one.
 type Metric struct {
 	Name   string
 	Higher bool // higher values are better; only meaningful for measures of quality
@@ -30,7 +30,8 @@ func QualityMetrics() []Metric {
 	}
 }
 
-// Metrics returns QualityMetrics and the test scores of the constant prediction and the untrained network.
+// Metrics returns QualityMetrics, and the test scores of the constant prediction and of the
+// untrained network.
 func Metrics() []Metric {
 	return append(
 		QualityMetrics(),
@@ -44,7 +45,7 @@ func Metrics() []Metric {
 // RunValue returns the metric's value for a run, or NaN.
 func (m Metric) RunValue(r runs.Run) float64 { return m.RunValueWith(r, NewLastValues(r)) }
 
-// RunValueWith is like RunValue for a run whose last values are already known.
+// RunValueWith is like RunValue if the run's last values are already known.
 func (m Metric) RunValueWith(r runs.Run, last LastValues) float64 {
 	if v := m.TestValue(r); !math.IsNaN(v) || m.Epoch == nil {
 		return v

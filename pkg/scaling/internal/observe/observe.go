@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// Rule determines which epochs of a run count; see scaling.Rule.
+// Rule determines which epochs of a run count, and how they are combined; see scaling.Rule.
 type Rule struct {
 	DropFirst       int
 	Epochs          string
@@ -30,13 +30,13 @@ type Measurements struct {
 	// Seconds is the training time per epoch, Rate the throughput in RateUnit, and Wall the time of
 	// the complete job in seconds. Unknown values are NaN.
 	Seconds, Rate, Wall float64
-	// Job is Wall if the log shows nothing else of the run's speed, otherwise NaN. DistinctJobEpochs is the
-	// number of epochs of the job, or 0 if unknown. If the samples of an epoch are known too, Rate
-	// is computed from them.
+	// Job is Wall if the log contains no other measure of the run's speed, otherwise NaN. JobEpochs
+	// is the number of epochs of the job, or 0 if unknown. If the samples of an epoch are known
+	// too, Rate is computed from them.
 	Job, JobEpochs float64
 	RateUnit       string // such as "samples/s"; "" if Rate is unknown
 	// RateSource describes a rate that was not computed from the samples of the epochs, such as
-	// "the mean of the logged values of tps"; otherwise "".
+	// "the mean of the logged values of tps"; it is "" for other rates.
 	RateSource string
 	Epochs     int // number of counted epochs
 	Last       LastValues
@@ -44,8 +44,8 @@ type Measurements struct {
 }
 
 // Measure returns the measurements of a run according to the rule. If the epochs have no sample
-// counts, the rate is the logged throughput, if any. If their times are unknown too, it is computed
-// from the time of the training or of the job, if the samples and epochs are known.
+// counts, Rate is the logged throughput, if any. If their times are unknown too, Rate is computed
+// from the time of the training or of the job, provided that the samples and epochs are known.
 func (rule Rule) Measure(r runs.Run) Measurements {
 	m, unit := rule.measureEpochs(r), cmp.Or(r.ThroughputUnit, DefaultRateUnit)
 	if !math.IsNaN(m.Rate) {
@@ -73,7 +73,8 @@ func (rule Rule) samplesPerEpoch(r runs.Run) float64 {
 	return float64(cmp.Or(SamplesPerEpoch(r), rule.SamplesPerEpoch))
 }
 
-// measureEpochs returns the measurements of a run whose rate, if known, comes from its epochs.
+// measureEpochs returns the measurements of a run whose rate, if known, is computed from its
+// epochs.
 func (rule Rule) measureEpochs(r runs.Run) Measurements {
 	var seconds, rates []float64 // of the counted epochs, for their medians
 	if rule.Epochs == Median {
@@ -129,9 +130,9 @@ func (rule Rule) SamplesInEpoch(e *runs.Epoch) float64 {
 	return float64(rule.SamplesPerEpoch)
 }
 
-// measureWithoutEpochTimes completes m, the measurements of a run whose epochs have no times. If the log has
-// the total training time, the seconds per epoch are its mean. If the log has only a throughput, as
-// for synthetic benchmarks, only the rate is set.
+// measureWithoutEpochTimes completes m for a run whose epochs have no times. If the log has the
+// total training time, the seconds per epoch are its mean. If the log has only a throughput, as in
+// synthetic benchmarks, only the rate is set.
 func (rule Rule) measureWithoutEpochTimes(r runs.Run, m Measurements) Measurements {
 	if HasEpochTimes(r) {
 		return m
@@ -161,15 +162,16 @@ func (rule Rule) measureWithoutEpochTimes(r runs.Run, m Measurements) Measuremen
 	return m
 }
 
-// epochsInTrainingTime returns the number of epochs in a run's total training time: TrainedEpochs or, if
-// that is unknown, the number of rows with values of epochs.
+// epochsInTrainingTime returns the number of epochs in a run's total training time: TrainedEpochs
+// or, if that is unknown, the number of rows that contain values of epochs.
 func epochsInTrainingTime(r runs.Run) float64 {
 	return cmp.Or(TrainedEpochs(r), float64(len(r.Epochs)))
 }
 
-// TrainedEpochs returns the number of epochs that a run trained: the number in the log, the number
-// of its epochs if it has all from the first on or, if it has at most one and the run is done, the
-// planned number. It returns 0 if the number is unknown, as for a table with one epoch of each run.
+// TrainedEpochs returns the number of epochs that a run trained. It is the number stated in the
+// log, or the number of logged epochs if they are complete from the first on. For a run that is
+// done and has at most one logged epoch, it is the planned number. It returns 0 if the number is
+// unknown, as for a table with one epoch of each run.
 func TrainedEpochs(r runs.Run) float64 {
 	if n, ok := r.Info.Config[logread.TrainingEpochsKey].(float64); ok && n > 0 && IsFinite(n) {
 		return n
@@ -196,12 +198,13 @@ func HasEpochTimes(r runs.Run) bool {
 	return slices.ContainsFunc(r.Epochs, func(e runs.Epoch) bool { return e.Seconds > 0 })
 }
 
-// DistinctTexts is like Distinct, without the value "".
+// DistinctTexts is like Distinct, but omits empty strings.
 func DistinctTexts[T any](items []T, value func(T) string) []string {
 	return slices.DeleteFunc(Distinct(items, value), func(text string) bool { return text == "" })
 }
 
-// Distinct returns the different values of some items, in the order of their first occurrence.
+// Distinct returns the distinct results of value for the items, in the order of their first
+// occurrence.
 func Distinct[T any, V comparable](items []T, value func(T) V) []V {
 	var found []V
 	for _, item := range items {
@@ -213,9 +216,9 @@ func Distinct[T any, V comparable](items []T, value func(T) V) []V {
 }
 
 // EpochFilter returns a function that reports whether the i-th epoch of a run counts. DropFirst
-// does not apply to a run whose only row is not an epoch: the throughput in a benchmark's summary,
-// or a row of a results table without an epoch number. It refers to epoch numbers, not to indexes,
-// because a log may omit the first epochs.
+// refers to epoch numbers, not to indexes, because a log may omit the first epochs. It does not
+// apply to a run whose only row is not an epoch, such as the throughput in a benchmark's summary or
+// a row of a results table without an epoch number.
 func (rule Rule) EpochFilter(r runs.Run) func(i int) bool {
 	if len(r.Epochs) == 1 && (!HasEpochTimes(r) || r.Epochs[0].Epoch < 1) {
 		return func(int) bool { return true }

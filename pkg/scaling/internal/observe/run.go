@@ -16,8 +16,8 @@ func wallSeconds(r runs.Run) float64 {
 	return math.NaN()
 }
 
-// TrainSeconds returns the training time of a run: the time in its log, or the sum over its epochs,
-// or NaN if it has none or one of them has no time.
+// TrainSeconds returns the training time of a run: the time in its log, or else the sum over its
+// epochs. It returns NaN if the run has no epochs or one of them has no time.
 func TrainSeconds(r runs.Run) float64 {
 	if v, ok := r.Info.Config[logread.TrainingSecondsKey].(float64); ok && v > 0 {
 		return v
@@ -51,7 +51,8 @@ func EnergyJoules(r runs.Run) float64 {
 	return math.NaN()
 }
 
-// NodeCount returns the number of machines, from the log or from the ranks' host names, or 0.
+// NodeCount returns the number of machines, from the log or from the ranks' host names, or 0 if
+// unknown.
 func NodeCount(r runs.Run) int {
 	if r.Info.Nodes > 0 {
 		return r.Info.Nodes
@@ -69,7 +70,8 @@ func NodeCount(r runs.Run) int {
 	return len(hosts)
 }
 
-// BatchSizes returns the batch per worker and the global batch, in samples, or 0.
+// BatchSizes returns the batch per worker and the global batch in samples, or 0 for each that is
+// unknown.
 func BatchSizes(r runs.Run) (perWorker, global int) {
 	n := r.Info.Workers
 	perWorker = r.Info.BatchPerWorker
@@ -80,8 +82,8 @@ func BatchSizes(r runs.Run) (perWorker, global int) {
 	return perWorker, global
 }
 
-// SamplesPerEpoch returns the sample count, without padding, of the last epoch that has one, or
-// else the number that the run recorded, or 0.
+// SamplesPerEpoch returns the samples of the last epoch that has a sample count, without padding.
+// Without such an epoch, it returns the number that the run recorded, or 0.
 func SamplesPerEpoch(r runs.Run) int {
 	for i := len(r.Epochs) - 1; i >= 0; i-- {
 		if n := r.Epochs[i].Samples - r.Epochs[i].PaddingSamples; n > 0 {
@@ -102,8 +104,9 @@ func RunName(r runs.Run) string { return filepath.Base(r.Dir) }
 // IsFinite reports whether v is neither NaN nor infinite.
 func IsFinite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// SamplesPerSecond returns the throughput of an epoch: the logged one or, if it was not logged or
-// counts padding, the samples without padding divided by the seconds, or NaN.
+// SamplesPerSecond returns the throughput of an epoch. If the throughput was not logged or counts
+// padding, it is the number of samples without padding divided by the seconds. It is NaN if
+// unknown.
 func SamplesPerSecond(e runs.Epoch) float64 {
 	if e.Samples > 0 && (math.IsNaN(e.SamplesPerSecond) || e.PaddingSamples > 0) {
 		return float64(e.Samples-e.PaddingSamples) / e.Seconds
@@ -111,7 +114,8 @@ func SamplesPerSecond(e runs.Epoch) float64 {
 	return e.SamplesPerSecond
 }
 
-// PaddingShare returns the share of a run's samples that repeat others to fill a batch or a shard: 0 to 1.
+// PaddingShare returns the fraction (0 to 1) of a run's samples that were repeated to fill a batch
+// or a shard.
 func PaddingShare(r runs.Run) float64 {
 	samples, padding := 0, 0
 	for i := range r.Epochs {

@@ -33,12 +33,13 @@ func (c RunGroup) RateUnit() string {
 	return english.JoinOr(units)
 }
 
-// RateSource describes the sources of the runs' throughput (see Measurements.RateSource), joined by "or".
+// RateSource describes where the runs' throughput comes from (see Measurements.RateSource). Several
+// sources are joined by "or".
 func (c RunGroup) RateSource() string {
 	return english.JoinOr(DistinctTexts(c.Measured, func(m Measurements) string { return m.RateSource }))
 }
 
-// SpeedMeasure is a rate or a time, one value per run, from which speed-up can be computed.
+// SpeedMeasure is a rate or a time with one value per run, from which speed-up can be computed.
 type SpeedMeasure struct {
 	Name   string // name of the column
 	Words  string // description in sentences
@@ -47,9 +48,10 @@ type SpeedMeasure struct {
 	Higher bool // higher values are faster
 }
 
-// SpeedMeasures returns the measures of speed, the best first. Throughput needs no assumption. The time
-// per epoch assumes the same samples in each epoch. The time of the complete job, which serves only if
-// the logs show nothing else, includes start-up, and assumes that all jobs train equally many epochs.
+// SpeedMeasures returns the measures of speed, the best first. Throughput needs no assumption. The
+// time per epoch assumes that all epochs have the same number of samples. The time of the complete
+// job includes start-up and assumes that all jobs train the same number of epochs; it is used only
+// if the logs contain no other measure.
 func SpeedMeasures() []SpeedMeasure {
 	return []SpeedMeasure{
 		{"throughput", "throughput", "", func(m Measurements) float64 { return m.Rate }, true},
@@ -68,7 +70,8 @@ func (m SpeedMeasure) HasValue(c RunGroup) bool {
 	return slices.ContainsFunc(c.Measured, func(r Measurements) bool { return m.Value(r) > 0 })
 }
 
-// PositiveValues returns the positive, finite values, so that ratios can be computed.
+// PositiveValues returns the positive, finite values of the measure. Only these have meaningful
+// ratios.
 func (m SpeedMeasure) PositiveValues(c RunGroup) []float64 {
 	return slices.DeleteFunc(c.Values(m.Value), func(v float64) bool { return !(v > 0) || math.IsInf(v, 0) })
 }
@@ -84,7 +87,7 @@ func (m SpeedMeasure) Rates(c RunGroup) []float64 {
 	return rates
 }
 
-// Ratio estimates the speed of a divided by the speed of b.
+// Ratio estimates the speed of a divided by the speed of b. The estimator by computes the interval.
 func (m SpeedMeasure) Ratio(by stats.Estimator, a, b RunGroup) stats.Estimate {
 	r := by.Ratio(m.PositiveValues(a), m.PositiveValues(b))
 	if m.Higher {
@@ -93,8 +96,9 @@ func (m SpeedMeasure) Ratio(by stats.Estimator, a, b RunGroup) stats.Estimate {
 	return r.Inverse() // t(b)/t(a): Min and Max are from the runs of a
 }
 
-// ChooseSpeedMeasure returns the measure that most cells have, the best one of several. The times of jobs
-// that trained different numbers of epochs are not compared. ok is false if no cell has any measure.
+// ChooseSpeedMeasure returns the measure that most cells have; among equals, it prefers the best.
+// The times of jobs that trained different numbers of epochs are not compared. ok is false if no
+// cell has any measure.
 func ChooseSpeedMeasure(cells []RunGroup) (best SpeedMeasure, ok bool) {
 	most := 0
 	for _, m := range SpeedMeasures() {
@@ -111,9 +115,9 @@ func ChooseSpeedMeasure(cells []RunGroup) (best SpeedMeasure, ok bool) {
 	return best, most > 0
 }
 
-// DistinctJobEpochs returns, as texts in ascending order, the different numbers of epochs of the runs whose
-// logs have only the time of the whole job. It leaves out unknown numbers, and runs with a throughput
-// unless withRates is set.
+// DistinctJobEpochs returns, as texts in ascending order, the distinct numbers of epochs of the
+// runs whose logs have only the time of the whole job. It ignores unknown numbers. Runs with a
+// throughput are included only if withRates is set.
 func DistinctJobEpochs(cells []RunGroup, withRates bool) (texts []string) {
 	var numbers []float64
 	for _, c := range cells {

@@ -31,7 +31,7 @@ type bootstrap struct {
 	cache  *DrawCache
 }
 
-// sample contains the values of one point, or of one side of a comparison, prepared for resampling.
+// sample contains the values of one side of a comparison, prepared for resampling.
 type sample struct {
 	at      []float64 // values, or their logarithms
 	noise   float64   // s/√n
@@ -39,8 +39,8 @@ type sample struct {
 	scratch []float64
 }
 
-// setDraws gets the random draws of the sample. side is 0 for the numerator of a ratio and 1 for
-// the denominator; see drawKey.
+// setDraws gets the sample's random draws from the cache. side is 0 for the numerator of a ratio
+// and 1 for the denominator; see drawKey.
 func (s *sample) setDraws(c *DrawCache, side int) {
 	s.draws, s.scratch = c.draws(side, len(s.at)), make([]float64, len(s.at))
 }
@@ -56,7 +56,7 @@ func (b bootstrap) newSample(values []float64) sample {
 	return s
 }
 
-// resampledCenter returns the center of the i-th resample of s.
+// resampledCenter returns the mean or median of the i-th resample of s.
 func (b bootstrap) resampledCenter(s *sample, i int) float64 {
 	n := len(s.at)
 	pick, noise := s.draws.pick[i*n:(i+1)*n], s.draws.noise[i*n:(i+1)*n]
@@ -78,9 +78,10 @@ func (b bootstrap) resampledCenter(s *sample, i int) float64 {
 	return b.center(s.scratch)
 }
 
-// computeInterval returns the interval of the center of values or, if others is not nil, of the ratio of the
-// two centers (of their difference if minus is set), which are resampled independently. It is NaN if a side
-// has fewer than two values.
+// computeInterval returns the confidence interval of the center (mean or median) of values. If
+// others is not nil, it is the interval of the ratio of both centers, or of their difference if
+// minus is set. The two sides are resampled independently. The bounds are NaN if a side has fewer
+// than two values.
 func (b bootstrap) computeInterval(values, others []float64, minus bool) (low, high float64) {
 	if len(values) < 2 || others != nil && len(others) < 2 {
 		return math.NaN(), math.NaN()
@@ -125,8 +126,8 @@ func (b bootstrap) computeInterval(values, others []float64, minus bool) (low, h
 	return center + low, center + high
 }
 
-// widenInterval returns the interval of distances from a measured value, widened by Student's t with the given
-// degrees of freedom. It sorts distances.
+// widenInterval returns the interval of distances from a measured value, widened by Student's t
+// with the given degrees of freedom. It sorts distances in place.
 func widenInterval(distances []float64, level, freedom float64) (low, high float64) {
 	slices.Sort(distances)
 	tail := (1 - level) / 2

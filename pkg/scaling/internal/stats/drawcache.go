@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// DrawCache generates and caches the random draws of a study's bootstraps, which saves time in
+// DrawCache generates and caches the random draws of a study's bootstraps. This saves time in
 // studies with many runs. The draws are always the same, so the same logs give the same intervals
 // to the last digit.
 type DrawCache struct {
@@ -27,8 +27,8 @@ type drawSet struct {
 // NewDrawCache returns an empty cache.
 func NewDrawCache() *DrawCache { return &DrawCache{sets: map[drawKey]*drawSet{}} }
 
-// draws returns the draws for one side (see drawKey) with n runs: for each resample, n indices of
-// runs and n standard normal deviates. The caller must not modify them.
+// draws returns the random draws for one side (see drawKey) with n runs. For each resample, they
+// contain n indices of runs and n standard normal deviates. The caller must not modify them.
 func (c *DrawCache) draws(side, n int) *drawSet {
 	c.mu.Lock()
 	defer c.mu.Unlock()

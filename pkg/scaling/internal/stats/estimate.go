@@ -20,7 +20,7 @@ type Estimate struct {
 	N               int
 }
 
-// UnknownEstimate returns an Estimate that was not measured: every number is NaN.
+// UnknownEstimate returns an Estimate in which every number is NaN.
 func UnknownEstimate() Estimate {
 	nan := math.NaN()
 	return Estimate{Value: nan, Min: nan, Max: nan, Low: nan, High: nan, Std: nan}
@@ -51,19 +51,20 @@ func (e Estimate) Inverse() Estimate {
 	return Estimate{Value: 1 / e.Value, Min: 1 / e.Max, Max: 1 / e.Min, Low: 1 / e.High, High: 1 / e.Low, N: e.N}
 }
 
-// Complement returns the estimate of 1−x for an estimate of x: of a ratio of speeds, the lost share.
+// Complement returns the estimate of 1−x for an estimate of x. If x is a ratio of speeds, 1−x is
+// the fraction of speed lost.
 func (e Estimate) Complement() Estimate {
 	return Estimate{Value: 1 - e.Value, Min: 1 - e.Max, Max: 1 - e.Min, Low: 1 - e.High, High: 1 - e.Low, N: e.N}
 }
 
-// Estimator computes estimates over repeated runs by a study's rule.
+// Estimator computes estimates over repeated runs according to a study's rule.
 type Estimator struct {
 	Level float64 // confidence level of intervals
 	Mean  bool    // the center is the mean, otherwise the median
 	Cache *DrawCache
 }
 
-// Center returns the mean or the median of values.
+// Center returns the mean or the median of values, depending on the estimator.
 func (e Estimator) Center(values []float64) float64 {
 	if e.Mean {
 		return Mean(values)
@@ -71,8 +72,8 @@ func (e Estimator) Center(values []float64) float64 {
 	return Median(values)
 }
 
-// newBootstrap returns a bootstrap of the center. logScale is for positive values that vary by
-// factors, such as times, whose logarithms it resamples.
+// newBootstrap returns a bootstrap of the center. If logScale is set, it resamples logarithms, as
+// is appropriate for positive values that vary by factors, such as times.
 func (e Estimator) newBootstrap(logScale bool) bootstrap {
 	b := bootstrap{level: e.Level, center: medianInPlace, middle: true, logs: logScale, cache: e.Cache}
 	if e.Mean {
@@ -100,8 +101,8 @@ func (e Estimator) Estimate(values []float64, logScale bool) Estimate {
 	return out
 }
 
-// Ratio estimates the center of a divided by the center of b, all positive. Min and Max are the
-// extremes of a, divided by the center of b.
+// Ratio estimates the center of a divided by the center of b. All values must be positive. Min and
+// Max are the extremes of a, divided by the center of b.
 func (e Estimator) Ratio(a, b []float64) Estimate {
 	a = slices.DeleteFunc(slices.Clone(a), math.IsNaN)
 	b = slices.DeleteFunc(slices.Clone(b), math.IsNaN)
@@ -121,9 +122,9 @@ func (e Estimator) DifferenceInterval(values, others []float64) (low, high float
 	return e.newBootstrap(false).computeInterval(values, others, true)
 }
 
-// ResampleCenters returns the centers of Resamples resamples of values. Draws with different values
-// of side are independent; Ratio and DifferenceInterval use 0 and 1. The noise of a single value
-// has the given standard deviation.
+// ResampleCenters resamples values Resamples times and returns the center of each resample. Draws
+// for different values of side are independent; Ratio and DifferenceInterval use 0 and 1. If there
+// is only one value, its noise has the given standard deviation.
 func (e Estimator) ResampleCenters(values []float64, deviation float64, side int) []float64 {
 	b := e.newBootstrap(false)
 	one := b.newSample(values)
@@ -138,9 +139,10 @@ func (e Estimator) ResampleCenters(values []float64, deviation float64, side int
 	return out
 }
 
-// WidenInterval computes an interval, relative to the measured value, from the differences between
-// resampled values and the measured value. As in the bootstrap, it is widened by Student's t with the
-// given degrees of freedom. Differences that are NaN are ignored; low and high are NaN if none remains.
+// WidenInterval computes an interval, relative to the measured value, from the distances between
+// resampled values and the measured value. As in the bootstrap, it is widened by Student's t with
+// the given degrees of freedom. Distances that are NaN are ignored; low and high are NaN if none
+// remain.
 func (e Estimator) WidenInterval(distances []float64, freedom float64) (low, high float64) {
 	distances = slices.DeleteFunc(slices.Clone(distances), math.IsNaN)
 	if len(distances) == 0 {

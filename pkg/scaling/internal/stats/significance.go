@@ -32,7 +32,8 @@ const maxPermutations = 20_000
 
 func countPermutations(n, m int) *big.Int { return new(big.Int).Binomial(int64(n+m), int64(n)) }
 
-// MinPermutationP returns the smallest p-value of the permutation test of n and m runs.
+// MinPermutationP returns the smallest p-value that the permutation test of n against m runs can
+// return.
 func MinPermutationP(n, m int) float64 {
 	ways, _ := new(big.Float).SetInt(countPermutations(n, m)).Float64()
 	if n == m { // exchanging both sides gives the same distance
@@ -41,9 +42,10 @@ func MinPermutationP(n, m int) float64 {
 	return 1 / ways
 }
 
-// PermutationTest returns the two-sided p-value of the exact permutation test of the difference of
-// the mean logarithms: the share of all assignments of the runs to the two sides whose difference
-// is at least as large as the measured one. It returns NaN if there are too many assignments.
+// PermutationTest returns the two-sided p-value of the exact permutation test for the difference of
+// the mean logarithms. The p-value is the fraction of all assignments of the runs to the two sides
+// that have a difference at least as large as the measured one. It is NaN if there are too many
+// assignments.
 func PermutationTest(a, b []float64) float64 {
 	ways := countPermutations(len(a), len(b))
 	if !ways.IsInt64() || ways.Int64() > maxPermutations {
@@ -79,13 +81,14 @@ func PermutationTest(a, b []float64) float64 {
 	return float64(reached) / float64(dealt)
 }
 
-// MinSignedRankP returns the smallest p-value of the signed-rank test of n pairs.
+// MinSignedRankP returns the smallest p-value that the signed-rank test of n pairs can return.
 func MinSignedRankP(n int) float64 { return math.Min(1, math.Pow(2, float64(1-n))) }
 
-// SignedRankTest is Wilcoxon's signed-rank test. It returns the sum of the ranks of the positive
-// differences, the sum that is expected by chance, and the exact two-sided p-value: the share of all
-// assignments of signs to the ranks whose sum is at least as far from the expected one. Differences
-// of 0 are ignored, and ties get the mean of their ranks. p is NaN if no difference remains.
+// SignedRankTest performs Wilcoxon's signed-rank test. It returns the sum of the ranks of the
+// positive differences, the sum that is expected by chance, and the exact two-sided p-value: the
+// fraction of all assignments of signs to the ranks whose sum is at least as far from the expected
+// one. Differences of 0 are ignored, and ties get the mean of their ranks. p is NaN if no
+// difference remains.
 func SignedRankTest(differences []float64) (sum, expected, p float64) {
 	d := slices.DeleteFunc(slices.Clone(differences), func(v float64) bool { return v == 0 })
 	if len(d) == 0 {

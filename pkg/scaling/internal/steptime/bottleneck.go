@@ -18,7 +18,7 @@ const (
 	TrialFull      = "FULL"
 )
 
-// Values of Bottleneck.Bound.
+// Values of Bottleneck.Bound: what limits the throughput.
 const (
 	BoundInput   = "input"
 	BoundCompute = "compute"
@@ -38,8 +38,8 @@ type Bottleneck struct {
 	Sentence            string
 }
 
-// FindBottleneck determines what limits the throughput of a run. It returns false without the
-// trials IO, SYNTHETIC and FULL.
+// FindBottleneck determines what limits the throughput of a run. It returns false unless the run
+// has the trials IO, SYNTHETIC and FULL.
 func FindBottleneck(series string, r runs.Run) (Bottleneck, bool) {
 	row := Bottleneck{Series: series, Workers: r.Info.Workers, Run: r.Dir}
 	for name, into := range map[string]*stats.Estimate{TrialIO: &row.IO, TrialSynthetic: &row.Synthetic, TrialFull: &row.Full} {
@@ -69,8 +69,8 @@ func FindBottleneck(series string, r runs.Run) (Bottleneck, bool) {
 	return row, true
 }
 
-// trialEstimate returns a trial's rate with the interval rate ± the spread in the log, or NaN
-// without a spread.
+// trialEstimate returns a trial's rate. Its interval is the rate ± the spread in the log, or NaN if
+// the log has no spread.
 func trialEstimate(t runs.Trial) stats.Estimate {
 	s := stats.Estimate{Value: t.Rate, Min: t.Rate, Max: t.Rate, Low: math.NaN(), High: math.NaN(), N: 1}
 	if len(t.Rates) > 0 {
@@ -82,9 +82,9 @@ func trialEstimate(t runs.Trial) stats.Estimate {
 	return s
 }
 
-// clearlyDiffer reports whether two rates differ by more than the variation of their trials: all
-// trials of one are faster than all trials of the other or, if a log has only the spread, the
-// intervals rate ± spread do not overlap.
+// clearlyDiffer reports whether two rates differ by more than their trials vary: all trials of one
+// are faster than all trials of the other. If a log has only the spread, the intervals rate ±
+// spread must not overlap.
 func clearlyDiffer(a, b stats.Estimate) bool {
 	if a.N > 1 && b.N > 1 {
 		return a.Max < b.Min || b.Max < a.Min
@@ -93,7 +93,8 @@ func clearlyDiffer(a, b stats.Estimate) bool {
 	return intervalEndOrValue(a, high) < intervalEndOrValue(b, low) || intervalEndOrValue(b, high) < intervalEndOrValue(a, low)
 }
 
-// intervalEndOrValue returns the end of the interval that end selects, or the value without an interval.
+// intervalEndOrValue returns the bound of s that the function end gets (Low or High). If s has no
+// interval, it returns the value.
 func intervalEndOrValue(s stats.Estimate, end func(stats.Estimate) float64) float64 {
 	if v := end(s); !math.IsNaN(v) {
 		return v
@@ -101,8 +102,8 @@ func intervalEndOrValue(s stats.Estimate, end func(stats.Estimate) float64) floa
 	return s.Value
 }
 
-// minShareOfSlowerRate is the share of the slower rate (of IO and SYNTHETIC) from which FULL counts
-// as limited by this rate alone.
+// minShareOfSlowerRate is the fraction of the slower rate (of IO and SYNTHETIC) that FULL must
+// reach to count as limited by this rate alone.
 const minShareOfSlowerRate = 0.9
 
 // slowerRate returns the lower of the rates of loading alone (IO) and computing alone (SYNTHETIC).

@@ -27,18 +27,18 @@ type StepTime struct {
 	WaitShare float64
 }
 
-// StepTotals accumulates the step spans of a series at one worker count.
+// StepTotals accumulates the times of the steps of a series at one worker count.
 type StepTotals struct {
 	runs, steps int // steps of all ranks and runs
 	span        runs.Step
 	overlap     []string // the distinct values of the engine's overlap option
 	// rank0Steps is the number of steps of rank 0, whose epoch times are in epochs.csv. other is
-	// the time in seconds in the epochs of rank 0 that its spans do not cover.
+	// the time in seconds within rank 0's epochs that its spans do not cover.
 	rank0Steps int
 	other      float64
 }
 
-// Add adds the counted steps of a run. It reports whether the run has counted steps.
+// Add adds the counted steps of a run. It reports whether there were any.
 func (t *StepTotals) Add(r runs.Run, spans CountedSteps) bool {
 	var own StepTotals
 	for rank, steps := range spans.ByRank {

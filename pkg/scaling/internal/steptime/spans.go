@@ -12,13 +12,13 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// Sources of the times of steps.
+// Values of the source of step times.
 const (
 	SourceSteps = "step spans"
 	SourceTrace = "trace"
 )
 
-// CountedSteps contains those steps of a run that count according to a rule.
+// CountedSteps contains the steps of a run that the rule counts.
 type CountedSteps struct {
 	ByRank   [][]runs.Step // nil for a rank that could not be read
 	Problems []runs.Problem
@@ -60,7 +60,7 @@ func ReadCountedSteps(r runs.Run, rule observe.Rule) CountedSteps {
 }
 
 // CompleteSteps returns the steps that all ranks recorded, indexed by step and then by rank, and
-// the problems of the files. It returns no steps if a rank could not be read.
+// the problems found in the files. It returns no steps if the file of any rank could not be read.
 func (s CountedSteps) CompleteSteps() ([][]runs.Step, []runs.Problem) {
 	if s.unread {
 		return nil, s.Problems[:s.problems]
@@ -92,9 +92,9 @@ func totalSpanSeconds(x runs.Step) float64 {
 	return x.Data + x.Forward + x.Backward + x.Wait + x.Optimizer
 }
 
-// AllReduceTimes returns the seconds of each step's all-reduce without the wait for slower ranks:
-// the shortest time of all ranks, because the last one to arrive does not wait. Steps without an
-// all-reduce are omitted.
+// AllReduceTimes returns the seconds of each step's all-reduce without the wait for slower ranks.
+// It takes the shortest time of all ranks, because the last rank to arrive does not wait. Steps
+// without an all-reduce are omitted.
 func AllReduceTimes(steps [][]runs.Step) []float64 {
 	var out []float64
 	for _, step := range steps {

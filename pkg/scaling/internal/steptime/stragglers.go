@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// RankArrivals describes when one rank of a run arrives at the collective; see
+// RankArrivals summarizes when one rank of a run arrives at the collective; see
 // scaling.StragglerRow.
 type RankArrivals struct {
 	Series              string
@@ -31,9 +31,9 @@ type RankArrivals struct {
 	Straggler           bool
 }
 
-// AnalyzeArrivals analyzes when each rank of a run arrives at the collectives, from the step spans,
-// and from the traces if all ranks have one that marks the steps. It returns nil for a run with one
-// worker. The problems are the reasons why spans or traces were not used.
+// AnalyzeArrivals determines when each rank of a run arrives at the collectives. It uses the step
+// spans, and the traces if every rank has one that marks the steps. It returns nil for a run with
+// one worker. The problems say why spans or traces were not used.
 func AnalyzeArrivals(series string, r runs.Run, rule observe.Rule) ([]RankArrivals, []runs.Problem) {
 	if r.Info.Workers < 2 {
 		return nil, nil
@@ -67,7 +67,7 @@ func arrivalsFromSpans(steps [][]runs.Step) []stepArrivals {
 	return out
 }
 
-// arrivalsFromTraces returns the arrivals in each step that the traces of all ranks mark.
+// arrivalsFromTraces returns the arrivals in each step that is marked in the traces of all ranks.
 func arrivalsFromTraces(r runs.Run) ([]stepArrivals, []runs.Problem) {
 	byRank := spansByRank(r)
 	if len(byRank) < 2 {
@@ -95,7 +95,8 @@ func arrivalsFromTraces(r runs.Run) ([]stepArrivals, []runs.Problem) {
 	return out, nil
 }
 
-// firstCollectiveSeconds returns the seconds of a rank's first collective in each step, or NaN.
+// firstCollectiveSeconds returns the duration in seconds of a rank's first collective in each step,
+// or NaN for a step without one.
 func firstCollectiveSeconds(spans []runs.Span, steps []interval) []float64 {
 	communication := slices.DeleteFunc(slices.Clone(spans), func(s runs.Span) bool { return s.Kind != runs.SpanCommunication })
 	slices.SortStableFunc(communication, func(a, b runs.Span) int { return cmp.Compare(a.Start, b.Start) })
@@ -110,7 +111,8 @@ func firstCollectiveSeconds(spans []runs.Span, steps []interval) []float64 {
 	return out
 }
 
-// summarizeArrivals combines the arrivals in all steps into one row per rank, or nil without steps.
+// summarizeArrivals combines the arrivals in all steps into one row per rank. It returns nil if
+// there are no steps.
 func summarizeArrivals(series string, r runs.Run, source string, steps []stepArrivals) []RankArrivals {
 	n := r.Info.Workers
 	rows := make([]RankArrivals, n)
@@ -181,8 +183,8 @@ func DescribeWorstStraggler(rows []RankArrivals) string {
 		describeRepeatedStraggler(rows, worst))
 }
 
-// describeRepeatedStraggler says, as the end of a sentence, in which repeats the same rank is a straggler
-// too, or returns "" if there are no repeats.
+// describeRepeatedStraggler returns the end of a sentence that says in which repeated runs the same
+// rank is a straggler too. It returns "" if there are no repeats.
 func describeRepeatedStraggler(rows []RankArrivals, worst RankArrivals) string {
 	repeats, same, other := 0, 0, map[string]bool{}
 	for _, r := range rows {

@@ -19,7 +19,8 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// TimeUse describes how the steps of a cell spend their time; see scaling.TimeUseRow.
+// TimeUse describes how the steps of a series at one worker count spend their time; see
+// scaling.TimeUseRow.
 type TimeUse struct {
 	Series             string
 	Workers            int
@@ -33,7 +34,8 @@ type TimeUse struct {
 	Idle               stats.Estimate
 }
 
-// stepTimeUse contains the seconds of one step by activity, indexed by useData to useStep.
+// stepTimeUse contains the seconds of one step by activity. The constants useData to useStep are
+// the indexes.
 type stepTimeUse [6]float64
 
 const (
@@ -45,8 +47,9 @@ const (
 	useStep
 )
 
-// MeasureTimeUse computes how the steps of a cell spend their time, from one source; see
-// scaling.Study.TimeUse. Runs is 0 if no run has steps. level is the confidence level of the intervals.
+// MeasureTimeUse computes how the steps of the runs in c spend their time, from one source; see
+// scaling.Study.TimeUse. Runs is 0 if no run has steps. level is the confidence level of the
+// intervals.
 func MeasureTimeUse(c observe.RunGroup, rule observe.Rule, source string, level float64) (TimeUse, []runs.Problem) {
 	row := TimeUse{Source: source}
 	var all []runs.Problem
@@ -108,8 +111,8 @@ func timeUseFromSpans(r runs.Run, rule observe.Rule) ([]stepTimeUse, []runs.Prob
 	return out, problems
 }
 
-// timeUseFromTraces returns one stepTimeUse per step of a run's traces, means over the ranks, and
-// the number of ranks that have a trace.
+// timeUseFromTraces returns the time use of each step in a run's traces, averaged over the ranks,
+// and the number of ranks that have a trace.
 func timeUseFromTraces(r runs.Run) ([]stepTimeUse, int) {
 	byRank := spansByRank(r)
 	var sums []stepTimeUse
@@ -160,7 +163,8 @@ func profilerSteps(spans []runs.Span) []interval {
 	return out
 }
 
-// stepWindows returns the steps that a rank's trace marks, or else the complete trace as one step.
+// stepWindows returns the time intervals of the steps that are marked in a rank's trace. If none
+// are marked, the complete trace is one step.
 func stepWindows(spans []runs.Span) []interval {
 	marked := profilerSteps(spans)
 	if len(marked) > 0 {
@@ -178,8 +182,8 @@ func stepWindows(spans []runs.Span) []interval {
 	return nil
 }
 
-// meanOverSteps returns the mean of one activity (part, an index of stepTimeUse) over the steps of
-// all runs. Its interval is from the moving-block bootstrap (Künsch, The jackknife and the
+// meanOverSteps returns the mean of one activity over the steps of all runs. part is an index of
+// stepTimeUse. The interval is from the moving-block bootstrap (Künsch, The jackknife and the
 // bootstrap for general stationary observations, Annals of Statistics 17, 1989): consecutive steps
 // are correlated, so blocks of about n^(1/3) consecutive steps are drawn, separately for each run.
 func meanOverSteps(series [][]stepTimeUse, part int, level float64) stats.Estimate {
@@ -227,8 +231,8 @@ func meanOverSteps(series [][]stepTimeUse, part int, level float64) stats.Estima
 	return out
 }
 
-// seedFromValues returns a hash of values as a random seed, so that the same logs give the same
-// interval to the last digit.
+// seedFromValues returns a hash of values for use as a random seed, so that the same logs give the
+// same interval to the last digit.
 func seedFromValues(values []float64) uint64 {
 	h := fnv.New64a()
 	for _, v := range values {
@@ -237,7 +241,7 @@ func seedFromValues(values []float64) uint64 {
 	return h.Sum64()
 }
 
-// Sentence describes the share of each part in the step time.
+// Sentence states the percentage of the step time that each part takes.
 func (r TimeUse) Sentence() string {
 	share := func(s stats.Estimate) string {
 		return english.FormatPercent(math.Round(1000*s.Value/r.Step.Value) / 1000)

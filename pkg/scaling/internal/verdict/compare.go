@@ -37,7 +37,7 @@ type Comparison struct {
 	same bool // both sides are the same runs
 }
 
-// Comparisons contains one comparison for each worker count that both sides have.
+// Comparisons contains one comparison for each worker count that both series have.
 type Comparisons struct {
 	Rows     []Comparison
 	Pooled   []PooledComparison // one for each pair of series with several worker counts
@@ -67,8 +67,8 @@ func (s Study) pointIndex(series string, workers int) int {
 	return slices.IndexFunc(s.Points, func(p Point) bool { return p.Series == series && p.Workers == workers })
 }
 
-// SeriesPair is a pair of series to compare: A of one study and B of another, and their names in
-// sentences.
+// SeriesPair is a pair of series to compare: A from one study and B from another. NameA and NameB
+// are their names in sentences.
 type SeriesPair struct{ A, B, NameA, NameB string }
 
 // CompareStudies compares the series that have the same name in both studies or, if there are none,
@@ -175,8 +175,8 @@ func FormatWorkers(sizes []string) string {
 	return english.JoinAnd(sizes) + " workers"
 }
 
-// Compare compares series a and b at one worker count by the best measure of speed that both cells
-// (ca and cb) have. It returns an error if they have none in common.
+// Compare compares series a and b at one worker count by the best measure of speed that both have.
+// ca and cb contain their runs. It returns an error if they have no measure in common.
 func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.RunGroup) (*Comparison, error) {
 	c := &Comparison{A: a, B: b, Workers: workers, P: math.NaN(), PermutationP: math.NaN()}
 	var m observe.SpeedMeasure
@@ -213,8 +213,8 @@ func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.RunGro
 	return c, nil
 }
 
-// containSameRuns reports whether two cells contain the same runs with the same measured values, as
-// when a folder is compared with itself.
+// containSameRuns reports whether a and b contain the same runs with the same measured values, x
+// and y, as when a folder is compared with itself.
 func containSameRuns(a, b observe.RunGroup, x, y []float64) bool {
 	places := func(c observe.RunGroup) []string {
 		out := make([]string, len(c.Runs))

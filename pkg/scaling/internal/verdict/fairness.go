@@ -41,7 +41,8 @@ func workTraits() []runTrait {
 
 func dataPathKeys() []string { return []string{"path", "test_path"} }
 
-// dataContentTrait compares the content of the data. The study's notes name runs that differ in it.
+// dataContentTrait compares the content of the training data. Runs that differ in it are named in
+// the study's notes.
 func dataContentTrait() runTrait {
 	return runTrait{"the content of the data", func(r runs.Run) string {
 		w, known := r.LastData()
@@ -65,8 +66,8 @@ func samplesPerEpochTrait() runTrait {
 	return runTrait{"the number of samples per epoch", func(r runs.Run) string { return formatNonZero(observe.SamplesPerEpoch(r)) }}
 }
 
-// UnfairnessNotes returns notes on differences within a series that make a comparison of times
-// unfair, and on runs that seem to be in the series twice.
+// UnfairnessNotes returns notes about differences within a series that make a comparison of times
+// unfair, and about runs that seem to be in the series twice.
 func UnfairnessNotes(g observe.Series, mode ScalingMode) []string {
 	var notes noteList
 	for _, c := range append(workTraits(),
@@ -118,8 +119,8 @@ func hasOneWorkerCount(g observe.Series) bool {
 	return !slices.ContainsFunc(g.Runs, func(r runs.Run) bool { return r.Info.Workers != g.Runs[0].Info.Workers })
 }
 
-// noteSamplesPerEpoch adds a note if the samples per epoch are neither constant nor proportional to the
-// workers, or if they differ between repeats.
+// noteSamplesPerEpoch adds a note if the samples per epoch differ between repeated runs, or are
+// neither constant nor proportional to the workers.
 func (n *noteList) noteSamplesPerEpoch(g observe.Series, mode ScalingMode) {
 	if mode.Samples == FixedNeither {
 		n.noteDifferingTrait(g, samplesPerEpochTrait())
@@ -140,7 +141,8 @@ func (n *noteList) noteSamplesPerEpoch(g observe.Series, mode ScalingMode) {
 	}
 }
 
-// noteDifferingTrait adds a note with a trait's values, each with the first run that has it, if they differ.
+// noteDifferingTrait adds a note if the runs of a series differ in a trait. The note lists the
+// values, each with the first run that has it.
 func (n *noteList) noteDifferingTrait(g observe.Series, c runTrait) {
 	var values, where []string
 	for _, r := range g.Runs {
@@ -159,8 +161,8 @@ func (n *noteList) noteDifferingTrait(g observe.Series, c runTrait) {
 	}
 }
 
-// describeDifferingTraits returns the traits that should be equal in two cells with the same worker count
-// but are not, with their values if these are short.
+// describeDifferingTraits returns the traits in which a and b, the runs of two series at the same
+// worker count, should be equal but differ. It includes the values if they are short.
 func describeDifferingTraits(a, b observe.RunGroup) []string {
 	var out []string
 	for _, c := range append([]runTrait{batchPerWorkerTrait(), samplesPerEpochTrait(), dataContentTrait()}, workTraits()...) {

@@ -19,7 +19,7 @@ const (
 	OutcomeUnknown    = "cannot tell"
 )
 
-// GateRow is the outcome of the gate for one series at one worker count; see scaling.GateRow.
+// GateRow is the gate's outcome for one series at one worker count; see scaling.GateRow.
 type GateRow struct {
 	Series                      string
 	Workers                     int
@@ -29,7 +29,7 @@ type GateRow struct {
 	RunsNeeded                  int
 }
 
-// GateResult is the outcome of the gate for all series and worker counts.
+// GateResult is the gate's outcome for all series and worker counts.
 type GateResult struct {
 	Outcome  string // the worst outcome of the rows
 	Rows     []GateRow
@@ -37,8 +37,8 @@ type GateResult struct {
 	Sentence string
 }
 
-// EvaluateGate compares the speed of a candidate with that of a baseline, as documented for scaling.Gate.
-// limit is the share of speed that may be lost.
+// EvaluateGate compares the speed of a candidate with that of a baseline, as documented for
+// scaling.Gate. limit is the fraction of speed that the candidate may lose.
 func EvaluateGate(baseline, candidate Study, limit float64) (*GateResult, error) {
 	pairs, err := matchSeries(candidate, baseline)
 	if err != nil {
@@ -94,7 +94,7 @@ func EvaluateGate(baseline, candidate Study, limit float64) (*GateResult, error)
 }
 
 // newMissingRows returns a row "cannot tell" for each point of the baseline at which the candidate
-// has no counted run: a candidate that crashes or lacks a series must not pass.
+// has no counted run, so that a candidate that crashes or lacks a series does not pass.
 func newMissingRows(baseline, candidate Study, pairs []SeriesPair) []GateRow {
 	var rows []GateRow
 	for _, p := range baseline.Points {
@@ -163,7 +163,8 @@ func newGateRow(c Comparison, limit float64) GateRow {
 	return r
 }
 
-// formatSpeedChange formats a share of lost speed as "5 % slower", or as faster if negative.
+// formatSpeedChange formats a fraction of lost speed, such as "5 % slower". A negative fraction is
+// formatted as faster.
 func formatSpeedChange(lost float64) string {
 	if lost < 0 {
 		return english.FormatPercent(-lost) + " faster"
@@ -173,9 +174,10 @@ func formatSpeedChange(lost float64) string {
 
 const maxRecommendedRuns = 100
 
-// estimateRunsNeeded returns approximately how many runs the baseline and the candidate each need so
-// that the interval does not contain the limit, or 0 if this is more than maxRecommendedRuns. It assumes
-// that the spread stays the same: the half-width is proportional to 1/√n and to Student's quantile.
+// estimateRunsNeeded estimates how many runs the baseline and the candidate each need so that the
+// interval no longer contains the limit. It returns 0 if this is more than maxRecommendedRuns. It
+// assumes that the spread stays the same: the half-width is proportional to 1/√n and to Student's
+// quantile.
 func estimateRunsNeeded(c Comparison, limit float64) int {
 	margin := math.Abs(math.Log(c.Ratio.Value) - math.Log(1-limit))
 	half := (math.Log(c.Ratio.High) - math.Log(c.Ratio.Low)) / 2

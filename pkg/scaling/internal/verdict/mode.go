@@ -6,14 +6,14 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// Values of Mode.Scaling.
+// Values of Mode.Scaling: what kind of scaling a series shows.
 const (
 	ScalingWeak    = "weak"
 	ScalingStrong  = "strong"
 	ScalingUnknown = "unknown"
 )
 
-// Values of Mode.Batch and Mode.Samples.
+// Values of Mode.Batch and Mode.Samples: what stays constant as the workers grow.
 const (
 	FixedPerWorker = "fixed per worker"
 	FixedTotal     = "fixed"
@@ -21,7 +21,8 @@ const (
 	FixedUnknown   = "unknown"
 )
 
-// ScalingMode describes what stays constant while the workers of a series grow; see scaling.Mode.
+// ScalingMode describes what stays constant as the number of workers of a series grows; see
+// scaling.Mode.
 type ScalingMode struct {
 	Series  string
 	Scaling string
@@ -30,8 +31,9 @@ type ScalingMode struct {
 	Why     string
 }
 
-// scalingModeTable maps Batch and Samples to Scaling and Why. The first entry that matches applies, and an
-// empty field matches every value. Samples matters only if the logs lack the batch.
+// scalingModeTable maps the fields Batch and Samples to Scaling and Why. The first entry that
+// matches applies; an empty field matches every value. Samples matters only if the logs do not
+// contain the batch.
 var scalingModeTable = []ScalingMode{
 	{Batch: FixedPerWorker, Samples: FixedTotal, Scaling: ScalingWeak, Why: "the batch per worker is fixed and the global batch grows with the workers (weak scaling); the data set is fixed, so an epoch takes fewer steps"},
 	{Batch: FixedPerWorker, Scaling: ScalingWeak, Why: "the batch per worker is fixed and the global batch grows with the workers (weak scaling)"},
@@ -78,9 +80,10 @@ func DetermineScalingMode(g observe.Series) ScalingMode {
 
 type workerTotal struct{ workers, total int }
 
-// classifyConstancy returns FixedPerWorker or FixedTotal if the quantity is constant per worker or
-// in total while the worker count changes, FixedNeither if it is not, and FixedUnknown for fewer
-// than two worker counts. Values within the relative tolerance count as equal.
+// classifyConstancy classifies a quantity by how it depends on the worker count. It returns
+// FixedPerWorker or FixedTotal if the quantity is constant per worker or in total, FixedNeither if
+// it is neither, and FixedUnknown for fewer than two worker counts. Values within the relative
+// tolerance count as equal.
 func classifyConstancy(all []workerTotal, tolerance float64) string {
 	if len(all) == 0 {
 		return FixedUnknown

@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// VerdictMixed occurs only in PooledComparison: the verdict depends on the worker count.
+// VerdictMixed means that the verdict depends on the worker count. Only a PooledComparison has it.
 const VerdictMixed = "depends on the worker count"
 
 // PooledComparison answers "is A faster than B?" over all worker counts; see
@@ -24,8 +24,8 @@ type PooledComparison struct {
 	Sentence         string
 }
 
-// poolComparisons combines the comparisons of two series at several worker counts. ok is false if
-// fewer than two have a ratio.
+// poolComparisons combines the comparisons of two series at several worker counts. level is the
+// confidence level. ok is false if fewer than two comparisons have a ratio.
 func poolComparisons(rows []Comparison, level float64) (p PooledComparison, ok bool) {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(c Comparison) bool { return c.same || !(c.Ratio.Value > 0) })
 	if len(rows) < 2 {
@@ -51,8 +51,9 @@ func poolComparisons(rows []Comparison, level float64) (p PooledComparison, ok b
 	return p, true
 }
 
-// setVerdict sets the fields Verdict and Sentence. shown counts the worker counts with each
-// verdict, side is positive if the signed ranks favor A, and alpha is the significance level.
+// setVerdict sets the fields Verdict and Sentence. shown maps each verdict to the number of worker
+// counts that have it. side is positive if the signed ranks favor A, and alpha is the significance
+// level.
 func (p *PooledComparison) setVerdict(shown map[string]int, side, alpha float64) {
 	up, down := shown[VerdictFaster], shown[VerdictSlower]
 	significant := p.P < alpha && side*math.Log(p.Median) > 0

@@ -19,9 +19,9 @@ type Setting struct {
 	Values  []string // one per series; "-" if unknown
 }
 
-// DifferingSettings returns the settings in which the series differ at equal worker counts: first the
-// learning rate, the batch and other properties of every run, then keys of the configs. It returns
-// nil for fewer than two series.
+// DifferingSettings returns the settings in which the series differ at equal worker counts.
+// Properties of every run, such as the learning rate and the batch, come first, then keys of the
+// configs. It returns nil for fewer than two series.
 func DifferingSettings(groups []observe.Series) []Setting {
 	if len(groups) < 2 {
 		return nil
@@ -65,8 +65,9 @@ func DifferingSettings(groups []observe.Series) []Setting {
 	return out
 }
 
-// compareSeries returns the trait's values in each series, and whether any two differ. Two series
-// are compared at the worker counts that both have or, without a common one, over all their runs.
+// compareSeries returns the trait's values in each series, and whether any two series differ. Two
+// series are compared at the worker counts that both have. If they have none in common, all their
+// runs are compared.
 func (c runTrait) compareSeries(groups []observe.Series) (Setting, bool) {
 	row := Setting{Setting: c.name}
 	byWorkers := make([]map[int][]runs.Run, len(groups))
@@ -104,11 +105,12 @@ func (c runTrait) compareSeries(groups []observe.Series) (Setting, bool) {
 // settings per run.
 const maxComparedKeys = 100
 
-// excludedKeys lists config keys that identify the run, are its results, or are compared separately.
+// excludedKeys lists config keys that are not compared, because they identify the run, are its
+// results, or are compared separately.
 var excludedKeys = []string{"name", "seed", "workers", "series", "study", "training_seconds", "training_epochs", "test_seconds", "learning_rate", "lr", "batch", "batch_size"}
 
 // flattenConfig returns the scalar settings of a run's config by their dotted keys, such as
-// optimizer.learning_rate, without excluded keys and long strings.
+// optimizer.learning_rate. It omits excludedKeys and long strings.
 func flattenConfig(r runs.Run) map[string]string {
 	out := map[string]string{}
 	var walk func(prefix string, part map[string]any)

@@ -16,21 +16,22 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// The names of the methods.
+// Names of the compression methods.
 const (
 	FP16 = "fp16"
 	BF16 = "bf16"
 )
 
-// MethodNames returns the names of the methods.
+// MethodNames returns the names of all compression methods.
 func MethodNames() []string { return []string{FP16, BF16} }
 
 // number is the type of a gradient's elements.
 type number interface{ float32 | float64 }
 
-// AverageHalfPrecision replaces gradient by the mean of all ranks' gradients, each with its rest, rounded to 16
-// bits: fp16 (IEEE 754 binary16, values beyond its range become the largest) or bf16. rest is
-// updated. Half returns the number of bytes of the rounded gradient.
+// AverageHalfPrecision replaces gradient by the mean of all ranks' gradients after rounding to 16
+// bits. name is FP16 (IEEE 754 binary16, values beyond its range become the largest) or BF16.
+// Before rounding, each rank adds rest, the rounding errors of its earlier gradients, and then
+// updates rest. The result is the number of bytes of the rounded gradient.
 //
 // Each rank sends the shards of its rounded gradient to their owners. The owner of a shard adds
 // them up in full precision (T, so fp32 for fp32 gradients), in the order of the ranks, and sends
@@ -84,7 +85,7 @@ func AverageHalfPrecision[T number](ctx context.Context, group collective.Group,
 	return HalfPrecisionBytes(n), nil
 }
 
-// HalfPrecisionBytes returns the size of n elements that Half has rounded.
+// HalfPrecisionBytes returns the size in bytes of n elements after rounding to 16 bits.
 func HalfPrecisionBytes(n int) int { return 4 * packedWords(n) }
 
 func packedWords(n int) int { return (n + 1) / 2 }
@@ -116,7 +117,7 @@ func packHalves[T number](words []float32, values []T, round func(float32) uint1
 	}
 }
 
-// unpackHalves does the opposite of pack.
+// unpackHalves is the inverse of packHalves.
 func unpackHalves[T number](values []T, words []float32, value func(uint16) float32) {
 	for i := range values {
 		bits := math.Float32bits(words[i/2])

@@ -2,7 +2,7 @@ package horovod
 
 import "lockstep/pkg/internal/device"
 
-// tensorRequest announces a tensor that has no slot in the response cache.
+// tensorRequest announces a tensor that is not in the response cache.
 type tensorRequest struct {
 	Name     string `json:"name"`
 	Bits     int    `json:"bits"` // of an element: 32 or 64
@@ -22,7 +22,7 @@ func elementBits(b device.Buffer) int {
 
 func (r tensorRequest) bytes() int { return r.Bits / 8 * r.Elements }
 
-// responseCache numbers the tensors that were reduced. All ranks call touch and put with the
+// responseCache assigns slot numbers to the tensors that were reduced. All ranks add and use the
 // same tensors in the same order, so their caches are equal at the beginning of each cycle.
 type responseCache struct {
 	capacity int
@@ -38,7 +38,8 @@ func newResponseCache(capacity int) responseCache {
 
 func (c *responseCache) slotCount() int { return len(c.bySlot) }
 
-// find returns false if the tensor is not in the cache, or has had another size.
+// find returns the slot of a tensor. ok is false if the tensor is not in the cache, or was cached
+// with another size.
 func (c *responseCache) find(r tensorRequest) (slot int, ok bool) {
 	slot, ok = c.byName[r.Name]
 	return slot, ok && c.bySlot[slot] == r

@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// Options are the options of a Controller, with Horovod's meaning.
+// Options are the options of a Controller. They have the same meaning as in Horovod.
 type Options struct {
 	CycleTime     time.Duration // least time between the starts of two cycles
 	FusionBytes   int           // tensors are fused up to this size together; 0: they are not fused
@@ -30,7 +30,7 @@ type Tensor struct {
 	Buffer device.Buffer
 }
 
-// Operation is a part of a cycle: the negotiation, or an all-reduce.
+// Operation is one part of a cycle: the negotiation or an all-reduce.
 type Operation struct {
 	Tensors []int // numbers of the tensors that were reduced; empty for the negotiation
 	Begin   time.Time
@@ -38,8 +38,8 @@ type Operation struct {
 	Bytes   int // size of this rank's messages, or of its buffer
 }
 
-// Controller exchanges the gradients of one rank. Rank 0's is the coordinator. It is not safe
-// for concurrent use.
+// Controller exchanges the gradients of one rank with the other ranks. Rank 0's Controller is the
+// coordinator. A Controller is not safe for concurrent use.
 type Controller struct {
 	options  Options
 	group    collective.Group
@@ -50,10 +50,10 @@ type Controller struct {
 	cache   responseCache
 	fusion  fusionBuffer
 	clock   process.Stopwatch
-	// limit is how long a tensor waits for the ranks that have not announced it. Then the
-	// coordinator waits for at most grace until the other ranks' messages arrive, so that it
-	// can send them the names of the missing ranks. Both together are shorter than the group's
-	// time-out, after which an operation of the group fails.
+	// limit is how long a tensor waits for the ranks that have not announced it. After that, the
+	// coordinator waits at most grace for messages of the other ranks, so that it can send them the
+	// names of the missing ranks. limit and grace together are shorter than the group's time-out,
+	// after which an operation of the group fails.
 	limit, grace time.Duration
 	table        announcements // on the coordinator
 }
@@ -68,13 +68,13 @@ func New(group collective.Group, o Options) *Controller {
 	}
 }
 
-// SetTimeline makes the Controller record its operations in t, on the coordinator.
+// SetTimeline makes the coordinator record its operations in t.
 func (c *Controller) SetTimeline(t *Timeline) { c.timeline = t }
 
-// Cycle waits until the next cycle begins, announces the tensors that ready returns and that
-// are not announced yet, and reduces the tensors that all ranks have announced. complete
-// states that the caller waits for its tensors, and has no others before they are reduced.
-// After an error the Controller must not be used any more.
+// Cycle waits until the next cycle begins, announces the tensors that ready returns for the first
+// time, and reduces the tensors that all ranks have announced. complete is true if the caller has
+// no other tensors until these are reduced. After an error, the Controller must not be used any
+// more.
 func (c *Controller) Cycle(ctx context.Context, ready func() (tensors []Tensor, complete bool)) ([]Operation, error) {
 	if err := c.waitForCycle(ctx); err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func (c *Controller) reduce(ctx context.Context, fused []tensorRequest) (Operati
 	return op, nil
 }
 
-// listNames lists the first names, and the number of the others.
+// listNames lists the first few names, and the number of the others.
 func listNames(names []string) string {
 	const most = 3
 	if len(names) <= most {
@@ -188,7 +188,7 @@ func listNames(names []string) string {
 	return fmt.Sprintf("%s and %s", strings.Join(names[:most], ", "), english.FormatCount(len(names)-most, "other tensor"))
 }
 
-// pendingNames returns the tensors that are announced but not reduced yet.
+// pendingNames returns the names of the tensors that are announced but not reduced yet.
 func (c *Controller) pendingNames() []string {
 	var names []string
 	for name := range c.pending {

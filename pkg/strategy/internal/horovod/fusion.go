@@ -7,11 +7,11 @@ import (
 
 // fusionBuffer contains several tensors that are reduced together.
 //
-// An algorithm of all-reduce may add the numbers of each shard of a buffer in another order: a
-// ring begins with another rank. If the tensors were stored one after another, a number's shard
-// would depend on the other tensors of the buffer, and so on the times at which the ranks
-// announced them. The results of two runs would differ in the last bit. Therefore shard r of the
-// buffer consists of shard r of each tensor, padded to ⌈elements/ranks⌉ elements. A number is
+// An all-reduce algorithm may add the numbers in an order that depends on the shard: in a ring,
+// each shard begins at another rank. If the tensors were stored one after another, the shard of a
+// number would depend on the other tensors in the buffer, and so on the times at which the ranks
+// announced them. The results of two runs would then differ in the last bit. Therefore shard r of
+// the buffer consists of shard r of each tensor, padded to ⌈elements/ranks⌉ elements. A number is
 // then in the same shard as if its tensor were reduced alone.
 type fusionBuffer struct {
 	ranks int
@@ -19,7 +19,8 @@ type fusionBuffer struct {
 	f64   []float64
 }
 
-// pack copies the tensors, of one type, to the buffer and returns the part that they take.
+// pack copies the tensors, which must have the same type, to the buffer. It returns the part of the
+// buffer that they occupy.
 func (f *fusionBuffer) pack(tensors []device.Buffer) device.Buffer {
 	if tensors[0].F64 != nil {
 		f.f64 = packShards(f.f64, float64Slices(tensors), f.ranks)
@@ -53,10 +54,11 @@ func float32Slices(tensors []device.Buffer) [][]float32 {
 	return all
 }
 
-// shardWidth returns the number of elements that a shard of n elements takes in the buffer.
+// shardWidth returns the number of elements that one shard of a tensor with n elements occupies in
+// the buffer.
 func shardWidth(n, ranks int) int { return (n + ranks - 1) / ranks }
 
-// packShards is pack into b, which it enlarges if necessary.
+// packShards implements pack. It uses b as the buffer, and enlarges it if necessary.
 func packShards[T float32 | float64](b []T, tensors [][]T, ranks int) []T {
 	b = b[:0]
 	for r := range ranks {
@@ -71,7 +73,7 @@ func packShards[T float32 | float64](b []T, tensors [][]T, ranks int) []T {
 	return b
 }
 
-// unpackShards is the inverse of packInto.
+// unpackShards is the inverse of packShards.
 func unpackShards[T float32 | float64](b []T, tensors [][]T, ranks int) {
 	for r := range ranks {
 		for _, t := range tensors {

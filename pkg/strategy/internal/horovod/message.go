@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// message is what a worker sends to the coordinator in each cycle, and the coordinator's
+// message is the message that a worker sends to the coordinator in each cycle, or the coordinator's
 // answer. The answer contains the tensors to reduce.
 type message struct {
 	complete bool            // the worker announces nothing more before its tensors are reduced
@@ -19,7 +19,7 @@ type message struct {
 	failure  string          // of an answer: why the exchange has failed; empty: it goes on
 }
 
-// payload is the variable part of a message, which follows it in JSON.
+// payload is the variable part of a message. It is sent after the rest, encoded as JSON.
 type payload struct {
 	Requests []tensorRequest `json:"requests,omitempty"`
 	Failure  string          `json:"failure,omitempty"`
@@ -40,8 +40,8 @@ func mapSlice[A, B any](a []A, f func(A) B) []B {
 	return b
 }
 
-// send sends m to a rank and returns the number of bytes. The first word of a message contains
-// complete in bit 0, and the number of words of the payload above it.
+// send sends m to a rank and returns the number of bytes sent. In the first word of a message, bit
+// 0 is complete, and the other bits are the number of words of the payload.
 func (c *Controller) send(ctx context.Context, to int, m message) (bytes int, err error) {
 	var text []byte
 	if len(m.requests) > 0 || m.failure != "" {

@@ -22,15 +22,16 @@ type announcement struct {
 	since time.Duration // first announced, on the clock of the Controller
 }
 
-// announcements contains the tensors that some but not all ranks have announced, in the order
-// in which the coordinator learned of them.
+// announcements contains the tensors that some but not all ranks have announced, in the order in
+// which the coordinator received the first announcement of each.
 type announcements struct {
 	ranks int
 	list  []*announcement
 }
 
-// add records that rank has announced a tensor. ready reports whether all ranks have; the
-// tensor is then removed. It is an error if the ranks' tensors differ in size or type.
+// add records that rank has announced a tensor. first is true if no rank announced it before. ready
+// is true if all ranks have now announced it; the tensor is then removed. It is an error if the
+// ranks' tensors differ in size or type.
 func (a *announcements) add(r tensorRequest, rank int, now time.Duration) (first, ready bool, err error) {
 	i := slices.IndexFunc(a.list, func(x *announcement) bool { return x.Name == r.Name })
 	if first = i < 0; first {
@@ -53,9 +54,9 @@ func (a *announcements) add(r tensorRequest, rank int, now time.Duration) (first
 	return first, true, nil
 }
 
-// describeMissingRanks lists the ranks for which tensors wait, with these tensors. arrived are the ranks that
-// have sent a message in this cycle. They cannot announce more before it ends, so if other ranks
-// have sent none, describe lists only these.
+// describeMissingRanks lists the ranks that tensors are waiting for, with the names of these
+// tensors. arrived contains the ranks that have sent a message in this cycle. They cannot announce
+// more in this cycle, so if other ranks have sent none, only these others are listed.
 func (a *announcements) describeMissingRanks(arrived []int) string {
 	complete := len(arrived) == a.ranks-1
 	var ranks []string
@@ -95,7 +96,8 @@ func listRanks(ranks []int) string {
 	return english.JoinAnd(names)
 }
 
-// oldestAnnouncement returns when the tensor that waits longest was first announced.
+// oldestAnnouncement returns when the tensor that has waited longest was first announced. ok is
+// false if no tensor is waiting.
 func (a *announcements) oldestAnnouncement() (since time.Duration, ok bool) {
 	if len(a.list) == 0 {
 		return 0, false
@@ -139,16 +141,16 @@ type coordinatorError struct{ text string }
 
 func (f *coordinatorError) Error() string { return f.text }
 
-// workerMessage is a worker's message, or the error of receiving it.
+// workerMessage is a message from a worker, or the error that occurred while receiving it.
 type workerMessage struct {
 	rank    int
 	message message
 	err     error
 }
 
-// coordinate collects the announcements of all ranks, and sends them the tensors to reduce. If
-// the announcements do not fit together, or a rank is missing, it sends the reason to the ranks
-// that have announced something.
+// coordinate collects the announcements of all ranks, and sends them the tensors to reduce. If the
+// announcements are inconsistent, or a rank is missing, it sends the reason to the ranks that have
+// announced something.
 func (c *Controller) coordinate(ctx context.Context, own message) (answer message, bytes int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	arrivals := c.receiveAll(ctx)
@@ -184,7 +186,7 @@ func (c *Controller) coordinate(ctx context.Context, own message) (answer messag
 	return answer, bytes, nil
 }
 
-// receiveAll receives a message from each worker. The result is closed after the last one.
+// receiveAll receives one message from each worker. It closes the channel after the last one.
 func (c *Controller) receiveAll(ctx context.Context) <-chan workerMessage {
 	arrivals := make(chan workerMessage, c.group.Size())
 	var receivers sync.WaitGroup
@@ -203,12 +205,12 @@ func (c *Controller) receiveAll(ctx context.Context) <-chan workerMessage {
 	return arrivals
 }
 
-// checkInterval is the time between two checks for tensors that wait too long.
+// checkInterval is the time between two checks for tensors that have waited too long.
 const checkInterval = 100 * time.Millisecond
 
-// collectAnnouncements records the coordinator's own announcements and those that arrive. It returns the
-// tensors that all ranks have announced, and the ranks whose message has arrived. Its error is
-// a *failure if these ranks can be told the reason.
+// collectAnnouncements records the announcements of the coordinator and of the workers. It returns
+// the tensors that all ranks have announced, and the ranks whose message has arrived. The error is
+// a *coordinatorError if its text can be sent to these ranks.
 func (c *Controller) collectAnnouncements(own message, arrivals <-chan workerMessage) (ready []tensorRequest, arrived []int, err error) {
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
@@ -244,7 +246,8 @@ func (c *Controller) collectAnnouncements(own message, arrivals <-chan workerMes
 	}
 }
 
-// recordAnnouncements appends to ready what all ranks have announced after the announcements m of rank.
+// recordAnnouncements records m, the announcements of rank. It appends the tensors that all ranks
+// have then announced to ready.
 func (c *Controller) recordAnnouncements(m message, rank int, ready []tensorRequest) ([]tensorRequest, error) {
 	requests := m.requests
 	for slot := range c.cache.slotCount() {
@@ -277,7 +280,7 @@ func (c *Controller) isStalled(limit time.Duration) bool {
 	return ok && now-since > limit
 }
 
-// stallFailure names the ranks for which a tensor has waited longer than the limit.
+// stallFailure returns an error that names the ranks for which a tensor has waited too long.
 func (c *Controller) stallFailure(arrived []int) error {
 	return &coordinatorError{fmt.Sprintf("gradients have waited for %v: %s: check whether the named ranks still run, or set a longer timeout_collective", c.limit, c.table.describeMissingRanks(arrived))}
 }

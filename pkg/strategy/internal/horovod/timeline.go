@@ -19,15 +19,16 @@ const (
 	activityMemcpyOut = "MEMCPY_OUT_FUSION_BUFFER"
 )
 
-// allReduceActivity returns the name of the all-reduce itself, such as
-// "SHARED_MEMORY_ALLREDUCE" in place of Horovod's MPI_ALLREDUCE or GLOO_ALLREDUCE.
+// allReduceActivity returns the timeline's name for the all-reduce, such as
+// "SHARED_MEMORY_ALLREDUCE". Horovod's own names are MPI_ALLREDUCE and GLOO_ALLREDUCE.
 func allReduceActivity(transport string) string {
 	transport, _, _ = strings.Cut(transport, ",") // the algorithm
 	return strings.ToUpper(strings.NewReplacer(" ", "_", "-", "_").Replace(transport)) + "_ALLREDUCE"
 }
 
-// Timeline writes Horovod's timeline: a JSON array in Chrome's Trace Event Format, in which
-// each tensor is a process. The file is a complete JSON document whenever the program ends.
+// Timeline writes Horovod's timeline: a JSON array in Chrome's Trace Event Format, in which each
+// tensor is a process. The file is always a complete JSON document, even if the program ends
+// unexpectedly.
 //
 // The methods of a nil *Timeline, other than Close, do nothing.
 type Timeline struct {
@@ -39,13 +40,13 @@ type Timeline struct {
 	err     error // the first error; nothing is written after it
 }
 
-// tensorState is what a Timeline knows of a tensor.
+// tensorState is the state of a tensor on the Timeline.
 type tensorState struct {
 	process int
 	open    int // spans that have begun and not ended
 }
 
-// CreateTimeline creates the timeline file path, or replaces it.
+// CreateTimeline creates the timeline file at path. It replaces an existing file.
 func CreateTimeline(path string) (*Timeline, error) {
 	if err := wholefile.BreakHardLinks(path); err != nil { // a snapshot with hard links stays as it is
 		return nil, fmt.Errorf("create timeline: %w", err)
@@ -87,15 +88,15 @@ func (t *Timeline) formatTimestamp() string {
 	return strconv.FormatFloat(float64(time.Since(t.start0).Nanoseconds())/1e3, 'f', 3, 64)
 }
 
-// beginSpan begins a span of a tensor within those that are open.
+// beginSpan begins a span of a tensor, nested in the spans that are already open.
 func (t *Timeline) beginSpan(name, activity string) {
 	s := t.stateOf(name)
 	s.open++
 	t.appendEvent(`{"ph":"B","name":%q,"ts":%s,"pid":%d}`, activity, t.formatTimestamp(), s.process)
 }
 
-// endSpans ends the spans of a tensor, the innermost first, until only open of them are left.
-// args are the arguments of the last one.
+// endSpans ends spans of a tensor, the innermost first, until the number of open spans is open.
+// args are the arguments of the last span that is ended.
 func (t *Timeline) endSpans(name string, open int, args string) {
 	s := t.stateOf(name)
 	for ; s.open > open; s.open-- {
@@ -134,7 +135,7 @@ func (t *Timeline) beginAllReduce(names []string) {
 	}
 }
 
-// beginActivity records that the next part of a reduction begins, and the previous one ends.
+// beginActivity ends the current activity of a reduction and begins the next one.
 func (t *Timeline) beginActivity(names []string, activity string) {
 	if t == nil {
 		return
@@ -154,8 +155,8 @@ func (t *Timeline) endAllReduce(tensors []tensorRequest) {
 	}
 }
 
-// flush writes the recorded events to the file, and the bracket that closes the array after
-// them; the next call overwrites the bracket.
+// flush writes the recorded events to the file, followed by the bracket that closes the array. The
+// next call overwrites the bracket.
 func (t *Timeline) flush() {
 	if t == nil || t.err != nil {
 		return
@@ -168,7 +169,7 @@ func (t *Timeline) flush() {
 	t.buffer = t.buffer[:0]
 }
 
-// Close writes what is left, closes the file, and returns the first error of any write.
+// Close writes the remaining events, closes the file, and returns the first error of any write.
 func (t *Timeline) Close() error {
 	t.flush()
 	if err := t.file.Close(); err != nil && t.err == nil {

@@ -11,12 +11,12 @@ import (
 	"lockstep/pkg/strategy/internal/shard"
 )
 
-// AsyncExchange is one rank's part of a parameter server whose workers do not wait for each other in
-// each step. The servers, and a coordinator in rank 0's process, run beside the workers from
-// Begin until Finish.
+// AsyncExchange is one rank's part of a parameter server whose workers do not wait for each other
+// in each step. The servers run beside the workers from BeginEpoch until FinishEpoch, and so does a
+// coordinator in rank 0's process.
 //
-// Every gradient is an update of its own, as in Downpour SGD (Dean et al. 2012, "Large Scale
-// Distributed Deep Networks", NIPS), with a bound on its staleness.
+// Every gradient is a separate update, as in Downpour SGD (Dean et al. 2012, "Large Scale
+// Distributed Deep Networks", NIPS), but its staleness is limited.
 type AsyncExchange struct {
 	Heartbeat time.Duration // longest time until a server replies
 
@@ -31,28 +31,28 @@ type AsyncExchange struct {
 	running     bool                  // between Begin and Finish
 }
 
-// NewAsyncExchange returns one rank's part of the exchange with servers in the processes of the first ranks.
-// maxStaleness is at least 1.
+// NewAsyncExchange returns one rank's part of the exchange. servers is the number of servers, which
+// run in the processes of the first ranks. maxStaleness is at least 1.
 func NewAsyncExchange(group collective.Group, servers, maxStaleness int) *AsyncExchange {
 	return &AsyncExchange{Heartbeat: HeartbeatInterval, group: group, servers: servers, limit: maxStaleness}
 }
 
-// UseShard makes s, which must be started, the memory of this rank's server. The executable keeps
-// the parameters that the worker has read.
+// UseShard makes s the memory of this rank's server. s must be started. The executable keeps the
+// parameters that the worker has read.
 func (a *AsyncExchange) UseShard(s *shard.Shard) {
 	a.buckets = s.Buckets
 	s.Detach()
 	a.store.shard, a.store.part = s, bucketPart{s.Buckets, a.servers, a.group.Rank()}
 }
 
-// serverPart returns the part of the executable's parameters and gradients that a server has.
+// serverPart returns the part of each bucket that belongs to the given server.
 func (a *AsyncExchange) serverPart(server int) bucketPart {
 	return bucketPart{a.buckets, a.servers, server}
 }
 
 // BeginEpoch starts the servers before the first step of an epoch, whose update is u. All workers
-// have then done the same number of steps, u.Step - 1. It does nothing if the servers run. The
-// servers end when ctx ends.
+// must have completed the same number of steps, u.Step - 1. It does nothing if the servers are
+// already running. The servers end when ctx ends.
 func (a *AsyncExchange) BeginEpoch(ctx context.Context, u optim.Update) error {
 	if a.running {
 		return nil
@@ -100,7 +100,8 @@ func (a *AsyncExchange) handleRequest(ctx context.Context, worker int, m message
 	return reply, fmt.Errorf("answer worker %d: unknown request %d", worker, m.kind)
 }
 
-// ReadParameters sets the executable's parameters to those of the servers, for an optimizer step.
+// ReadParameters reads the parameters from the servers into the executable, before an optimizer
+// step.
 func (a *AsyncExchange) ReadParameters() error {
 	replies, err := a.links.askUntilAccepted([]int{0}, func(int) message { return message{kind: messageCheckout} })
 	if err != nil {
@@ -117,7 +118,7 @@ func (a *AsyncExchange) ReadParameters() error {
 	return nil
 }
 
-// Push sends the executable's gradients to the servers, and returns their staleness.
+// Push sends the executable's gradients to the servers, and returns the staleness of the gradients.
 func (a *AsyncExchange) Push(u optim.Update) (staleness int, err error) {
 	replies, err := a.links.askUntilAccepted([]int{0}, func(int) message { return message{kind: messageAdmit} })
 	if err != nil {
@@ -134,8 +135,8 @@ func (a *AsyncExchange) Push(u optim.Update) (staleness int, err error) {
 	return staleness, nil
 }
 
-// FinishEpoch waits until all workers have finished the epoch, and ends the servers. It returns
-// false if they do not run.
+// FinishEpoch waits until all workers have finished the epoch, and ends the servers. ended is false
+// if the servers were not running.
 func (a *AsyncExchange) FinishEpoch() (ended bool, err error) {
 	if !a.running {
 		return false, nil
@@ -147,7 +148,7 @@ func (a *AsyncExchange) FinishEpoch() (ended bool, err error) {
 	return true, nil
 }
 
-// Broadcast copies the parameters of all servers to all executables, after Finish.
+// Broadcast copies the parameters of all servers to all executables. Call it after FinishEpoch.
 func (a *AsyncExchange) Broadcast(ctx context.Context) error {
 	for server := range a.servers {
 		if err := a.broadcastFrom(ctx, server); err != nil {
@@ -174,7 +175,7 @@ func (a *AsyncExchange) broadcastFrom(ctx context.Context, server int) error {
 	return nil
 }
 
-// Close returns when all goroutines have ended. The context of Begin must be canceled.
+// Close returns when all goroutines have ended. Cancel the context of BeginEpoch first.
 func (a *AsyncExchange) Close() {
 	if a.running {
 		a.links.receivers.Wait()

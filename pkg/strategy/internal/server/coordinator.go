@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// HeartbeatInterval limits how long a server lets a worker wait for a reply. Then it replies that the
-// worker must ask again, so that no rank hears nothing from another one for longer than the
-// time-out of the group, however long the wait is.
+// HeartbeatInterval limits how long a server lets a worker wait for a reply. After that time, it
+// replies that the worker must ask again. This ensures that, however long the wait is, no rank goes
+// without a message for longer than the group's time-out.
 const HeartbeatInterval = time.Second
 
-// timedCondition is a mutex with a condition on which one can wait for a limited time.
+// timedCondition is a mutex with a condition that callers can wait for, for a limited time.
 type timedCondition struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change
 }
 
-// waitFor calls try, which may change what the mutex protects, until it returns true, at most
-// for the duration limit and until ctx ends. It reports whether try has returned true. After
-// that, it wakes the other callers.
+// waitFor calls try until it returns true, for at most limit and until ctx ends. try may change
+// what the mutex protects. waitFor reports whether try has returned true, and then wakes the other
+// callers.
 func (c *timedCondition) waitFor(ctx context.Context, limit time.Duration, try func() bool) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -48,17 +48,17 @@ func (c *timedCondition) waitFor(ctx context.Context, limit time.Duration, try f
 	}
 }
 
-// noVersion is the version of a worker that has not read parameters since its last gradient.
+// noVersion means that a worker has not read parameters since its last gradient.
 const noVersion = -1
 
-// coordinator decides the order of the updates of a parameter server whose workers do not
-// wait for each other. Update number u of the parameters is admitted as a whole, on all
-// servers, and changes version u-1 of the parameters into version u.
+// coordinator decides the order of the updates in a parameter server whose workers do not wait for
+// each other. Update number u changes version u-1 of the parameters into version u. It is admitted
+// for all servers at once.
 //
-// Each gradient is an update of its own. Its staleness is the number of updates between the version
-// that its worker has read and the version that it changes. It is at most limit: workers wait to
-// read, or to be admitted, until this is certain. It always becomes so, because the worker that has
-// read the oldest version is always admitted.
+// Each gradient is a separate update. Its staleness is the number of updates between the version
+// that its worker has read and the version that it changes. The staleness is at most limit: workers
+// wait to read, or to be admitted, until this is certain. No worker waits forever, because the
+// worker that has read the oldest version is always admitted.
 type coordinator struct {
 	timedCondition
 	limit    int
@@ -67,8 +67,8 @@ type coordinator struct {
 	finished []bool // by worker: it has no further steps in this epoch
 }
 
-// newCoordinator returns the coordinator of the given number of workers, whose parameters have
-// the given version.
+// newCoordinator returns a coordinator for the given number of workers. version is the current
+// version of the parameters.
 func newCoordinator(workers, limit, version int) *coordinator {
 	return &coordinator{
 		limit: limit, version: version,
@@ -76,8 +76,8 @@ func newCoordinator(workers, limit, version int) *coordinator {
 	}
 }
 
-// checkOutVersion returns the version of the parameters that a worker shall read for its optimizer
-// step. ok is false if the worker must ask again, after patience.
+// checkOutVersion returns the version of the parameters that a worker must read for its optimizer
+// step. If the worker must wait longer than patience, ok is false, and the worker must ask again.
 func (c *coordinator) checkOutVersion(ctx context.Context, patience time.Duration, worker int) (version int, ok bool) {
 	ok = c.waitFor(ctx, patience, func() bool {
 		if len(c.outstandingVersions(worker)) > c.limit {
@@ -90,8 +90,8 @@ func (c *coordinator) checkOutVersion(ctx context.Context, patience time.Duratio
 	return version, ok
 }
 
-// outstandingVersions returns the versions that workers other than the given one have read for
-// gradients that are not admitted yet, in ascending order.
+// outstandingVersions returns the versions read by workers other than the given one whose gradients
+// are not admitted yet, in ascending order.
 func (c *coordinator) outstandingVersions(worker int) []int {
 	var versions []int
 	for w, v := range c.read {
@@ -103,8 +103,9 @@ func (c *coordinator) outstandingVersions(worker int) []int {
 	return versions
 }
 
-// admitUpdate returns the number of the update that uses a worker's gradient, and the gradient's staleness.
-// ok is false if the worker must ask again, after patience.
+// admitUpdate returns the number of the update that uses a worker's gradient, and the staleness of
+// the gradient. If the worker must wait longer than patience, ok is false, and the worker must ask
+// again.
 func (c *coordinator) admitUpdate(ctx context.Context, patience time.Duration, worker int) (update, staleness int, ok bool) {
 	ok = c.waitFor(ctx, patience, func() bool {
 		// After this update, the others must still be able to follow one after another.
@@ -121,8 +122,9 @@ func (c *coordinator) admitUpdate(ctx context.Context, patience time.Duration, w
 	return update, staleness, ok
 }
 
-// finishWorker records that a worker has no further steps in this epoch. It returns true once all
-// workers have none; if it returns false, after patience, the worker must ask again.
+// finishWorker records that a worker has no further steps in this epoch. It waits until this
+// applies to all workers, and then returns true. If this takes longer than patience, it returns
+// false, and the worker must ask again.
 func (c *coordinator) finishWorker(ctx context.Context, patience time.Duration, worker int) bool {
 	c.waitFor(ctx, 0, func() bool { c.finished[worker] = true; return true })
 	return c.waitFor(ctx, patience, func() bool { return !slices.Contains(c.finished, false) })

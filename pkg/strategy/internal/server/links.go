@@ -24,8 +24,8 @@ const (
 	messageReply
 )
 
-// message is a message between a worker and a server, or between an active and a passive
-// peer. Messages that contain parameters or gradients have a payload.
+// message is a message between a worker and a server, or between an active and a passive peer.
+// Messages with parameters or gradients have a payload.
 type message struct {
 	kind    int
 	request int  // of a reply: the kind of the request
@@ -44,9 +44,9 @@ func (m message) encode() []float64 {
 	return v
 }
 
-// messageLinks exchanges the messages of one rank with the servers and, if this rank has a
-// server, with the other workers. Ranks with servers receive in one goroutine for each other
-// rank, because workers ask at any time.
+// messageLinks exchanges messages of one rank with the servers and, if this rank has a server, with
+// the other workers. A rank with a server has one receiving goroutine for each other rank, because
+// workers send requests at any time.
 type messageLinks struct {
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
@@ -67,7 +67,7 @@ type remoteRank struct {
 	answer, outgoing device.Buffer // buffers for the payloads that are sent
 }
 
-// newMessageLinks returns the links of this rank, to be started by start.
+// newMessageLinks returns the links of this rank. They exchange nothing until start is called.
 func newMessageLinks(ctx context.Context, group collective.Group, servers int, part func(server int) bucketPart) *messageLinks {
 	l := &messageLinks{group: group, servers: servers, part: part, peers: make([]remoteRank, group.Size())}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
@@ -82,7 +82,7 @@ func (l *messageLinks) answerBuffer(worker int) device.Buffer {
 	return l.allocateOnce(&l.peers[worker].answer, l.group.Rank())
 }
 
-// allocateOnce allocates *b, for the part of a server, when it is first called.
+// allocateOnce allocates *b on the first call, with the size of the given server's part.
 func (l *messageLinks) allocateOnce(b *device.Buffer, server int) device.Buffer {
 	if b.Len() == 0 {
 		*b = l.part(server).newBuffer()
@@ -90,7 +90,7 @@ func (l *messageLinks) allocateOnce(b *device.Buffer, server int) device.Buffer 
 	return *b
 }
 
-// fail records the first error and ends all waits.
+// fail records err, if it is the first error, and ends all waits.
 func (l *messageLinks) fail(err error) { l.cancel(err) }
 
 func (l *messageLinks) err() error {
@@ -100,8 +100,8 @@ func (l *messageLinks) err() error {
 	return context.Cause(l.ctx)
 }
 
-// start starts the goroutines that receive, if this rank has a server. They end after the
-// last message of the other rank; see finish.
+// start starts the goroutines that receive messages, if this rank has a server. Each ends after the
+// last message of its rank; see finishEpoch.
 func (l *messageLinks) start() {
 	if l.group.Rank() >= l.servers {
 		return
@@ -128,8 +128,8 @@ func (l *messageLinks) start() {
 	}
 }
 
-// receiveUntilLast receives the messages from a rank, until it has sent its last request and, if it
-// has a server, the reply to the last request of this rank.
+// receiveUntilLast receives messages from a rank. It returns when the rank has sent its last
+// request and, if it has a server, the reply to this rank's last request.
 func (l *messageLinks) receiveUntilLast(rank int) error {
 	p := &l.peers[rank]
 	asks, answers := true, rank < l.servers
@@ -187,7 +187,7 @@ func (l *messageLinks) sendReply(rank int, m message) error {
 	return l.send(rank, reply)
 }
 
-// computeReply returns the reply to the request m of a worker, also this rank's.
+// computeReply returns the reply to the request m of a worker, which may be this rank's own worker.
 func (l *messageLinks) computeReply(rank int, m message) (reply message, err error) {
 	reply.ok = true
 	if m.kind != messagePing && m.kind != messageEnd {
@@ -197,9 +197,9 @@ func (l *messageLinks) computeReply(rank int, m message) (reply message, err err
 	return reply, err
 }
 
-// askUntilAccepted sends a request to each of the given servers until it succeeds, and returns the replies
-// by server. While it repeats a request, it sends all other servers a ping, because they expect
-// messages from each worker.
+// askUntilAccepted sends a request to each of the given servers, repeats it until it is accepted,
+// and returns the replies by server. While it repeats requests, it sends a ping to all other
+// servers, because they expect messages from each worker.
 func (l *messageLinks) askUntilAccepted(servers []int, request func(server int) message) ([]message, error) {
 	replies := make([]message, l.servers)
 	pending := slices.Clone(servers)
@@ -227,7 +227,7 @@ func (l *messageLinks) askUntilAccepted(servers []int, request func(server int) 
 	return replies, nil
 }
 
-// askOnce returns the replies in the order of servers.
+// askOnce sends one request to each of the given servers and returns the replies in the same order.
 func (l *messageLinks) askOnce(servers []int, request func(server int) message) ([]message, error) {
 	own := l.group.Rank()
 	for _, s := range servers {
@@ -268,8 +268,8 @@ func (l *messageLinks) allServers() []int {
 	return all
 }
 
-// finishEpoch ends the exchange of an epoch: it waits until all workers have done their steps, sends
-// the last request to each server, and waits for the last requests of all workers.
+// finishEpoch ends the exchange of an epoch. It waits until all workers have done their steps,
+// sends the last request to each server, and waits for the last requests of all workers.
 func (l *messageLinks) finishEpoch() error {
 	if _, err := l.askUntilAccepted([]int{0}, func(int) message { return message{kind: messageFinish} }); err != nil {
 		return fmt.Errorf("wait for the last steps of the other workers: %w", err)

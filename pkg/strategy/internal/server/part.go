@@ -12,15 +12,15 @@ import (
 	"lockstep/pkg/strategy/internal/vector"
 )
 
-// bucketPart is the part of every bucket that one of several parameter servers has. Its
-// gradients, or its parameters, are exchanged as one buffer.
+// bucketPart is the part of every bucket that belongs to one of several parameter servers. The
+// gradients, or the parameters, of all its ranges are exchanged as one buffer.
 type bucketPart struct {
 	buckets         []engine.BucketMemory // of the executable, or of the server
 	servers, server int
 }
 
-// forEachBucket calls f with each bucket, the range [lo, hi) of it that the part contains, and
-// the same range in b, which has the ranges of all buckets.
+// forEachBucket calls f with each bucket, the range [lo, hi) of the bucket that belongs to the
+// part, and the corresponding values in b. b contains the ranges of all buckets one after another.
 func (p bucketPart) forEachBucket(b device.Buffer, f func(bucket engine.BucketMemory, lo, hi int, values device.Buffer)) {
 	from := 0
 	for _, bucket := range p.buckets {
@@ -53,8 +53,8 @@ func (p bucketPart) copyWeightsFrom(b device.Buffer) {
 	p.forEachWeight(b, vector.Copy)
 }
 
-// forEachWeight calls f with the elements of each parameter that the part contains, and the
-// same elements in b.
+// forEachWeight calls f for each parameter, with the elements of the parameter that belong to the
+// part, and the corresponding values in b.
 func (p bucketPart) forEachWeight(b device.Buffer, f func(weights, values device.Buffer)) {
 	p.forEachBucket(b, func(bucket engine.BucketMemory, lo, hi int, values device.Buffer) {
 		for _, w := range bucket.Parameters {
@@ -66,8 +66,8 @@ func (p bucketPart) forEachWeight(b device.Buffer, f func(weights, values device
 	})
 }
 
-// parameterStore is the part of the parameters that one server updates, in memory of its own. It
-// applies the updates in the order of their numbers.
+// parameterStore contains the part of the parameters that one server updates. It has its own
+// memory, and applies the updates in the order of their numbers.
 type parameterStore struct {
 	timedCondition
 	shard   *shard.Shard
@@ -77,8 +77,9 @@ type parameterStore struct {
 	err     error        // why updates are no longer applied
 }
 
-// pushUpdate applies a worker's gradient as the update with the given number, which has the learning rate
-// rate. It first waits for the previous update. If ctx ends meanwhile, push returns its cause.
+// pushUpdate applies a worker's gradient as the update with the given number, with the learning
+// rate rate. It first waits until the previous update has been applied. If ctx ends while it waits,
+// it returns the cause.
 func (s *parameterStore) pushUpdate(ctx context.Context, update int, rate float64, gradient device.Buffer) (err error) {
 	for ok := false; !ok; {
 		ok = s.waitFor(ctx, HeartbeatInterval, func() bool {
@@ -98,7 +99,7 @@ func (s *parameterStore) pushUpdate(ctx context.Context, update int, rate float6
 	return err
 }
 
-// applyUpdate does the work of push once the previous update is applied.
+// applyUpdate applies the update of pushUpdate, after the previous one.
 func (s *parameterStore) applyUpdate(update int, rate float64, gradient device.Buffer) error {
 	s.part.forEachBucket(gradient, func(bucket engine.BucketMemory, lo, hi int, values device.Buffer) {
 		vector.Copy(bucket.Gradients.Slice(lo, hi), values)
@@ -109,8 +110,8 @@ func (s *parameterStore) applyUpdate(update int, rate float64, gradient device.B
 	return s.shard.Apply(u, nil)
 }
 
-// readVersion copies the parameters to b once their version is at least the given one. It returns
-// false if the worker must ask again, which is after the duration limit.
+// readVersion copies the parameters to b as soon as their version is at least the given one. If
+// this takes longer than limit, it returns false, and the worker must ask again.
 func (s *parameterStore) readVersion(ctx context.Context, limit time.Duration, version int, b device.Buffer) bool {
 	return s.waitFor(ctx, limit, func() bool {
 		if s.version < version {

@@ -15,13 +15,13 @@ import (
 )
 
 // Peer is one worker of asynchronous decentralized parallel SGD (AD-PSGD; Lian et al. 2018,
-// arXiv:1710.06952). As in section 4.2 of the paper, the workers form a bipartite graph, so that
-// no two workers wait for each other: the first half is passive, the others are active. An active
-// worker averages with a random passive one, which answers at any time, also while it computes a
-// gradient.
+// arXiv:1710.06952). As in section 4.2 of the paper, the workers form a bipartite graph, so that no
+// two workers wait for each other: the first half is passive, the others are active. An active
+// worker averages its parameters with those of a random passive one, which answers at any time,
+// even while it computes a gradient.
 //
-// The parameters of a worker are in memory of its own, a store that contains all of them. The
-// executable has those for which the worker computes a gradient.
+// The parameters of a worker are in a store with its own memory. The executable has the copy for
+// which the worker computes a gradient.
 type Peer struct {
 	Heartbeat time.Duration // longest time until a worker replies
 
@@ -36,7 +36,7 @@ type Peer struct {
 	running     bool          // between Begin and Finish
 }
 
-// NewPeer returns one worker.
+// NewPeer returns the worker of this rank.
 func NewPeer(group collective.Group) *Peer {
 	return &Peer{Heartbeat: HeartbeatInterval, group: group, passive: PassivePeerCount(group.Size())}
 }
@@ -44,7 +44,7 @@ func NewPeer(group collective.Group) *Peer {
 // PassivePeerCount returns the number of passive workers.
 func PassivePeerCount(workers int) int { return max(1, workers/2) }
 
-// UseShard makes s, which must be started and own everything, the memory of this worker.
+// UseShard makes s the memory of this worker. s must be started, and must own all parameters.
 func (a *Peer) UseShard(s *shard.Shard) {
 	a.buckets = s.Buckets
 	s.Detach()
@@ -53,8 +53,8 @@ func (a *Peer) UseShard(s *shard.Shard) {
 
 func (a *Peer) completePart(int) bucketPart { return bucketPart{a.buckets, 1, 0} }
 
-// BeginEpoch starts the passive workers before the first step of an epoch, whose update is u. It does
-// nothing if they run. They end when ctx ends.
+// BeginEpoch starts the passive workers before the first step of an epoch, whose update is u. It
+// does nothing if they are already running. They end when ctx ends.
 func (a *Peer) BeginEpoch(ctx context.Context, u optim.Update) {
 	if a.running {
 		return
@@ -99,8 +99,8 @@ func (a *Peer) ReadParameters(ctx context.Context) {
 	a.completePart(0).copyWeightsFrom(b)
 }
 
-// ApplyGradients updates this worker's parameters, which may have been averaged since Read, by the
-// executable's gradients, and returns the gradients' staleness.
+// ApplyGradients updates this worker's parameters with the executable's gradients, and returns the
+// staleness of the gradients. The parameters may have been averaged since ReadParameters.
 func (a *Peer) ApplyGradients(ctx context.Context, u optim.Update) (staleness int, err error) {
 	b := a.links.outgoingBuffer(0)
 	a.completePart(0).copyGradientsTo(b)
@@ -112,9 +112,9 @@ func (a *Peer) ApplyGradients(ctx context.Context, u optim.Update) (staleness in
 	return staleness, err
 }
 
-// AverageWithPassivePeer averages an active worker's parameters with those of a random passive one, and returns
-// the number of bytes that it has sent. All other passive workers get a ping, because they expect
-// messages from each worker.
+// AverageWithPassivePeer averages an active worker's parameters with those of a random passive one,
+// and returns the number of bytes sent. It sends a ping to all other passive workers, because they
+// expect messages from each worker.
 func (a *Peer) AverageWithPassivePeer(step int) (sent int, err error) {
 	neighbor := -1
 	if rank := a.group.Rank(); rank >= a.passive {
@@ -139,7 +139,7 @@ func (a *Peer) AverageWithPassivePeer(step int) (sent int, err error) {
 }
 
 // FinishEpoch waits until all workers have finished the epoch, and returns a copy of this worker's
-// parameters. It returns false if the workers do not run.
+// parameters. ended is false if the workers were not running.
 func (a *Peer) FinishEpoch() (weights device.Buffer, ended bool, err error) {
 	if !a.running {
 		return weights, false, nil
@@ -159,7 +159,7 @@ func (a *Peer) SetWeights(weights device.Buffer) {
 	a.completePart(0).copyWeightsFrom(weights)
 }
 
-// Close returns when all goroutines have ended. The context of Begin must be canceled.
+// Close returns when all goroutines have ended. Cancel the context of BeginEpoch first.
 func (a *Peer) Close() {
 	if a.running {
 		a.links.receivers.Wait()

@@ -19,9 +19,9 @@ import (
 // optimizer.<slot>.<parameter>.
 const SlotPrefix = "optimizer."
 
-// Shard is the part of a strategy that applies the optimizer's update itself. This rank
-// owns a range of each bucket: only it updates these parameters, and only it has the
-// optimizer's slots for them. The ranges may be empty.
+// Shard applies the optimizer's update to the parameters that this rank owns, for strategies that
+// do not leave this to the executable. This rank owns a range of each bucket: only it updates the
+// parameters in this range, and only it has their optimizer slots. The ranges may be empty.
 type Shard struct {
 	Buckets []engine.BucketMemory
 	memory  *engine.HostMemory
@@ -31,15 +31,15 @@ type Shard struct {
 	staging device.Buffer              // for the values of one bucket
 }
 
-// parameterPiece is the part of a parameter that this rank owns, possibly nothing.
+// parameterPiece is the part of a parameter that this rank owns. It may be empty.
 type parameterPiece struct {
 	bucket, lo, hi    int // range in the bucket
 	weights, gradient device.Buffer
 	vector            bool
 }
 
-// Start divides the parameters of exe. own returns the range of a bucket of n elements that
-// this rank owns. Slots begin with zeros.
+// Start divides the parameters of exe among the ranks. own returns the range of a bucket with n
+// elements that this rank owns. Optimizer slots are initially zero.
 func (s *Shard) Start(exe engine.Executable, own func(n int) (lo, hi int)) error {
 	memory, err := MemoryOf(exe)
 	if err != nil {
@@ -70,9 +70,9 @@ func (s *Shard) listPieces() {
 	}
 }
 
-// StartStage is like Start for a stage of the network p: exe has the parameters of the stage,
-// and this rank owns all of them. Every rank lists the parameters of the whole network, so
-// that the ranks can sum up norms.
+// StartStage is like Start for a stage of the network p. exe has the parameters of the stage, and
+// this rank owns all of them. Every rank lists the parameters of the whole network, so that the
+// ranks can sum norms in the same order.
 func (s *Shard) StartStage(exe engine.Executable, p *plan.Program) error {
 	if err := s.Start(exe, func(n int) (lo, hi int) { return 0, n }); err != nil {
 		return err
@@ -97,8 +97,8 @@ func (s *Shard) StartStage(exe engine.Executable, p *plan.Program) error {
 	return nil
 }
 
-// Detach copies the parameters and allocates gradients, so that s no longer uses the memory
-// of the executable.
+// Detach gives s its own copy of the parameters and its own gradients, so that it no longer uses
+// the memory of the executable.
 func (s *Shard) Detach() {
 	buckets := slices.Clone(s.Buckets)
 	for i, b := range buckets {
@@ -114,8 +114,8 @@ func (s *Shard) Detach() {
 	s.listPieces()
 }
 
-// MemoryOf returns the host memory of exe, or an error that says why a strategy cannot update
-// the parameters of exe itself.
+// MemoryOf returns the host memory of exe. If exe has none, the error says why a strategy cannot
+// update the parameters of exe.
 func MemoryOf(exe engine.Executable) (*engine.HostMemory, error) {
 	memory := exe.Capabilities().HostMemory
 	if memory == nil {
@@ -124,7 +124,7 @@ func MemoryOf(exe engine.Executable) (*engine.HostMemory, error) {
 	return memory, nil
 }
 
-// NewStaging returns a buffer for the values of the largest of the given buckets.
+// NewStaging returns a buffer that is large enough for each of the given buckets.
 func NewStaging(buckets []engine.BucketMemory) device.Buffer {
 	n, double := 0, false
 	for _, b := range buckets {
@@ -137,8 +137,8 @@ func NewStaging(buckets []engine.BucketMemory) device.Buffer {
 	return device.Buffer{F32: make([]float32, n)}
 }
 
-// Slot returns the values of an optimizer slot in the owned range of each bucket. If there
-// are none yet, it allocates zeros.
+// Slot returns the values of an optimizer slot in the owned range of each bucket. It allocates
+// zeros if the slot does not exist yet.
 func (s *Shard) Slot(name string) []device.Buffer {
 	if s.slots[name] == nil {
 		for i, b := range s.Buckets {
@@ -148,10 +148,10 @@ func (s *Shard) Slot(name string) []device.Buffer {
 	return s.slots[name]
 }
 
-// SlotNames returns this rank's slots in ascending order.
+// SlotNames returns the names of the optimizer slots on this rank, in ascending order.
 func (s *Shard) SlotNames() []string { return slices.Sorted(maps.Keys(s.slots)) }
 
-// Apply applies u to the parameters that this rank owns. sum sums values over all ranks.
+// Apply applies u to the parameters that this rank owns. sum must add up v over all ranks.
 func (s *Shard) Apply(u optim.Update, sum func(v []float64) error) error {
 	var single []optim.Tensor32
 	var double []optim.Tensor64
@@ -184,8 +184,9 @@ func (s *Shard) Apply(u optim.Update, sum func(v []float64) error) error {
 	return optim.ApplySharded32(u, single, sum)
 }
 
-// ExchangeWeights calls exchange for the weights of each bucket, and stores the values that
-// the buffer then contains. Before, the buffer contains the owned range of this rank.
+// ExchangeWeights calls exchange for each bucket, with a buffer that contains the weights in this
+// rank's range. exchange must fill in the other ranges. ExchangeWeights then stores all weights of
+// the bucket.
 func (s *Shard) ExchangeWeights(exchange func(b device.Buffer) error) error {
 	for i, b := range s.Buckets {
 		stage := s.staging.Slice(0, b.Gradients.Len())
@@ -204,8 +205,9 @@ func (s *Shard) ExchangeWeights(exchange func(b device.Buffer) error) error {
 	return nil
 }
 
-// CollectSlots returns all slots of all parameters by their names in a checkpoint, in
-// row-major order. exchange completes a buffer that contains this rank's range.
+// CollectSlots returns all optimizer slots of all parameters by their names in a checkpoint, in
+// row-major order. exchange is called with a buffer that contains this rank's range, and must fill
+// in the other ranges.
 func (s *Shard) CollectSlots(exchange func(b device.Buffer) error) (map[string][]float64, error) {
 	all := map[string][]float64{}
 	for _, name := range s.SlotNames() {
@@ -227,7 +229,7 @@ func (s *Shard) CollectSlots(exchange func(b device.Buffer) error) (map[string][
 	return all, nil
 }
 
-// RestoreSlots sets this rank's part of the slots from saved.
+// RestoreSlots restores this rank's part of the optimizer slots from saved.
 func (s *Shard) RestoreSlots(saved map[string][]float64) error {
 	for key, v := range saved {
 		slot, param, ok := strings.Cut(strings.TrimPrefix(key, SlotPrefix), ".")
@@ -257,7 +259,7 @@ func (s *Shard) RestoreSlots(saved map[string][]float64) error {
 	return nil
 }
 
-// OwnedBytes returns the size of the owned ranges, and of all buckets.
+// OwnedBytes returns the size in bytes of the ranges that this rank owns, and of all buckets.
 func (s *Shard) OwnedBytes() (owned, all int) {
 	for i, b := range s.Buckets {
 		owned += b.Gradients.Slice(s.owned[i][0], s.owned[i][1]).Bytes()
@@ -266,7 +268,8 @@ func (s *Shard) OwnedBytes() (owned, all int) {
 	return owned, all
 }
 
-// OptimizerBytes returns the size of u's slots on this rank, and of all slots.
+// OptimizerBytes returns the size in bytes of the optimizer slots of u on this rank, and of all
+// slots.
 func (s *Shard) OptimizerBytes(u optim.Update) (own, all int64) {
 	o, a := s.OwnedBytes()
 	n := int64(len(u.Slots()))

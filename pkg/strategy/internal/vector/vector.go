@@ -3,7 +3,7 @@ package vector
 
 import "lockstep/pkg/internal/device"
 
-// New returns a buffer of n zeros of the precision of like.
+// New returns a buffer of n zeros that has the same precision as like.
 func New(like device.Buffer, n int) device.Buffer {
 	if like.F64 != nil {
 		return device.Buffer{F64: make([]float64, n)}
@@ -11,13 +11,13 @@ func New(like device.Buffer, n int) device.Buffer {
 	return device.Buffer{F32: make([]float32, n)}
 }
 
-// Copy copies from to to, which has the same precision and length.
+// Copy copies from into to. Both must have the same precision and length.
 func Copy(to, from device.Buffer) {
 	copy(to.F32, from.F32)
 	copy(to.F64, from.F64)
 }
 
-// Add adds from to to, element by element; both have the same precision and length.
+// Add adds from to to, element by element. Both must have the same precision and length.
 func Add(to, from device.Buffer) {
 	addTo(to.F32, from.F32)
 	addTo(to.F64, from.F64)
@@ -29,8 +29,8 @@ func addTo[T float32 | float64](to, from []T) {
 	}
 }
 
-// Divide divides all values of b by n. If n is a power of two, it multiplies them by 1/n,
-// which gives the same bits and is faster.
+// Divide divides all values of b by n. If n is a power of two, it multiplies by 1/n instead, which
+// gives the same bits and is faster.
 func Divide(b device.Buffer, n int) {
 	if n&(n-1) == 0 {
 		f := 1 / float64(n)

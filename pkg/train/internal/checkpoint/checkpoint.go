@@ -21,7 +21,7 @@ import (
 
 const formatVersion = "lockstep checkpoint 1"
 
-// Checkpoint is the state of a run at a point.
+// Checkpoint is the state of a run at a save point.
 type Checkpoint struct {
 	Path    string // of the file that Read has read
 	Network string // name of the network
@@ -29,8 +29,8 @@ type Checkpoint struct {
 	Step    int       // completed optimizer steps of the run
 	Seconds float64   // duration of the steps of an epoch that is not complete
 	Losses  []float64 // sum of their losses, by rank
-	// Right is the number of samples that were classified correctly in them; nil unless the task is
-	// classification.
+	// Right is the number of samples that were classified correctly in these steps. It is nil
+	// unless the task is classification.
 	Right          *float64
 	Untrained      json.RawMessage      // scores of the untrained network; nil if not recorded
 	Tensors        map[string][]float64 // of a checkpoint that Read has read
@@ -110,8 +110,8 @@ func Read(ctx context.Context, path string) (Checkpoint, error) {
 	return c, nil
 }
 
-// readProgress reads the progress within an epoch from a checkpoint's metadata: none at the end of an
-// epoch.
+// readProgress reads the progress within an epoch from a checkpoint's metadata. There is none in a
+// checkpoint at the end of an epoch.
 func (c *Checkpoint) readProgress(metadata map[string]string) (err error) {
 	steps, ok := metadata["epoch_steps"]
 	if !ok {
@@ -136,8 +136,9 @@ func (c *Checkpoint) readProgress(metadata map[string]string) (err error) {
 	return nil
 }
 
-// ReadNewest reads the newest undamaged checkpoint of the run folder dir. all are the paths of
-// the checkpoints, oldest first. damaged are the errors of the checkpoints newer than file, newest first.
+// ReadNewest reads the newest undamaged checkpoint of the run folder dir. all lists the paths of
+// the checkpoints, oldest first. damaged contains the errors of damaged checkpoints that are newer
+// than file, newest first.
 func ReadNewest(ctx context.Context, dir string, all []string, network string) (file Checkpoint, damaged []*weights.DamagedError, err error) {
 	for _, name := range slices.Backward(all) {
 		if file, err = Read(ctx, filepath.Join(dir, name)); err == nil {
@@ -160,14 +161,14 @@ func (c Checkpoint) CheckNetwork(name string) error {
 	return nil
 }
 
-// newMetadataError returns the error, with advice, for an undamaged checkpoint with an invalid
-// value of key in its metadata.
+// newMetadataError returns an error, with advice, about an invalid metadata value in a checkpoint
+// that is not damaged.
 func newMetadataError(path, key string, err error) error {
 	return fmt.Errorf("checkpoint %s: invalid %s: %w; this version of lockstep cannot read it: use the version that wrote it, or delete the file to continue from the checkpoint before it", path, key, err)
 }
 
-// CheckTensors returns an error if c lacks a parameter or a running statistic of x, or has a
-// tensor that x does not have.
+// CheckTensors returns an error if a parameter or a running statistic of x is missing in c, or if c
+// has a tensor that x does not have.
 func (c Checkpoint) CheckTensors(x engine.Executable) error {
 	for _, t := range x.Program().Tensors {
 		if t.Role == plan.Parameter || t.Role == plan.State {
@@ -194,11 +195,12 @@ func TrimRankPrefix(name string) string {
 	return name
 }
 
-// rankPrefixPattern matches names of tensors of ranks other than 0; see strategy.RankPrefix.
+// rankPrefixPattern matches the names of tensors that belong to ranks other than 0; see
+// strategy.RankPrefix.
 var rankPrefixPattern = regexp.MustCompile(`^rank[0-9]+/`)
 
-// ApplyTo sets the tensors of x, an evaluation program. It returns an error if c lacks a parameter
-// or a running statistic of x.
+// ApplyTo copies the tensors of c to x, an evaluation program. It returns an error if a parameter
+// or a running statistic of x is missing in c.
 func (c Checkpoint) ApplyTo(x engine.Executable) error {
 	if err := c.CheckTensors(x); err != nil {
 		return err
@@ -216,8 +218,8 @@ func (c Checkpoint) ApplyTo(x engine.Executable) error {
 
 const slotPrefix = "optimizer."
 
-// ParseSlotName splits optimizer.SLOT.PARAMETER, the name of a state tensor of the optimizer. ok is false
-// for other names.
+// ParseSlotName splits the name of an optimizer's state tensor, optimizer.SLOT.PARAMETER, into its
+// parts. ok is false for other names.
 func ParseSlotName(name string) (slot, param string, ok bool) {
 	if !isSlotName(name) {
 		return "", "", false

@@ -21,14 +21,14 @@ import (
 	"lockstep/pkg/weights"
 )
 
-// ErrNoCheckpoint is the error that ListAndCheck wraps if the newest checkpoint is missing.
+// ErrNoCheckpoint is wrapped by the error of ListAndCheck if the newest checkpoint is missing.
 var ErrNoCheckpoint = errors.New("no checkpoint")
 
-// Folder is the folder of the checkpoints in a run folder.
+// Folder is the name of the folder, within a run folder, that contains the checkpoints.
 const Folder = "checkpoints"
 
-// Suffixes for checkpoints set aside when a run is started or resumed. Lockstep neither reads nor
-// deletes such files.
+// Suffixes appended to the names of checkpoints that are set aside when a run is started or
+// resumed. Lockstep neither reads nor deletes such files.
 const (
 	DamagedSuffix  = ".damaged"
 	OtherRunSuffix = ".other-run" // the checkpoint was in the folder before the run was started
@@ -54,7 +54,8 @@ func (p SavePoint) compare(q SavePoint) int {
 	return cmp.Or(cmp.Compare(p.Epochs, q.Epochs), cmp.Compare(p.Steps, q.Steps))
 }
 
-// namePattern has two groups: the epoch, and the step if the checkpoint is within an epoch.
+// namePattern matches a checkpoint's file name. Its groups are the epoch and, for a checkpoint
+// within an epoch, the step.
 var namePattern = regexp.MustCompile(`^epoch-(\d+)(?:-step-(\d+))?\.safetensors$`)
 
 // ParsePath is the inverse of Path. ok is false for names that Path does not return.
@@ -71,8 +72,8 @@ func ParsePath(path string) (p SavePoint, ok bool) {
 	return p, filepath.Base(p.Path()) == filepath.Base(path)
 }
 
-// List returns the paths of the checkpoints in the run folder dir, relative to dir,
-// oldest first. It omits files whose name Lockstep does not write.
+// List returns the paths of the checkpoints in the run folder dir, relative to dir, oldest first.
+// It ignores files whose name Lockstep would not write.
 func List(dir string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(dir, Folder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -92,7 +93,7 @@ func List(dir string) ([]string, error) {
 	return found, nil
 }
 
-// LastEpoch returns the largest number of an epoch in the rows of a run, or 0 if there are none.
+// LastEpoch returns the largest epoch number in the rows of a run, or 0 if there are no rows.
 func LastEpoch(rows []runs.Epoch) int {
 	last := 0
 	for _, e := range rows {
@@ -101,10 +102,10 @@ func LastEpoch(rows []runs.Epoch) int {
 	return last
 }
 
-// LastSavePoint returns the place of the newest checkpoint that the run is known to have saved, or the
-// zero place. If run.json does not record it, as in the recorded runs, it follows from the rows of
-// epochs: each was written after the checkpoints of all earlier epochs. every is the number of epochs
-// between two checkpoints in the run's config; 0: unknown.
+// LastSavePoint returns the save point of the newest checkpoint that the run is known to have
+// saved, or the zero SavePoint. If run.json does not record it, it is derived from the rows of
+// epochs: each row was written after the checkpoints of all earlier epochs. every is the number of
+// epochs between two checkpoints in the run's config, or 0 if unknown.
 func LastSavePoint(run runs.Run, every int) SavePoint {
 	last, _ := ParsePath(run.Info.Checkpoint)
 	if run.Info.Checkpoint != "" {
@@ -120,8 +121,9 @@ func LastSavePoint(run runs.Run, every int) SavePoint {
 	return last
 }
 
-// ListAndCheck returns what List does. It returns an error if the newest checkpoint, by LastSavePoint, is
-// missing (an ErrNoCheckpoint), or if there is one that the run cannot have saved.
+// ListAndCheck is like List, but checks the checkpoints. It returns an error that wraps
+// ErrNoCheckpoint if the newest one according to LastSavePoint is missing. It also returns an error
+// if there is a checkpoint that the run cannot have saved.
 func ListAndCheck(run runs.Run, every int) ([]string, error) {
 	all, err := List(run.Dir)
 	if err != nil {
@@ -157,17 +159,17 @@ func (e *missingCheckpointError) Error() string {
 
 func (e *missingCheckpointError) Is(target error) bool { return target == ErrNoCheckpoint }
 
-// hasDamagedCopy reports whether the checkpoint of place p was damaged and renamed, by a resumed run
-// that was ended before it recorded the checkpoint from which it continued.
+// hasDamagedCopy reports whether the checkpoint of save point p was damaged and has been renamed.
+// This happens if a resumed run ended before it recorded the checkpoint that it continued from.
 func hasDamagedCopy(dir string, p SavePoint) bool {
 	_, err := os.Lstat(filepath.Join(dir, p.Path()) + DamagedSuffix)
 	return err == nil
 }
 
-// DeleteOld deletes all end-of-epoch checkpoints of the run folder dir but the newest keep ones, or none
-// of them if keep is 0. It keeps a checkpoint within an epoch while it is one of the two
-// newest, because the newest may be damaged. After that epoch, it deletes the checkpoint if there
-// is an end-of-epoch checkpoint of an earlier epoch.
+// DeleteOld deletes old checkpoints in the run folder dir. It keeps the newest keep end-of-epoch
+// checkpoints, or all of them if keep is 0. It keeps a checkpoint within an epoch while it is one
+// of the two newest, because the newest may be damaged. After that epoch, it deletes the checkpoint
+// if there is an end-of-epoch checkpoint of an earlier epoch.
 //
 // A checkpoint newer than saved, the one just saved, does not belong to this run. It is neither counted nor
 // deleted.
@@ -201,8 +203,8 @@ func DeleteOld(dir, saved string, keep int) error {
 	return nil
 }
 
-// RenameDamaged appends DamagedSuffix to the damaged checkpoints, and returns a note for each. saved is
-// the checkpoint from which the run continues.
+// RenameDamaged appends DamagedSuffix to the names of the damaged checkpoints, and returns a note
+// for each. saved is the checkpoint from which the run continues.
 func RenameDamaged(damaged []*weights.DamagedError, saved string) (notes []string, err error) {
 	for _, d := range damaged {
 		if err := os.Rename(d.Path, d.Path+DamagedSuffix); err != nil {
@@ -214,8 +216,9 @@ func RenameDamaged(damaged []*weights.DamagedError, saved string) (notes []strin
 	return notes, nil
 }
 
-// RenameOfOtherRuns appends OtherRunSuffix to the checkpoints that are in dir, the folder of a run that has
-// not begun, and returns a note for each.
+// RenameOfOtherRuns appends OtherRunSuffix to the names of all checkpoints in the run folder dir,
+// and returns a note for each. The run of dir must not have begun, so that they belong to other
+// runs.
 func RenameOfOtherRuns(dir string) (notes []string, err error) {
 	all, err := List(dir)
 	if err != nil {
@@ -238,15 +241,15 @@ func RenameOfOtherRuns(dir string) (notes []string, err error) {
 	return notes, nil
 }
 
-// ownerFile is a file in a folder of checkpoints to which a run folder has a link. It
-// contains the path of the run folder.
+// ownerFile is the name of a file that contains the path of a run folder. It is in a folder of
+// checkpoints outside of the run folder, to which the run folder has a link.
 const ownerFile = "run-folder.txt"
 
-// maxOwnerFileBytes limits what is read into memory of a ownerFile.
+// maxOwnerFileBytes limits how much of an ownerFile is read into memory.
 const maxOwnerFileBytes = 1 << 16
 
-// ClaimFolder returns an error if another run has the same folder of checkpoints as the run folder dir, which
-// is possible if checkpoints is a link.
+// ClaimFolder returns an error if another run already uses the checkpoint folder of the run folder
+// dir. This is possible if the checkpoint folder is a link.
 func ClaimFolder(ctx context.Context, dir string) error {
 	own, err := filepath.EvalSymlinks(dir)
 	if err == nil {

@@ -20,7 +20,7 @@ import (
 
 const sampleInterval = time.Second
 
-// Sampler samples the utilization and power of a worker's GPU into gpu-<rank>.csv of the run
+// Sampler records the utilization and power of a worker's GPU in the file gpu-<rank>.csv of the run
 // folder. The zero value does nothing.
 type Sampler struct {
 	device  *engine.Accelerator
@@ -28,8 +28,8 @@ type Sampler struct {
 	file    *os.File
 }
 
-// Start starts to sample the GPU d, and returns a zero Sampler if d is nil. If the GPU
-// cannot be sampled, it returns a note for the log instead of an error.
+// Start starts to sample the GPU d. It returns a zero Sampler if d is nil. If the GPU cannot be
+// sampled, it returns a note for the log instead of an error.
 func Start(d *engine.Accelerator, dir string, rank int) (w Sampler, note string, err error) {
 	if d == nil {
 		return Sampler{}, "", nil
@@ -60,7 +60,7 @@ func createSampleFile(dir string, rank int) (*os.File, error) {
 	}
 }
 
-// LatestSampleFunc returns the last sample as a function, or nil if nothing is sampled.
+// LatestSampleFunc returns a function that returns the latest sample, or nil if nothing is sampled.
 func (w *Sampler) LatestSampleFunc() func() monitor.GPUSample {
 	if w.sampler == nil {
 		return nil
@@ -68,7 +68,7 @@ func (w *Sampler) LatestSampleFunc() func() monitor.GPUSample {
 	return w.sampler.Last
 }
 
-// CheckSampleFile returns a *runs.LostError if the samples' file was deleted.
+// CheckSampleFile returns a *runs.LostError if the file with the samples was deleted.
 func (w *Sampler) CheckSampleFile() error {
 	if w.sampler == nil {
 		return nil
@@ -76,8 +76,8 @@ func (w *Sampler) CheckSampleFile() error {
 	return runs.CheckNotLost(w.file)
 }
 
-// Stop ends the sampling and summarizes it; the summary is zero if nothing was sampled. The error
-// is a *runs.LostError if the samples' file was deleted.
+// Stop ends the sampling and returns a summary, which is zero if nothing was sampled. The error is
+// a *runs.LostError if the file with the samples was deleted.
 func (w *Sampler) Stop() (monitor.Summary, error) {
 	if w.sampler == nil {
 		return monitor.Summary{}, nil
@@ -88,9 +88,9 @@ func (w *Sampler) Stop() (monitor.Summary, error) {
 	return s, errors.Join(lost, err, w.file.Close())
 }
 
-// StopOnAllRanks ends the sampling on all ranks. It returns this rank's summary, and the joules of all
-// devices together; a device shared by several ranks counts once. The energy is 0 if any rank's
-// device does not measure it. All ranks must call StopOnAllRanks.
+// StopOnAllRanks ends the sampling on all ranks. It returns this rank's summary, and the total
+// energy of all devices in joules. A device shared by several ranks counts once. The energy is 0 if
+// any rank's device does not measure it. All ranks must call StopOnAllRanks.
 func (w *Sampler) StopOnAllRanks(ctx context.Context, group collective.Group) (monitor.Summary, float64, error) {
 	d := w.device
 	s, err := w.Stop()

@@ -40,7 +40,7 @@ func ShareRank0Error(ctx context.Context, group collective.Group, err error) err
 	return fmt.Errorf("rank 0: %s", text)
 }
 
-// shareText returns one rank's text on every rank. At most one may pass a non-empty text.
+// shareText returns the text of one rank on every rank. At most one rank may pass a non-empty text.
 func shareText(ctx context.Context, group collective.Group, text string) (string, error) {
 	length := []float64{float64(len(text))}
 	if err := strategy.AllReduceFloat64s(ctx, group, length); err != nil || length[0] == 0 {
@@ -61,15 +61,15 @@ func shareText(ctx context.Context, group collective.Group, text string) (string
 	return string(bytes), nil
 }
 
-// HashJSON returns the hash of values as JSON, and the JSON.
+// HashJSON encodes values as JSON, and returns the hash of the JSON and the JSON itself.
 func HashJSON(values map[string]any) ([sha256.Size]byte, []byte, error) {
 	text, err := json.Marshal(values) // sorts the keys
 	return sha256.Sum256(text), text, err
 }
 
-// CheckSameValues returns an error on every rank if any rank's values differ from rank 0's. values
-// must have the types that json.Unmarshal produces. differs and advice are parts of the error
-// message.
+// CheckSameValues returns an error on every rank if the values of any rank differ from those of
+// rank 0. values must have the types that json.Unmarshal produces. differs and advice are parts of
+// the error message.
 func CheckSameValues(ctx context.Context, group collective.Group, differs string, values map[string]any, advice string) error {
 	size, rank := group.Size(), group.Rank()
 	if size == 1 {
@@ -109,8 +109,9 @@ func CheckSameValues(ctx context.Context, group collective.Group, differs string
 	return ShareRank0Error(ctx, group, err)
 }
 
-// newDifferenceError returns the error that lists the keys whose values differ. others are the
-// ranks whose values differ from values, rank 0's. text is the JSON of the first of them.
+// newDifferenceError returns an error that lists the keys whose values differ between ranks. values
+// are those of rank 0. others lists the ranks with different values, and text is the JSON of the
+// first of them.
 func newDifferenceError(others []int, differs string, values map[string]any, text, advice string) error {
 	var theirs map[string]any
 	if err := json.Unmarshal([]byte(text), &theirs); err != nil {
@@ -137,12 +138,13 @@ func newDifferenceError(others []int, differs string, values map[string]any, tex
 	return fmt.Errorf("rank %d%s %s rank 0: %s; %s", others[0], first, differs, strings.Join(list, "; "), advice)
 }
 
-// reportInterval is how often ranks report to each other in Run.
+// reportInterval is how often ranks report to each other in RunOnAllRanks.
 const reportInterval = time.Second
 
-// RunOnAllRanks runs work on every rank and waits for all. Because work may take longer than the
-// time-out of an exchange, each rank reports to the others until it has ended. what names the work
-// in errors. If work fails on a rank, it is canceled on the others, and every rank gets an error.
+// RunOnAllRanks runs work on every rank and waits for all ranks. work may take longer than the
+// time-out of an exchange, so each rank reports to the others until its work has ended. what names
+// the work in errors. If work fails on a rank, it is canceled on the others, and every rank gets an
+// error.
 func RunOnAllRanks(ctx context.Context, group collective.Group, what string, work func(context.Context) error) error {
 	working, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -163,8 +165,8 @@ func RunOnAllRanks(ctx context.Context, group collective.Group, what string, wor
 	return err
 }
 
-// waitForAll waits until ended is closed on every rank, or returns an error on every rank as
-// soon as one has failed. When ended is closed, *failure is this rank's error, or nil. what names
+// waitForAll waits until ended is closed on every rank. As soon as one rank has failed, it returns
+// an error on every rank. When ended is closed, *failure is this rank's error, or nil. what names
 // the work in errors.
 func waitForAll(ctx context.Context, group collective.Group, what string, ended <-chan struct{}, failure *error) error {
 	for {
