@@ -71,7 +71,7 @@
 // their gradients, round both operands to bfloat16 as they copy them for the matrix products
 // (to nearest, to even; numbers below 2^−126 become zero). Sums, outputs, activations,
 // gradients and weights stay in float32, so that no other operation changes and no copy of the
-// weights is kept. The engine thus rounds fewer tensors than plan.MixedPrecision does.
+// weights is kept. The engine thus rounds fewer tensors than plan.ConvertToMixedPrecision does.
 // Package reference also rounds outputs; an output of this engine therefore differs from
 // the reference's by at most 2^−8 of its value, in addition to the effect of the order of
 // sums. The gradients of whole networks are nearer to float64 than the reference's

@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/nn"
 )
 
-// TestPrecisionIsThePlans: this engine stores in 16 bits what plan.MixedPrecision
+// TestPrecisionIsThePlans: this engine stores in 16 bits what plan.ConvertToMixedPrecision
 // says, for every model that has a name, so that engine/reference in bf16 and fp16 is
 // what it may be compared with. Parameters differ: copies of them are the plan's tensors.
 func TestPrecisionIsThePlans(t *testing.T) {

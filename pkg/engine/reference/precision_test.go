@@ -15,7 +15,7 @@ import (
 
 // TestMixedPrecisionByHand follows two linear layers with a leaky ReLU between
 // them through a step, written down with a rounding at each place that
-// plan.MixedPrecision names, and wants the very same numbers.
+// plan.ConvertToMixedPrecision names, and wants the very same numbers.
 func TestMixedPrecisionByHand(t *testing.T) {
 	const n, in, hidden, out, slope = 2, 3, 4, 5, 0.3
 	scale := map[device.ElementType]float64{device.BF16: 1, device.F16: 65536} // what the loss is multiplied by

@@ -5,7 +5,7 @@
 // Every kernel is a loop over its definition in package plan. In fp32, tensors are
 // float32, and statistics, losses and the sums of parameters' gradients are accumulated
 // in float64. In fp64 everything is float64. In bf16 and fp16 the engine computes as in
-// fp32 and rounds the tensors that plan.MixedPrecision stores in 16 bits, like a GPU
+// fp32 and rounds the tensors that plan.ConvertToMixedPrecision stores in 16 bits, like a GPU
 // does; float32 represents all such numbers exactly. In fp16 the loss is scaled (see
 // scaler).
 //
