@@ -335,7 +335,7 @@ func TestSuspend(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	const timeout = 15 * time.Second // much more than the run takes on a busy machine
+	const timeout = 25 * time.Second // much more than the run takes on a busy machine
 	p := newPlace(t)
 	end := filepath.Join(p.dir, "end")
 	script := fmt.Sprintf(`setsid sh -c 'while :; do sleep 0.02; done' & echo pid up; while [ ! -e %s ]; do sleep 0.02; done`, end)
